@@ -28,6 +28,7 @@
 //! | `socket_op` | what is asked of such a socket |
 //! | `socket` | who closes a descriptor |
 //! | `sleep` | how long a turn may sleep |
+//! | `places` | what a host has met, for its own look-ups |
 //! | `timers` | what is due when, for a host's own timers |
 //! | `stats` | what the engine counts |
 //! | `system` | this machine's clock and certificate store, for the protocols |
@@ -49,6 +50,7 @@ mod lifecycle;
 mod listener;
 mod ops;
 mod pace;
+mod places;
 mod poll;
 mod queue;
 mod sleep;
@@ -71,6 +73,7 @@ pub use event::{CopiedDatagram, Event, Received, StreamBytes};
 pub use hosted_endpoint::HostedEndpoint;
 pub use lanes::{Lane, Lanes, Start};
 pub use lifecycle::WriteOutcome;
+pub use places::Places;
 pub use poll::{Direction, Readiness};
 pub use sleep::Sleep;
 pub use socket::SocketFd;

@@ -42,6 +42,7 @@ NEVER = {
         # What a host may use of its own, beside an engine or without.
         "sleep": {"turn"},
         "timers": {"turn"},
+        "places": {"turn"},
         "lanes": {"ops", "turn"},
         "socket_op": {"lanes", "ops", "turn"},
     },

@@ -21,11 +21,11 @@ use crate::capi::error::warn_of_a_dying_object;
 pub struct Answer {
     request: Py<Request>,
     step: GilCell<Step>,
-    kind: Kind,
+    call: Call,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Call {
     Receive,
     Send,
 }
@@ -137,17 +137,17 @@ impl Answer {
 
     #[getter]
     fn __name__(&self) -> &'static str {
-        match self.kind {
-            Kind::Receive => "receive",
-            Kind::Send => "send",
+        match self.call {
+            Call::Receive => "receive",
+            Call::Send => "send",
         }
     }
 
     #[getter]
     fn __qualname__(&self) -> &'static str {
-        match self.kind {
-            Kind::Receive => "Request.receive",
-            Kind::Send => "Request.send",
+        match self.call {
+            Call::Receive => "Request.receive",
+            Call::Send => "Request.send",
         }
     }
 
@@ -225,18 +225,18 @@ impl Drop for Answer {
 
 impl Answer {
     pub fn to_receive(request: &Bound<'_, Request>) -> PyResult<Py<Self>> {
-        Self::new(request, Step::Receive, Kind::Receive)
+        Self::new(request, Step::Receive, Call::Receive)
     }
 
     pub fn to_send(request: &Bound<'_, Request>, message: Py<PyAny>) -> PyResult<Py<Self>> {
-        Self::new(request, Step::Send(message), Kind::Send)
+        Self::new(request, Step::Send(message), Call::Send)
     }
 
-    fn new(request: &Bound<'_, Request>, step: Step, kind: Kind) -> PyResult<Py<Self>> {
+    fn new(request: &Bound<'_, Request>, step: Step, call: Call) -> PyResult<Py<Self>> {
         let answer = Self {
             request: request.clone().unbind(),
             step: GilCell::new(step),
-            kind,
+            call,
         };
         Py::new(request.py(), answer)
     }

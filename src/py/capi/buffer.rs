@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use uringcore_io::net;
 
-use crate::capi::lend::FreshBytes;
+use crate::capi::fresh_bytes::FreshBytes;
 
 /// A `bytes` object that lives as long as the kernel or a queue needs its contents.
 struct HeldBytes {
@@ -63,7 +63,8 @@ fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
 pub enum Outgoing<'a> {
     /// Of a `bytes` object, to be copied to where it waits.
     Copied(&'a [u8]),
-    Held(Bytes),
+    /// Of a `bytes` object that is kept until they are sent; of any other object a copy.
+    Borrowed(Bytes),
 }
 
 /// `len` bytes that came in pieces, copied once, whatever the number of pieces.
@@ -90,7 +91,7 @@ impl<'a> Outgoing<'a> {
     pub fn bytes_like(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
-            Err(_) => bytes_like(data).map(Self::Held),
+            Err(_) => bytes_like(data).map(Self::Borrowed),
         }
     }
 
@@ -98,13 +99,13 @@ impl<'a> Outgoing<'a> {
     pub fn any_buffer(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
-            Err(_) => any_buffer(data).map(Self::Held),
+            Err(_) => any_buffer(data).map(Self::Borrowed),
         }
     }
 
     pub fn bytes(bytes: &'a Bound<'_, PyBytes>) -> Self {
         match is_held(bytes) {
-            true => Self::Held(hold_bytes(bytes)),
+            true => Self::Borrowed(hold_bytes(bytes)),
             false => Self::Copied(bytes.as_bytes()),
         }
     }
@@ -112,7 +113,7 @@ impl<'a> Outgoing<'a> {
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Copied(bytes) => bytes.is_empty(),
-            Self::Held(bytes) => bytes.is_empty(),
+            Self::Borrowed(bytes) => bytes.is_empty(),
         }
     }
 }

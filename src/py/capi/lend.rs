@@ -1,19 +1,15 @@
 //! Memory that C code of the interpreter reads or fills for the length of one call.
 //!
-//! Not here: buffers that outlive a call (`buffer`).
+//! Not here: buffers that outlive a call (`buffer`), and `bytes` that are being made (`fresh_bytes`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::RawFd;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use uringcore_io::net;
 
 use crate::capi::buffer::View;
 
@@ -28,7 +24,7 @@ use crate::capi::buffer::View;
 /// Code that runs during the call (a callback of OpenSSL that debugs, another thread) can find the loan there,
 /// and keep a view of it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
-struct Loan {
+pub(super) struct Loan {
     data: AtomicPtr<u8>,
     len: usize,
     writable: bool,
@@ -43,7 +39,7 @@ impl Loan {
     ///
     /// The memory is valid until this returns, for writing too if `writable`, and nobody else writes it. If
     /// `keep` was called and has returned, it is valid for ever.
-    unsafe fn lend<R>(
+    pub(super) unsafe fn lend<R>(
         py: Python<'_>,
         data: *mut u8,
         len: usize,
@@ -143,130 +139,6 @@ pub fn lend<R>(
     unsafe { Loan::lend(py, start, data.len(), false, || std::process::abort(), call) }
 }
 
-/// A `bytes` object that is being made, of a size that is known only at the end.
-pub struct FreshBytes {
-    /// The object, which nobody else has seen yet.
-    bytes: Py<PyBytes>,
-    capacity: usize,
-    filled: usize,
-}
-
-impl FreshBytes {
-    pub fn with_capacity(py: Python<'_>, capacity: usize) -> PyResult<Self> {
-        // SAFETY: without a source the contents are undefined; `filled` says how much was written,
-        // and `finish` cuts the rest off before anyone can read it.
-        let bytes = unsafe {
-            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), capacity.cast_signed());
-            Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
-        };
-        Ok(Self {
-            bytes: bytes.unbind(),
-            capacity,
-            filled: 0,
-        })
-    }
-
-    pub fn len(&self) -> usize {
-        self.filled
-    }
-
-    pub fn space(&self) -> usize {
-        self.capacity - self.filled
-    }
-
-    /// Copies `data` to the end; there has to be space for it.
-    pub fn append(&mut self, data: &[u8]) {
-        assert!(data.len() <= self.space(), "no space for the bytes");
-        // SAFETY: the check above keeps the copy within the object, which nobody else has seen, so its
-        // storage may still be written and `data` belongs to another one.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.free(), data.len()) };
-        self.filled += data.len();
-    }
-
-    /// Receives from a socket into the free space, without waiting.
-    pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
-        let (start, space) = (self.free(), self.space());
-        // SAFETY: `free` is the beginning of so many bytes that are ours to write.
-        let memory =
-            unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
-        self.filled += net::recv(fd, memory)?;
-        Ok(())
-    }
-
-    /// Lets `call` fill the free space, lent as [`lend`] does; it returns how much it wrote, or None for
-    /// nothing.
-    ///
-    /// # Safety
-    ///
-    /// As much as `call` says has been written, from the beginning of the space on.
-    pub unsafe fn fill(
-        &mut self,
-        py: Python<'_>,
-        call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<usize>>,
-    ) -> PyResult<Option<usize>> {
-        let is_kept = Cell::new(false);
-        let keep = || {
-            std::mem::forget(self.bytes.clone_ref(py));
-            is_kept.set(true);
-        };
-        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen; it
-        // lives for ever once a reference to it is forgotten.
-        let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
-        if let Ok(Some(count)) = written {
-            assert!(
-                count <= self.space(),
-                "more bytes written than there was space for"
-            );
-            self.filled += count;
-        }
-        if is_kept.get() {
-            self.move_away(py)?;
-        }
-        written
-    }
-
-    /// Somebody may write to this object for as long as it lives: what is in it goes on in another one.
-    fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
-        let mut other = Self::with_capacity(py, self.capacity)?;
-        // SAFETY: so much of the object is filled, and nobody writes there while this thread is attached.
-        other.append(unsafe {
-            std::slice::from_raw_parts(
-                ffi::PyBytes_AsString(self.bytes.as_ptr()).cast(),
-                self.filled,
-            )
-        });
-        *self = other;
-        Ok(())
-    }
-
-    /// Where the free space begins.
-    fn free(&self) -> *mut u8 {
-        // SAFETY: a live `bytes` object of `capacity` bytes, of which `filled` are no more.
-        unsafe {
-            ffi::PyBytes_AsString(self.bytes.as_ptr())
-                .add(self.filled)
-                .cast()
-        }
-    }
-
-    pub fn finish(self, py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
-        let mut object = self.bytes.into_ptr();
-        // SAFETY: the only reference to a fresh bytes object, as the function demands; it replaces the
-        // reference, or drops it, writes NULL and sets an exception.
-        unsafe {
-            let status = if self.filled == self.capacity {
-                0
-            } else {
-                _PyBytes_Resize(&raw mut object, self.filled.cast_signed())
-            };
-            if status != 0 {
-                return Err(PyErr::fetch(py));
-            }
-            Ok(Bound::from_owned_ptr(py, object).cast_into_unchecked::<PyBytes>())
-        }
-    }
-}
-
 /// A writable, contiguous Python buffer of any item format, held while parts of it are lent; for ever, if
 /// somebody has kept a view of a part.
 pub struct Target<'py> {
@@ -322,8 +194,3 @@ impl Drop for Target<'_> {
 
 /// No count of views: the loan is over.
 const ENDED: usize = usize::MAX;
-
-unsafe extern "C" {
-    // In every CPython's documented C API; PyO3 keeps its declaration to itself.
-    fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> c_int;
-}

@@ -8,6 +8,7 @@
 //! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `fresh_bytes` | `bytes` objects that are filled after they are made |
 //! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
 //! | `cell` | state that a Python object owns |
@@ -26,6 +27,7 @@ pub mod context;
 pub mod coroutine;
 pub mod error;
 pub mod fastcall;
+pub mod fresh_bytes;
 pub mod heap;
 pub mod lend;
 pub mod open_class;

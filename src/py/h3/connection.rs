@@ -1,24 +1,23 @@
 //! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
 //!
 //! The QUIC object is called by aioquic's method names, so any object with these will do. Nothing
-//! of `proto` is borrowed while one of its methods runs: it may come back here.
+//! of `proto` is borrowed while one of its methods runs: it may come back here. Not here: what a QUIC event
+//! is to us (`quic_event`), and the objects that tell of HTTP's (`object`).
 
-use bytes::Bytes;
+mod object;
+
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyList, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyList};
 use rustc_hash::FxHashSet;
 use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{Connection, Event, Logged, Output, Role, Settings};
+use uringcore_proto::h3::{Connection, Logged, Output, Role, Settings};
 
 use super::errors::local;
-use super::events::{
-    DataReceived, DatagramReceived, GoAwayReceived, HeadersReceived, MessageAborted,
-    PushPromiseReceived, WebTransportStreamDataReceived,
-};
-use super::fields::{self, Lines};
+use super::fields::Lines;
+use super::quic_event::{EventKind, EventKinds, stream_and_code};
 use super::trace;
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
@@ -28,25 +27,13 @@ use crate::capi::cell::GilCell;
 pub struct H3Connection {
     quic: GilCell<Option<Py<PyAny>>>,
     core: GilCell<Connection>,
-    /// The event classes seen so far and what they are to us: two or three, found by identity.
-    kinds: GilCell<Vec<(Py<PyType>, EventKind)>>,
+    kinds: EventKinds,
     close_on_malformed: bool,
     /// Request streams of which something came as 0-RTT data, and no header section was told: as many as QUIC lets
     /// the client open.
     early: GilCell<FxHashSet<u64>>,
     /// What is to go into the connection's trace, where it has one: it begins with the connection.
     untold: Option<GilCell<Vec<Logged>>>,
-}
-
-/// What a QUIC event is, by the name of its class or of one of its bases.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EventKind {
-    StreamData,
-    StreamReset,
-    StopSending,
-    Datagram,
-    /// Nothing to HTTP/3.
-    Other,
 }
 
 #[pymethods]
@@ -107,7 +94,7 @@ impl H3Connection {
         let connection = Self {
             quic: GilCell::new(Some(quic.clone().unbind())),
             core: GilCell::new(core),
-            kinds: GilCell::new(Vec::new()),
+            kinds: EventKinds::new(),
             early: GilCell::new(FxHashSet::default()),
             close_on_malformed,
             untold: is_logged.then(|| GilCell::new(Vec::new())),
@@ -121,7 +108,7 @@ impl H3Connection {
     /// A fault of the peer closes the QUIC connection with the RFC's code; nothing is raised.
     fn handle_event<'py>(&self, event: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let py = event.py();
-        match self.kind_of(event)? {
+        match self.kinds.of(event)? {
             EventKind::StreamData => return self.handle_stream_data(event),
             EventKind::StreamReset => {
                 let (stream_id, code) = stream_and_code(event)?;
@@ -342,7 +329,7 @@ impl H3Connection {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The classes in `kinds` are not visited: a class never leads back to a connection.
+        // `kinds` has classes alone, which never lead back to a connection.
         self.quic
             .traverse(|quic| visit.call(quic))
             .unwrap_or(Ok(()))
@@ -429,96 +416,6 @@ impl H3Connection {
         Ok(list)
     }
 
-    /// The Python object for an event; None for one that aioquic's programs learn of from QUIC's
-    /// own events.
-    fn object<'py>(
-        &self,
-        py: Python<'py>,
-        event: Event,
-        whole: Option<&(u64, Bound<'py, PyBytes>)>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let object = match event {
-            Event::Headers {
-                stream_id,
-                fields,
-                fin,
-                ..
-            } => HeadersReceived {
-                headers: fields::to_list(py, &fields)?.into_any().unbind(),
-                stream_id,
-                stream_ended: fin,
-                push_id: self.push_id(py, stream_id),
-                early_data: self.early.with(py, |early| early.remove(&stream_id)),
-            }
-            .object(py)?,
-            Event::Data {
-                stream_id,
-                data,
-                fin,
-            } => DataReceived {
-                data: content(py, stream_id, &data, whole),
-                stream_id,
-                stream_ended: fin,
-                push_id: self.push_id(py, stream_id),
-            }
-            .object(py)?,
-            Event::PushPromise {
-                stream_id,
-                push_id,
-                fields,
-            } => PushPromiseReceived {
-                headers: fields::to_list(py, &fields)?.into_any().unbind(),
-                push_id,
-                stream_id,
-            }
-            .object(py)?,
-            Event::Datagram { stream_id, data } => DatagramReceived {
-                data: PyBytes::new(py, &data).into_any().unbind(),
-                stream_id,
-            }
-            .object(py)?,
-            Event::WebTransportData {
-                session_id,
-                stream_id,
-                data,
-                fin,
-            } => WebTransportStreamDataReceived {
-                data: content(py, stream_id, &data, whole),
-                stream_id,
-                stream_ended: fin,
-                session_id,
-            }
-            .object(py)?,
-            Event::Reset {
-                stream_id,
-                code,
-                local: true,
-            } if !self.close_on_malformed => MessageAborted {
-                stream_id,
-                error_code: code,
-            }
-            .object(py)?,
-            Event::GoAway { id } if self._is_client(py) => {
-                GoAwayReceived { stream_id: id }.object(py)?
-            }
-            // `set_answers_large_requests` is not asked for here, and aioquic knows no priorities.
-            Event::HeadersTooLarge { .. } | Event::PriorityUpdate { .. } => return Ok(None),
-            Event::SettingsReceived
-            | Event::Reset { .. }
-            | Event::StopSending { .. }
-            | Event::GoAway { .. } => return Ok(None),
-        };
-        Ok(Some(object))
-    }
-
-    /// Which push a stream carries. Only servers' unidirectional streams can.
-    fn push_id(&self, py: Python<'_>, stream_id: u64) -> Option<u64> {
-        match is_unidirectional(stream_id) {
-            true => self.core.with(py, |core| core.push_id(stream_id)),
-            false => None,
-        }
-    }
-
     /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
     /// end.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
@@ -590,70 +487,6 @@ impl H3Connection {
             .call_method1(intern!(py, "send_stream_data"), (stream_id, data, fin))?;
         Ok(())
     }
-
-    fn kind_of(&self, event: &Bound<'_, PyAny>) -> PyResult<EventKind> {
-        let py = event.py();
-        let class = event.get_type();
-        let known = self.kinds.with(py, |kinds| {
-            kinds
-                .iter()
-                .find(|(known, _)| known.is(&class))
-                .map(|&(_, kind)| kind)
-        });
-        if let Some(kind) = known {
-            return Ok(kind);
-        }
-        let kind = classify(&class)?;
-        self.kinds.with(py, |kinds| {
-            // Bounded: a program that makes classes as it goes is served too, only slower.
-            if kinds.len() < KNOWN_CLASSES_MAX {
-                kinds.push((class.unbind(), kind));
-            }
-        });
-        Ok(kind)
-    }
-}
-
-/// What a class of QUIC events is to us: by name, since uringcore's and aioquic's classes both
-/// serve.
-fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
-    for base in class.mro() {
-        let name = base.cast::<PyType>()?.name()?;
-        match &*name.to_cow()? {
-            "StreamDataReceived" => return Ok(EventKind::StreamData),
-            "StreamReset" => return Ok(EventKind::StreamReset),
-            "StopSendingReceived" => return Ok(EventKind::StopSending),
-            "DatagramFrameReceived" => return Ok(EventKind::Datagram),
-            _ => {}
-        }
-    }
-    Ok(EventKind::Other)
-}
-
-fn stream_and_code(event: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
-    let py = event.py();
-    Ok((
-        event.getattr(intern!(py, "stream_id"))?.extract()?,
-        event.getattr(intern!(py, "error_code"))?.extract()?,
-    ))
-}
-
-/// Content as `bytes`: the very object that arrived where the content is all of it.
-fn content(
-    py: Python<'_>,
-    stream_id: u64,
-    data: &Bytes,
-    whole: Option<&(u64, Bound<'_, PyBytes>)>,
-) -> Py<PyAny> {
-    match whole {
-        // Content of this stream is a part of what just arrived on it, so an equal length says all.
-        Some((arrived_on, arrived))
-            if *arrived_on == stream_id && arrived.as_bytes().len() == data.len() =>
-        {
-            arrived.clone().into_any().unbind()
-        }
-        _ => PyBytes::new(py, data).into_any().unbind(),
-    }
 }
 
 fn is_unidirectional(stream_id: u64) -> bool {
@@ -694,6 +527,5 @@ fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()
 
 /// Content up to this size is copied behind its frame header, so that there is one call for both.
 const JOINED_CONTENT_MAX: usize = 4096;
-const KNOWN_CLASSES_MAX: usize = 32;
 /// As many pushes are remembered at most.
 const MAX_PUSH_ID_MAX: u64 = 1023;

@@ -3,10 +3,12 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `connection` | `H3Connection`: QUIC events in, HTTP events out, commands |
+//! | `connection/object` | the objects that tell of HTTP events |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
 //! | `fields` | field lines between `proto` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that want only these |
+//! | `quic_event` | what a QUIC event is to HTTP/3 |
 //! | `trace` | frames and stream types for a qlog trace |
 //!
 //! Nothing here decides what a frame means or when a message is malformed.
@@ -16,6 +18,7 @@ mod errors;
 mod events;
 mod fields;
 mod qpack;
+mod quic_event;
 mod trace;
 
 use pyo3::prelude::*;

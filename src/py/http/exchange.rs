@@ -18,7 +18,7 @@ pub struct Exchange {
 impl Wire for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let sent = self.connection.get().command(py, |http, quic, now| {
+        let sent = self.connection.get().reach(py, |http, quic, now| {
             http.send_headers(quic, stream_id, fields, end, now)
         });
         outcome(sent)
@@ -32,7 +32,7 @@ impl Wire for Exchange {
         end: bool,
     ) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let sent = self.connection.get().command(py, |http, quic, now| {
+        let sent = self.connection.get().reach(py, |http, quic, now| {
             http.respond(quic, stream_id, fields, content, end, now)
         });
         outcome(sent)
@@ -40,7 +40,7 @@ impl Wire for Exchange {
 
     fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
-        let sent = self.connection.get().command(py, |http, quic, now| {
+        let sent = self.connection.get().reach(py, |http, quic, now| {
             http.send_data(quic, stream_id, content, end, now)
         });
         outcome(sent)
@@ -49,7 +49,7 @@ impl Wire for Exchange {
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused> {
         let stream_id = self.stream_id;
         let mut has_room = false;
-        let sent = self.connection.get().command(py, |http, quic, now| {
+        let sent = self.connection.get().reach(py, |http, quic, now| {
             let sent = http.send_datagram(quic, stream_id, data, now);
             sent.map(|room| has_room = room)
         });

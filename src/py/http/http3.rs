@@ -170,7 +170,7 @@ impl Http3Connection {
     /// The handshake is complete: requests that may not be repeated and came early are told.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        this.command(slf.py(), |http, quic, now| {
+        this.reach(slf.py(), |http, quic, now| {
             http.handshake_completed(quic, now);
         })?;
         Self::dispatch(slf)
@@ -186,7 +186,7 @@ impl Http3Connection {
         if !is_due {
             return Ok(());
         }
-        this.command(py, |http, quic, now| http.tick(quic, now))?;
+        this.reach(py, |http, quic, now| http.tick(quic, now))?;
         Self::dispatch(slf)?;
         let sockets = this.sockets(py);
         sockets
@@ -272,7 +272,7 @@ impl Http3Connection {
 
 impl Http3Connection {
     /// Runs `run` on both halves of the connection; `None` when it is over, or its loop is.
-    pub fn command<R>(
+    pub fn reach<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
@@ -295,7 +295,7 @@ impl Http3Connection {
         py: Python<'_>,
         run: impl FnOnce(&mut Connection, &mut quic::Connection, Instant) -> R,
     ) -> Option<R> {
-        self.command(py, run).unwrap_or_else(|error| {
+        self.reach(py, run).unwrap_or_else(|error| {
             error.write_unraisable(py, None);
             None
         })

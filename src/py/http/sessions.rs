@@ -62,7 +62,7 @@ impl Http3Connection {
     }
 
     fn refuse_session(slf: &Bound<'_, Self>, session_id: u64, status: u16) -> PyResult<()> {
-        slf.get().command(slf.py(), |http, quic, now| {
+        slf.get().reach(slf.py(), |http, quic, now| {
             // One that is answered or over is left alone.
             let mut handle = http.webtransport()?;
             handle.refuse(quic, session_id, status, &[], now).ok()
@@ -85,12 +85,12 @@ impl Http3Connection {
 struct ServerHost(Py<Http3Connection>);
 
 impl Host for ServerHost {
-    fn command(
+    fn reach(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()> {
-        self.0.get().command(py, |http, quic, now| {
+        self.0.get().reach(py, |http, quic, now| {
             if let Some(handle) = http.webtransport() {
                 run(handle, quic, now);
             }

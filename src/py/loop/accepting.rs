@@ -12,7 +12,8 @@ use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
-use crate::sock::plain_socket::{self, STREAMING, replaced_methods};
+use crate::sock::plain_socket::{STREAMING, replaced_methods};
+use crate::sock::socket_object;
 use crate::transport::base::Descriptor;
 use crate::transport::stream::StreamTransport;
 
@@ -43,7 +44,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     let inside = Inside::of(context.get().bind(py))?;
     let made = match tls {
         tls if replaced_methods(py)? & STREAMING != 0 => {
-            plain_socket::object(py, fd).and_then(|socket| {
+            socket_object::object(py, fd).and_then(|socket| {
                 let arguments = (socket, factory, tls, server, context.get());
                 slf.call_method1(intern!(py, "_serve_in_python"), arguments)
                     .map(drop)

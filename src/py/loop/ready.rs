@@ -4,6 +4,10 @@
 //! selector, pops what is ready and calls each handle's `_run()`. The list itself stays the core's; the
 //! deque that the program sees is `uringcore._selector.ReadyView`. Running it in the loop's own turn is
 //! `turn`'s.
+//!
+//! Events stay in the engine's queue, which may blank one that is waiting; what is here is a place for each
+//! entry ([`Ready::Event`]). They are counted, because callbacks and events run in the order in which they
+//! came, as asyncio has it: an entry without a place would wait, one with two would put another's first.
 
 use std::collections::VecDeque;
 

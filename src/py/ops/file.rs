@@ -4,10 +4,12 @@
 //! with `abandon` what becomes of the result: a read that was faster than its cancellation still took
 //! bytes from the file's position, an open made a descriptor.
 //!
-//! `direct` has the reads that need not wait. Buffering, text, modes and names are Python's
-//! (`uringcore.aio`); what the kernel is asked for is in `uringcore_io::FileRequest`.
+//! `direct` has the reads that need not wait, `stat` what the kernel tells of a file. Buffering, text,
+//! modes and names are Python's (`uringcore.aio`); what the kernel is asked for is in
+//! `uringcore_io::FileRequest`.
 
 mod direct;
+mod stat;
 
 use std::ffi::CString;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -15,12 +17,13 @@ use std::ptr::NonNull;
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_io::{At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token};
 
 use crate::capi::cell::GilCell;
 use crate::capi::error;
+use crate::capi::fresh_bytes::FreshBytes;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
 
@@ -206,7 +209,7 @@ fn to_python(
         }
         FileOutcome::Stat(result) => {
             let stat = result.map_err(failed)?;
-            direct::stat_fields(py, &stat).map(|fields| fields.into_any().unbind())
+            stat::stat_fields(py, &stat).map(|fields| fields.into_any().unbind())
         }
         FileOutcome::Done(result) => {
             let count = result.map_err(failed)?;
@@ -217,8 +220,12 @@ fn to_python(
 
 /// The `bytes` that a read filled, cut to what was read.
 fn read_bytes(py: Python<'_>, target: ReadTarget, count: usize) -> PyResult<Py<PyAny>> {
-    match target.into_owner().downcast::<Py<PyBytes>>() {
-        Ok(bytes) => Ok(direct::shrink(*bytes, py, count)?.into_any()),
+    match target.into_owner().downcast::<FreshBytes>() {
+        Ok(mut bytes) => {
+            // SAFETY: the kernel counts what it has written, from the beginning on.
+            unsafe { bytes.advance(count) };
+            Ok(bytes.finish(py)?.into_any().unbind())
+        }
         Err(_) => Err(PyRuntimeError::new_err(
             "a read came back with foreign memory",
         )),
@@ -302,12 +309,10 @@ fn file_read(
     kernel_thread: bool,
 ) -> PyResult<Py<FileOperation>> {
     let py = slf.py();
-    let bytes = direct::uninitialised(py, size)?;
-    // SAFETY: a `bytes` object of `size` bytes, its memory never moves.
-    let memory = unsafe { ffi::PyBytes_AsString(bytes.as_ptr()) }.cast::<u8>();
-    let memory = NonNull::new(memory).ok_or_else(|| PyMemoryError::new_err(()))?;
-    // SAFETY: the object was just made, nobody else has a reference, and the target keeps it alive
-    // until the operation's last completion.
+    let bytes = FreshBytes::with_capacity(py, size)?;
+    let memory = NonNull::new(bytes.free()).ok_or_else(|| PyMemoryError::new_err(()))?;
+    // SAFETY: the memory of a `bytes` object of `size` bytes, which never moves. It was just made, nobody
+    // else has a reference, and the target keeps it alive until the operation's last completion.
     let target = unsafe { ReadTarget::new(memory, size, Box::new(bytes)) };
     let request = FileRequest::Read {
         fd,
@@ -454,7 +459,7 @@ fn file_link(
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<FileOperation>()?;
     m.add_class::<direct::DirectReads>()?;
-    m.add_function(wrap_pyfunction!(direct::file_describe, m)?)?;
+    m.add_function(wrap_pyfunction!(stat::file_describe, m)?)?;
     m.add_function(wrap_pyfunction!(file_open, m)?)?;
     m.add_function(wrap_pyfunction!(file_read, m)?)?;
     m.add_function(wrap_pyfunction!(file_write, m)?)?;

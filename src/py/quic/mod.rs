@@ -9,8 +9,9 @@
 //! | `connection/life` | where they go before, during and after its life |
 //! | `credentials` | session tickets, and where a server keeps sessions |
 //! | `events` | the event classes |
+//! | `key_log` | TLS secrets, on their way to a file |
 //! | `packet_log` | recorded packets, for qlog |
-//! | `setup` | checked configurations, the key log |
+//! | `setup` | checked configurations |
 //! | `clock` | Python's seconds beside `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
@@ -23,6 +24,7 @@ mod credentials;
 mod endpoint;
 mod endpoint_settings;
 mod events;
+mod key_log;
 mod packet_log;
 mod setup;
 mod wire_buffer;

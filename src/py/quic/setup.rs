@@ -1,10 +1,8 @@
 //! A checked configuration, ready for any number of connections: `QuicClientSetup`, `QuicServerSetup`.
 //!
-//! Python's `QuicConfiguration` makes them. The key log is here too, because the TLS library writes
-//! to it while no Python code may run: lines are kept until `KeyLog::flush`.
+//! Python's `QuicConfiguration` makes them. Not here: what their connections write (`key_log`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -20,6 +18,7 @@ use uringcore_proto::quic::{
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
+use super::key_log::KeyLog;
 
 /// Chain, key and names.
 type NamedCertificate = (Vec<Vec<u8>>, Vec<u8>, Option<Vec<String>>);
@@ -384,55 +383,6 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
     match made {
         Ok(exception) => PyErr::from_value(exception),
         Err(error) => error,
-    }
-}
-
-/// TLS secrets in NSS key log format, on their way to a Python text file.
-///
-/// Connections and setups share it, so no one of them may show the file to the garbage collector: it
-/// would count one reference several times.
-#[derive(Debug)]
-pub struct KeyLog {
-    file: Py<PyAny>,
-    lines: Mutex<String>,
-    waiting: AtomicBool,
-}
-
-impl KeyLog {
-    fn new(file: &Py<PyAny>) -> Self {
-        let file = Python::attach(|py| file.clone_ref(py));
-        Self {
-            file,
-            lines: Mutex::default(),
-            waiting: AtomicBool::new(false),
-        }
-    }
-
-    /// Writes what has gathered. No lock is held while Python runs.
-    pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.waiting.swap(false, Ordering::Acquire) {
-            return Ok(());
-        }
-        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
-        let file = self.file.bind(py);
-        file.call_method1(intern!(py, "write"), (lines,))?;
-        file.call_method0(intern!(py, "flush"))?;
-        Ok(())
-    }
-}
-
-impl rustls::KeyLog for KeyLog {
-    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push_str(label);
-        for part in [client_random, secret] {
-            lines.push(' ');
-            part.iter()
-                .for_each(|byte| lines.push_str(&format!("{byte:02x}")));
-        }
-        lines.push('\n');
-        drop(lines);
-        self.waiting.store(true, Ordering::Release);
     }
 }
 

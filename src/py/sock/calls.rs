@@ -28,8 +28,9 @@ use crate::ops::waiting::{self, Plan, Subject};
 use crate::sock::lanes::{self, launch};
 use crate::sock::orphans;
 use crate::sock::plain_socket::{
-    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, object_with, plain,
+    ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain,
 };
+use crate::sock::socket_object::object_with;
 
 static RECEIVE: Plan = Plan {
     convert: received,

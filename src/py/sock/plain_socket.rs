@@ -1,14 +1,15 @@
 //! What Python's socket objects are, read cheaply: the class, the descriptor, family, type, protocol,
 //! and whether a program has given `socket.socket` itself other methods (tests do, to forbid the network
 //! or to make it fail). The ring knows nothing of methods, so asyncio's code serves sockets then.
+//! Not here: how they are made (`socket_object`).
 
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyTuple, PyType};
 use pyo3::{ffi, intern};
 
 use crate::event_loop::loop_core::LoopCore;
@@ -55,7 +56,7 @@ pub struct SocketTypes {
     kind: Py<PyAny>,
     proto: Py<PyAny>,
     /// The C class's method, which gives the number away.
-    detach: Py<PyAny>,
+    pub detach: Py<PyAny>,
     /// The methods as they were, in the order of `NAMES`.
     methods: Vec<Py<PyAny>>,
     /// `version tag of the class:32 | replaced methods:32`, as of the last look.
@@ -130,7 +131,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
 }
 
-fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
+pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
     static TYPES: PyOnceLock<SocketTypes> = PyOnceLock::new();
     TYPES.get_or_try_init(py, || {
         let class = py.import("socket")?.getattr("socket")?;
@@ -173,54 +174,6 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
         Bound::from_owned_ptr_or_err(py, value)?
     };
     value.extract()
-}
-
-/// A socket object of a connection that was accepted.
-pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
-    let made = object_over(py, fd.as_raw_fd())?;
-    let _ = fd.into_raw_fd();
-    Ok(made)
-}
-
-/// A socket object made with `arguments`, which closes `fd` from now on.
-pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
-    let made = make(arguments, fd.as_raw_fd())?;
-    let _ = fd.into_raw_fd();
-    Ok(made)
-}
-
-/// A non-blocking socket object that closes `number` from now on. The caller lets go of it if this
-/// succeeds, and keeps it otherwise.
-pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
-    let made = make(PyDict::new(py), number)?;
-    let set = made.call_method1(intern!(py, "setblocking"), (false,));
-    or_give_back(&made, set)?;
-    Ok(made)
-}
-
-fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py, PyAny>> {
-    let py = arguments.py();
-    let class = socket_types(py)?.class.bind(py);
-    arguments.set_item(intern!(py, "fileno"), number)?;
-    // Two steps where a call of the class is one: what fails in the second leaves us the object.
-    let made = class.call_method1(intern!(py, "__new__"), (class,))?;
-    let set_up = made.call_method(intern!(py, "__init__"), (), Some(&arguments));
-    or_give_back(&made, set_up)?;
-    Ok(made)
-}
-
-/// After a failure the object has no descriptor any more. `__init__` is Python's, so whatever a signal's
-/// handler raises may leave it after it took the number, which the object would close when it dies.
-fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
-    let Err(error) = outcome else {
-        return Ok(());
-    };
-    // The C class's own method: no signal is handled on its way.
-    socket_types(made.py())?
-        .detach
-        .bind(made.py())
-        .call1((made,))?;
-    Err(error)
 }
 
 /// The descriptor of a socket object, -1 when it is closed.

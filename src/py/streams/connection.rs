@@ -133,7 +133,7 @@ impl ConnectionBase {
         let size = self
             .hub
             .get()
-            .command(py, |carrier| carrier.max_datagram_size())?;
+            .reach(py, |carrier| carrier.max_datagram_size())?;
         Ok(size.flatten())
     }
 

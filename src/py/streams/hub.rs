@@ -158,13 +158,13 @@ impl Hub {
     }
 
     /// Runs `run` on the carrier; `None` when it has not begun, and when it is over or its loop is.
-    pub fn command<R>(
+    pub fn reach<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut dyn Carrier) -> R,
     ) -> PyResult<Option<R>> {
         let (mut run, mut result) = (Some(run), None);
-        self.reach.command(py, &mut |carrier| {
+        self.reach.reach(py, &mut |carrier| {
             result = run.take().map(|run| run(carrier));
         })?;
         let transmit = self.state.with(py, |state| {
@@ -176,9 +176,9 @@ impl Hub {
         Ok(result)
     }
 
-    /// As [`command`](Self::command), where the carrier's end is an error.
+    /// As [`reach`](Self::reach), where the carrier's end is an error.
     pub fn need<R>(&self, py: Python<'_>, run: impl FnOnce(&mut dyn Carrier) -> R) -> PyResult<R> {
-        match self.command(py, run)? {
+        match self.reach(py, run)? {
             Some(result) => Ok(result),
             None => Err(self.ended(py)),
         }
@@ -215,7 +215,7 @@ impl Hub {
         match rest {
             Some(rest) => Ok(rest),
             None => Ok(self
-                .command(py, |carrier| carrier.read_stream(stream_id, max))?
+                .reach(py, |carrier| carrier.read_stream(stream_id, max))?
                 .unwrap_or_default()),
         }
     }
@@ -304,7 +304,7 @@ impl Hub {
         let is_of_interest = !abandoned.is_nothing() || self.reach.keeps_streams();
         if is_of_interest
             && self
-                .command(py, |carrier| abandoned.forget(carrier, stream_id))
+                .reach(py, |carrier| abandoned.forget(carrier, stream_id))
                 .is_err()
         {
             // On another thread than the loop's: it is looked after with the next events.
@@ -334,7 +334,7 @@ impl Hub {
             std::mem::take(&mut state.forgotten)
         });
         for stream_id in forgotten {
-            self.command(py, |carrier| Abandoned::BOTH.forget(carrier, stream_id))?;
+            self.reach(py, |carrier| Abandoned::BOTH.forget(carrier, stream_id))?;
         }
         self.wake(py, keys)
     }

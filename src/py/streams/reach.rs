@@ -9,7 +9,7 @@ use crate::quic::QuicConnectionCore;
 /// The way to a [`Carrier`], which may have ended.
 pub trait Reach: Send + Sync {
     /// Calls `run` once, unless the carrier has not begun, or is over, or its loop is.
-    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()>;
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()>;
 
     /// The same with a question, which changes nothing.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()>;
@@ -24,7 +24,7 @@ pub trait Reach: Send + Sync {
 }
 
 impl Reach for Py<QuicConnectionCore> {
-    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
         self.get().running(py, |quic| run(quic)).map(drop)
     }
 

@@ -177,7 +177,7 @@ impl Stream {
         let done = self
             .hub
             .get()
-            .command(py, |carrier| carrier.reset_stream(id, code))?;
+            .reach(py, |carrier| carrier.reset_stream(id, code))?;
         // Other refusals: it has ended by itself meanwhile, or the connection has.
         if let Some(Err(StreamError::OutOfRange)) = done {
             return Err(self.code_out_of_range(py, code));
@@ -194,7 +194,7 @@ impl Stream {
             let done = self
                 .hub
                 .get()
-                .command(py, |carrier| carrier.stop_stream(id, code))?;
+                .reach(py, |carrier| carrier.stop_stream(id, code))?;
             if let Some(Err(StreamError::OutOfRange)) = done {
                 return Err(self.code_out_of_range(py, code));
             }
@@ -218,7 +218,7 @@ impl Stream {
         let _ = self
             .hub
             .get()
-            .command(py, |carrier| carrier.set_priority(id, priority))?;
+            .reach(py, |carrier| carrier.set_priority(id, priority))?;
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl Stream {
             sending: open.sending && failed,
             ..open
         };
-        self.hub.get().command(py, |carrier| {
+        self.hub.get().reach(py, |carrier| {
             if open.sending && !failed {
                 let _ = carrier.send_stream(id, Bytes::new(), true);
             }

@@ -8,7 +8,8 @@ use pyo3::types::PyBytes;
 use super::protocol::{Phase, TlsProtocol, Told};
 use super::ssl_object::Step;
 use crate::capi::error;
-use crate::capi::lend::{FreshBytes, Target};
+use crate::capi::fresh_bytes::FreshBytes;
+use crate::capi::lend::Target;
 
 /// How a round of reading ended.
 enum End {

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
 
-use crate::capi::lend::{FreshBytes, lend};
+use crate::capi::fresh_bytes::FreshBytes;
+use crate::capi::lend::lend;
 
 /// The TLS object of one connection.
 pub struct SslObject {

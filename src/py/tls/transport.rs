@@ -67,7 +67,8 @@ impl TlsTransport {
         }
     }
 
-    fn command(
+    /// Runs `run` on the connection, unless it was let go.
+    fn reach(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&Bound<'_, TlsProtocol>) -> PyResult<()>,
@@ -165,7 +166,7 @@ impl TlsTransport {
     /// Closes after everything written is sent and the peer has said goodbye, or the shutdown
     /// time-out has passed; connection_lost() follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.command(py, |protocol| {
+        self.reach(py, |protocol| {
             TlsProtocol::close(protocol)?;
             if protocol
                 .get()
@@ -180,12 +181,12 @@ impl TlsTransport {
 
     /// Closes at once; bytes that were not sent are lost.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        self.command(py, |protocol| TlsProtocol::force_close(protocol, None))
+        self.reach(py, |protocol| TlsProtocol::force_close(protocol, None))
     }
 
     #[pyo3(signature = (exc = None))]
     fn _force_close(&self, py: Python<'_>, exc: Option<Py<PyAny>>) -> PyResult<()> {
-        self.command(py, |protocol| TlsProtocol::force_close(protocol, exc))
+        self.reach(py, |protocol| TlsProtocol::force_close(protocol, exc))
     }
 
     fn is_reading(&self, py: Python<'_>) -> bool {
@@ -197,16 +198,16 @@ impl TlsTransport {
     }
 
     fn resume_reading(&self, py: Python<'_>) -> PyResult<()> {
-        self.command(py, TlsProtocol::resume_reading)
+        self.reach(py, TlsProtocol::resume_reading)
     }
 
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         check_bytes_like(data)?;
-        self.command(data.py(), |protocol| TlsProtocol::write(protocol, data))
+        self.reach(data.py(), |protocol| TlsProtocol::write(protocol, data))
     }
 
     fn writelines(&self, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.command(list_of_data.py(), |protocol| {
+        self.reach(list_of_data.py(), |protocol| {
             TlsProtocol::writelines(protocol, list_of_data)
         })
     }
@@ -227,7 +228,7 @@ impl TlsTransport {
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let marks = Marks::new(high, low, WRITE_HIGH_WATER_BYTES, Pause::At)?;
-        self.command(py, |protocol| {
+        self.reach(py, |protocol| {
             let state = &protocol.get().state;
             drop(state.with(py, |state| std::mem::replace(&mut state.write_marks, marks)));
             TlsProtocol::control_app_writing(protocol)
@@ -259,7 +260,7 @@ impl TlsTransport {
         low: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let marks = Marks::new(high, low, READ_HIGH_WATER_BYTES, Pause::At)?;
-        self.command(py, |protocol| {
+        self.reach(py, |protocol| {
             let state = &protocol.get().state;
             drop(state.with(py, |state| std::mem::replace(&mut state.read_marks, marks)));
             TlsProtocol::control_lower_reading(protocol)
@@ -287,7 +288,7 @@ impl TlsTransport {
     #[pyo3(name = "_test__append_write_backlog")]
     fn append_write_backlog(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let bytes = crate::capi::buffer::bytes_like(data)?;
-        self.command(data.py(), |protocol| {
+        self.reach(data.py(), |protocol| {
             protocol.get().push(data.py(), bytes);
             Ok(())
         })

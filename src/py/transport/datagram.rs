@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{DatagramSize, Received, WriteOutcome};
+use uringcore_engine::{DatagramSize, Places, Received, WriteOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
@@ -29,13 +29,13 @@ use crate::transport::base::{
 /// An address in both forms, so that answering a peer makes neither anew.
 type Entry = (SocketAddr, Py<PyAny>);
 
-/// Addresses that were met, each in one place, which a later address may take.
+/// Addresses that were met.
 #[derive(Default)]
 struct Known {
     /// Senders, by their address.
-    senders: Vec<Option<Entry>>,
+    senders: Places<Entry>,
     /// The same and others that were sent to, by the identity of the Python object.
-    targets: Vec<Option<Entry>>,
+    targets: Places<Entry>,
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
@@ -81,10 +81,7 @@ impl DatagramTransport {
             return Ok(address::to_python(py, &datagram.raw_remote())?.into_bound(py));
         };
         let known = self.known.with(py, |known| {
-            let (kept, python) = known
-                .senders
-                .get(place(&known.senders, hash(addr)))?
-                .as_ref()?;
+            let (kept, python) = known.senders.get(hash(addr))?;
             (*kept == addr).then(|| python.clone_ref(py))
         });
         if let Some(python) = known {
@@ -93,7 +90,7 @@ impl DatagramTransport {
         let python = address::inet_to_python(py, addr)?.into_any();
         let entry = (addr, python.clone().unbind());
         let old = self.known.with(py, |known| {
-            keep(&mut known.senders, entry, |(addr, _)| hash(*addr))
+            known.senders.keep(entry, |(addr, _)| hash(*addr))
         });
         drop(old);
         self.remember(py, addr, &python);
@@ -103,9 +100,9 @@ impl DatagramTransport {
     fn remember(&self, py: Python<'_>, addr: SocketAddr, python: &Bound<'_, PyAny>) {
         let entry = (addr, python.clone().unbind());
         let old = self.known.with(py, |known| {
-            keep(&mut known.targets, entry, |(_, python)| {
-                hash_object(python.as_ptr())
-            })
+            known
+                .targets
+                .keep(entry, |(_, python)| hash_object(python.as_ptr()))
         });
         drop(old);
     }
@@ -114,8 +111,7 @@ impl DatagramTransport {
     fn target(&self, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
         let py = addr.py();
         let known = self.known.with(py, |known| {
-            let place = place(&known.targets, hash_object(addr.as_ptr()));
-            let (kept, python) = known.targets.get(place)?.as_ref()?;
+            let (kept, python) = known.targets.get(hash_object(addr.as_ptr()))?;
             python.is(addr).then_some(*kept)
         });
         if let Some(target) = known {
@@ -296,7 +292,6 @@ impl DatagramTransport {
                 let (senders, targets) = (known.senders.iter(), known.targets.iter());
                 senders
                     .chain(targets)
-                    .flatten()
                     .try_for_each(|(_, python)| visit.call(python))
             })
             .unwrap_or(Ok(()))
@@ -305,38 +300,6 @@ impl DatagramTransport {
     fn __clear__(&self, py: Python<'_>) {
         drop(self.known.take(py));
     }
-}
-
-fn place(places: &[Option<Entry>], hash: usize) -> usize {
-    hash & places.len().wrapping_sub(1)
-}
-
-/// Puts `entry` in its place and gives back what was there. The places grow while two addresses want
-/// the same one: those that had different places still have.
-fn keep(
-    places: &mut Vec<Option<Entry>>,
-    entry: Entry,
-    hash: impl Fn(&Entry) -> usize,
-) -> Option<Entry> {
-    if places.is_empty() {
-        places.resize_with(KNOWN_MIN, || None);
-    }
-    let wanted = hash(&entry);
-    while places.len() < KNOWN_MAX
-        && places[place(places, wanted)]
-            .as_ref()
-            .is_some_and(|there| hash(there) != wanted)
-    {
-        let size = places.len() * 2;
-        let old = std::mem::take(places);
-        places.resize_with(size, || None);
-        for entry in old.into_iter().flatten() {
-            let at = place(places, hash(&entry));
-            places[at] = Some(entry);
-        }
-    }
-    let at = place(places, wanted);
-    places[at].replace(entry)
 }
 
 fn hash(addr: SocketAddr) -> usize {
@@ -352,8 +315,5 @@ fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
     ((object as u64 >> 4).wrapping_mul(HASH_FACTOR) >> 32) as usize
 }
 
-/// Addresses remembered by a socket, at first and at most; powers of two.
-const KNOWN_MIN: usize = 4;
-const KNOWN_MAX: usize = 256;
 /// 2^64 divided by the golden ratio: neighbouring numbers scatter.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -12,7 +12,7 @@ use pyo3::{ffi, intern};
 use uringcore_io::net;
 
 use crate::capi::address;
-use crate::sock::plain_socket;
+use crate::sock::socket_object;
 use crate::transport::base::{BaseTransport, Descriptor};
 
 /// `_extra_info.py`, imported when the first transport is made.
@@ -43,7 +43,7 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
         Found::Nothing => return Ok(None),
         Found::Number(number) => number,
     };
-    let made = plain_socket::object_over(py, number)?;
+    let made = socket_object::object_over(py, number)?;
     let kept = made.clone().unbind();
     // Another thread may have asked as well, or the transport may have come to its end meanwhile.
     let taken = this.state.with(py, |state| {

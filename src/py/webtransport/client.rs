@@ -230,7 +230,7 @@ impl WebTransportClient {
 struct ClientHost(Py<WebTransportClient>);
 
 impl Host for ClientHost {
-    fn command(
+    fn reach(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
 //! | `registry` | the sessions of one connection, and whom an event is for |
-//! | `lane` | a session as what carries streams: they are those of `streams` |
+//! | `session_carrier` | a session as what carries streams: they are those of `streams` |
 //! | `limits` | what Python says of [`Limits`](uringcore_proto::webtransport::Limits) |
 //! | `client` | `WebTransportClient`: a client's connection, which is for sessions alone |
 //!
@@ -12,10 +12,10 @@
 //! `proto`'s business, and their life, beyond their streams, Python's.
 
 mod client;
-mod lane;
 pub mod limits;
 pub mod registry;
 pub mod session;
+mod session_carrier;
 
 use pyo3::prelude::*;
 

@@ -14,7 +14,7 @@ use uringcore_proto::quic;
 use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
 
-use super::lane::SessionReach;
+use super::session_carrier::SessionReach;
 use crate::capi::cell::GilCell;
 use crate::streams::hub::Hub;
 
@@ -22,7 +22,7 @@ use crate::streams::hub::Hub;
 pub trait Host: Send + Sync {
     /// Calls `run` once, unless the connection is over, or its loop is. What comes of it is told before this
     /// returns.
-    fn command(
+    fn reach(
         &self,
         py: Python<'_>,
         run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
@@ -117,7 +117,7 @@ impl SessionCore {
     /// Ends the session.
     fn close(&self, py: Python<'_>, code: u32, reason: &str) -> PyResult<()> {
         let id = self.session_id;
-        self.host.command(py, &mut |mut handle, quic, now| {
+        self.host.reach(py, &mut |mut handle, quic, now| {
             handle.close(quic, id, code, reason, now);
         })
     }
@@ -125,7 +125,7 @@ impl SessionCore {
     /// Asks the peer to bring the session to its end.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let id = self.session_id;
-        self.host.command(py, &mut |mut handle, quic, now| {
+        self.host.reach(py, &mut |mut handle, quic, now| {
             handle.drain(quic, id, now);
         })
     }
@@ -133,7 +133,7 @@ impl SessionCore {
     /// Its counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut now = None;
-        self.host.command(py, &mut |handle, _, _| {
+        self.host.reach(py, &mut |handle, _, _| {
             now = handle.stats(self.session_id);
         })?;
         let stats = now.unwrap_or_else(|| self.state.with(py, |state| state.stats));
@@ -279,7 +279,7 @@ impl SessionCore {
             .map(|(name, value)| (&name[..], &value[..]))
             .collect();
         let mut answered = Err(Error::Gone);
-        self.host.command(py, &mut |mut handle, quic, now| {
+        self.host.reach(py, &mut |mut handle, quic, now| {
             answered = answer(&mut handle, quic, self.session_id, &fields, now);
         })?;
         answered.map_err(|error| failed(py, &error))

@@ -1,21 +1,20 @@
 //! Reads that need not wait: bytes of the page cache, taken without a turn of the loop.
 //!
 //! A coroutine that only makes such reads never suspends, so [`DirectReads`] tells it now and then to
-//! let others run. Also here: `bytes` objects that are filled after they are made, and what `stat`
-//! tells. Not here: anything that may block.
+//! let others run. Not here: anything that may block.
 
-use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyTuple};
-use pyo3::{PyTraverseError, PyVisit, ffi};
+use pyo3::types::{PyBool, PyBytes};
+use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::Engine;
-use uringcore_io::{Errno, describe, read_now};
+use uringcore_io::{Errno, read_now};
 
 use crate::capi::cell::GilCell;
 use crate::capi::error;
+use crate::capi::fresh_bytes::FreshBytes;
 use crate::event_loop::loop_core::LoopCore;
 
 /// Direct reads of the files of one loop.
@@ -63,20 +62,17 @@ impl DirectReads {
         if size == 0 {
             return Ok(PyBytes::new(py, b"").into_any());
         }
-        let bytes = uninitialised(py, size)?;
-        // SAFETY: a `bytes` object of `size` bytes that nobody else has a reference to.
-        let memory = unsafe {
-            let start = ffi::PyBytes_AsString(bytes.as_ptr()).cast::<MaybeUninit<u8>>();
-            std::slice::from_raw_parts_mut(start, size)
-        };
+        let mut bytes = FreshBytes::with_capacity(py, size)?;
         let offset = u64::try_from(offset).ok();
-        let result = if size <= WITH_LOCK_MAX {
-            read_now(fd, memory, offset)
-        } else {
-            py.detach(|| read_now(fd, memory, offset))
+        // SAFETY: the call counts what the kernel has written, from the beginning on.
+        let result = unsafe {
+            bytes.write(|memory| match size <= WITH_LOCK_MAX {
+                true => read_now(fd, memory, offset),
+                false => py.detach(|| read_now(fd, memory, offset)),
+            })
         };
         match result {
-            Ok(count) => Ok(shrink(bytes, py, count)?.into_bound(py).into_any()),
+            Ok(()) => Ok(bytes.finish(py)?.into_any()),
             Err(Errno(libc::EAGAIN)) => Ok(py.None().into_bound(py)),
             Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => {
                 Ok(PyBool::new(py, false).to_owned().into_any())
@@ -123,85 +119,6 @@ impl DirectReads {
             _ => now.saturating_duration_since(slice.began) >= SLICE,
         })
     }
-}
-
-/// ``(mode, size, block_size, position)`` of an open file as far as the kernel knows it without asking
-/// a disk or a server; ``position`` is None for what has none.
-#[pyfunction]
-pub fn file_describe(fd: RawFd) -> PyResult<(u32, u64, u32, Option<u64>)> {
-    let known = describe(fd).map_err(|error| error::io_error(&error))?;
-    Ok((known.mode, known.size, known.block_size, known.position))
-}
-
-/// A new `bytes` object whose contents nobody has written yet.
-pub fn uninitialised(py: Python<'_>, size: usize) -> PyResult<Py<PyBytes>> {
-    let size = ffi::Py_ssize_t::try_from(size)?;
-    // SAFETY: a null pointer asks for uninitialised contents; the result is a new reference or null
-    // with MemoryError set.
-    unsafe {
-        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-        let object = Bound::from_owned_ptr_or_err(py, object)?;
-        Ok(object.cast_into_unchecked::<PyBytes>().unbind())
-    }
-}
-
-unsafe extern "C" {
-    /// Documented C API of every version; PyO3 leaves it out.
-    fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> std::ffi::c_int;
-}
-
-/// Cuts a `bytes` object of [`uninitialised`] that only its maker has seen.
-pub fn shrink(bytes: Py<PyBytes>, py: Python<'_>, count: usize) -> PyResult<Py<PyBytes>> {
-    if bytes.as_bytes(py).len() == count {
-        return Ok(bytes);
-    }
-    let mut object = bytes.into_ptr();
-    // SAFETY: the only reference, given up by `into_ptr` and taken back from where the call left it;
-    // on failure the object is gone and the pointer null.
-    unsafe {
-        _PyBytes_Resize(&raw mut object, count as ffi::Py_ssize_t);
-        let object = Bound::from_owned_ptr_or_err(py, object)?;
-        Ok(object.cast_into_unchecked::<PyBytes>().unbind())
-    }
-}
-
-/// The nineteen fields of `os.stat_result` on Linux, in its order.
-pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'py, PyTuple>> {
-    let seconds = |at: &libc::statx_timestamp| at.tv_sec;
-    let float = |at: &libc::statx_timestamp| at.tv_sec as f64 + 1e-9 * f64::from(at.tv_nsec);
-    let nanoseconds =
-        |at: &libc::statx_timestamp| i128::from(at.tv_sec) * 1_000_000_000 + i128::from(at.tv_nsec);
-    let device = |major: u32, minor: u32| libc::makedev(major, minor);
-    let (atime, mtime, ctime) = (&stat.stx_atime, &stat.stx_mtime, &stat.stx_ctime);
-    let first = (
-        stat.stx_mode,
-        stat.stx_ino,
-        device(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_nlink,
-        stat.stx_uid,
-        stat.stx_gid,
-        stat.stx_size,
-        seconds(atime),
-        seconds(mtime),
-        seconds(ctime),
-    )
-        .into_pyobject(py)?;
-    let rest = (
-        float(atime),
-        float(mtime),
-        float(ctime),
-        nanoseconds(atime),
-        nanoseconds(mtime),
-        nanoseconds(ctime),
-        stat.stx_blksize,
-        stat.stx_blocks,
-        device(stat.stx_rdev_major, stat.stx_rdev_minor),
-    )
-        .into_pyobject(py)?;
-    Ok(first
-        .as_sequence()
-        .concat(rest.as_sequence())?
-        .cast_into::<PyTuple>()?)
 }
 
 /// Copying this much takes less than a hundredth of the interpreter's switch interval.

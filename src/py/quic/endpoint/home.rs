@@ -18,7 +18,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;
-use crate::quic::setup::KeyLog;
+use crate::quic::key_log::KeyLog;
 
 /// Where the state machines live.
 pub(super) enum Home {

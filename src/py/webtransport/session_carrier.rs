@@ -13,14 +13,14 @@ use super::session::Host;
 use crate::streams::reach::Reach;
 
 /// One session, while its connection is at hand.
-struct Lane<'a> {
+struct SessionCarrier<'a> {
     handle: Handle<'a>,
     quic: &'a mut quic::Connection,
     session_id: u64,
     now: Instant,
 }
 
-impl Carrier for Lane<'_> {
+impl Carrier for SessionCarrier<'_> {
     fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
         let Self {
             quic,
@@ -97,11 +97,11 @@ pub struct SessionReach {
 }
 
 impl Reach for SessionReach {
-    fn command(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
         let session_id = self.session_id;
-        self.host.command(py, &mut |handle, quic, now| {
+        self.host.reach(py, &mut |handle, quic, now| {
             if handle.stats(session_id).is_some() {
-                run(&mut Lane {
+                run(&mut SessionCarrier {
                     handle,
                     quic,
                     session_id,
@@ -112,7 +112,7 @@ impl Reach for SessionReach {
     }
 
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {
-        self.command(py, &mut |carrier| run(carrier))
+        self.reach(py, &mut |carrier| run(carrier))
     }
 
     /// A stream that is over is kept until the program has let go of it.

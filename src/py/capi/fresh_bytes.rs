@@ -1,0 +1,170 @@
+//! `bytes` objects that are filled after they are made, before anybody sees them. Not here: how the
+//! interpreter's C code gets to their memory (`lend`).
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_io::net;
+
+use crate::capi::lend::Loan;
+
+/// A `bytes` object that is being made, of a size that is known only at the end.
+pub struct FreshBytes {
+    /// The object, which nobody else has seen yet.
+    bytes: Py<PyBytes>,
+    capacity: usize,
+    filled: usize,
+}
+
+impl FreshBytes {
+    pub fn with_capacity(py: Python<'_>, capacity: usize) -> PyResult<Self> {
+        let size = ffi::Py_ssize_t::try_from(capacity)?;
+        // SAFETY: without a source the contents are undefined; `filled` says how much was written,
+        // and `finish` cuts the rest off before anyone can read it.
+        let bytes = unsafe {
+            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+            Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
+        };
+        Ok(Self {
+            bytes: bytes.unbind(),
+            capacity,
+            filled: 0,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    pub fn space(&self) -> usize {
+        self.capacity - self.filled
+    }
+
+    /// Copies `data` to the end; there has to be space for it.
+    pub fn append(&mut self, data: &[u8]) {
+        assert!(data.len() <= self.space(), "no space for the bytes");
+        // SAFETY: the check above keeps the copy within the object, which nobody else has seen, so its
+        // storage may still be written and `data` belongs to another one.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.free(), data.len()) };
+        self.filled += data.len();
+    }
+
+    /// Receives from a socket into the free space, without waiting.
+    pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: the call counts what the kernel has written, from the beginning on.
+        unsafe { self.write(|memory| net::recv(fd, memory)) }
+    }
+
+    /// Lets `work` write to the free space; it returns how much it wrote.
+    ///
+    /// # Safety
+    ///
+    /// As much as `work` says has been written, from the beginning of the space on.
+    pub unsafe fn write<E>(
+        &mut self,
+        work: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let (start, space) = (self.free(), self.space());
+        // SAFETY: `free` is the beginning of so many bytes that are ours to write.
+        let memory =
+            unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
+        let count = work(memory)?;
+        // SAFETY: as the caller promises.
+        unsafe { self.advance(count) };
+        Ok(())
+    }
+
+    /// So much of the free space was written by other means.
+    ///
+    /// # Safety
+    ///
+    /// It was, from the beginning of the space on.
+    pub unsafe fn advance(&mut self, count: usize) {
+        assert!(
+            count <= self.space(),
+            "more bytes written than there was space for"
+        );
+        self.filled += count;
+    }
+
+    /// Lets `call` fill the free space, lent as [`lend`](super::lend::lend) does; it returns how much it wrote, or None for
+    /// nothing.
+    ///
+    /// # Safety
+    ///
+    /// As much as `call` says has been written, from the beginning of the space on.
+    pub unsafe fn fill(
+        &mut self,
+        py: Python<'_>,
+        call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<usize>>,
+    ) -> PyResult<Option<usize>> {
+        let is_kept = Cell::new(false);
+        let keep = || {
+            std::mem::forget(self.bytes.clone_ref(py));
+            is_kept.set(true);
+        };
+        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen; it
+        // lives for ever once a reference to it is forgotten.
+        let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
+        if let Ok(Some(count)) = written {
+            // SAFETY: as the caller promises.
+            unsafe { self.advance(count) };
+        }
+        if is_kept.get() {
+            self.move_away(py)?;
+        }
+        written
+    }
+
+    /// Somebody may write to this object for as long as it lives: what is in it goes on in another one.
+    fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut other = Self::with_capacity(py, self.capacity)?;
+        // SAFETY: so much of the object is filled, and nobody writes there while this thread is attached.
+        other.append(unsafe {
+            std::slice::from_raw_parts(
+                ffi::PyBytes_AsString(self.bytes.as_ptr()).cast(),
+                self.filled,
+            )
+        });
+        *self = other;
+        Ok(())
+    }
+
+    /// Where the free space begins. It stays there until the object is cut or dropped.
+    pub fn free(&self) -> *mut u8 {
+        // SAFETY: a live `bytes` object of `capacity` bytes, of which `filled` are no more.
+        unsafe {
+            ffi::PyBytes_AsString(self.bytes.as_ptr())
+                .add(self.filled)
+                .cast()
+        }
+    }
+
+    pub fn finish(self, py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
+        let mut object = self.bytes.into_ptr();
+        // SAFETY: the only reference to a fresh bytes object, as the function demands; it replaces the
+        // reference, or drops it, writes NULL and sets an exception.
+        unsafe {
+            let status = if self.filled == self.capacity {
+                0
+            } else {
+                _PyBytes_Resize(&raw mut object, self.filled.cast_signed())
+            };
+            if status != 0 {
+                return Err(PyErr::fetch(py));
+            }
+            Ok(Bound::from_owned_ptr(py, object).cast_into_unchecked::<PyBytes>())
+        }
+    }
+}
+
+unsafe extern "C" {
+    // In every CPython's documented C API; PyO3 keeps its declaration to itself.
+    fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> c_int;
+}

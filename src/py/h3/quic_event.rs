@@ -1,0 +1,75 @@
+//! What an event of the QUIC connection object is to HTTP/3. Not here: what follows from one.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::capi::cell::GilCell;
+
+/// What a QUIC event is, by the name of its class or of one of its bases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    StreamData,
+    StreamReset,
+    StopSending,
+    Datagram,
+    /// Nothing to HTTP/3.
+    Other,
+}
+
+/// The event classes seen so far and what they are to us: two or three, found by identity.
+pub struct EventKinds(GilCell<Vec<(Py<PyType>, EventKind)>>);
+
+impl EventKinds {
+    pub fn new() -> Self {
+        Self(GilCell::new(Vec::new()))
+    }
+
+    pub fn of(&self, event: &Bound<'_, PyAny>) -> PyResult<EventKind> {
+        let py = event.py();
+        let class = event.get_type();
+        let known = self.0.with(py, |kinds| {
+            kinds
+                .iter()
+                .find(|(known, _)| known.is(&class))
+                .map(|&(_, kind)| kind)
+        });
+        if let Some(kind) = known {
+            return Ok(kind);
+        }
+        let kind = classify(&class)?;
+        self.0.with(py, |kinds| {
+            // Bounded: a program that makes classes as it goes is served too, only slower.
+            if kinds.len() < KNOWN_CLASSES_MAX {
+                kinds.push((class.unbind(), kind));
+            }
+        });
+        Ok(kind)
+    }
+}
+
+/// What a class of QUIC events is to us: by name, since uringcore's and aioquic's classes both
+/// serve.
+fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
+    for base in class.mro() {
+        let name = base.cast::<PyType>()?.name()?;
+        match &*name.to_cow()? {
+            "StreamDataReceived" => return Ok(EventKind::StreamData),
+            "StreamReset" => return Ok(EventKind::StreamReset),
+            "StopSendingReceived" => return Ok(EventKind::StopSending),
+            "DatagramFrameReceived" => return Ok(EventKind::Datagram),
+            _ => {}
+        }
+    }
+    Ok(EventKind::Other)
+}
+
+pub fn stream_and_code(event: &Bound<'_, PyAny>) -> PyResult<(u64, u64)> {
+    let py = event.py();
+    Ok((
+        event.getattr(intern!(py, "stream_id"))?.extract()?,
+        event.getattr(intern!(py, "error_code"))?.extract()?,
+    ))
+}
+
+const KNOWN_CLASSES_MAX: usize = 32;
