@@ -64,7 +64,7 @@ pub enum Outgoing<'a> {
     /// Of a `bytes` object, to be copied to where it waits.
     Copied(&'a [u8]),
     /// Of a `bytes` object that is kept until they are sent; of any other object a copy.
-    Borrowed(Bytes),
+    Kept(Bytes),
 }
 
 /// `len` bytes that came in pieces, copied once, whatever the number of pieces.
@@ -91,7 +91,7 @@ impl<'a> Outgoing<'a> {
     pub fn bytes_like(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
-            Err(_) => bytes_like(data).map(Self::Borrowed),
+            Err(_) => bytes_like(data).map(Self::Kept),
         }
     }
 
@@ -99,13 +99,13 @@ impl<'a> Outgoing<'a> {
     pub fn any_buffer(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
-            Err(_) => any_buffer(data).map(Self::Borrowed),
+            Err(_) => any_buffer(data).map(Self::Kept),
         }
     }
 
     pub fn bytes(bytes: &'a Bound<'_, PyBytes>) -> Self {
         match is_held(bytes) {
-            true => Self::Borrowed(hold_bytes(bytes)),
+            true => Self::Kept(hold_bytes(bytes)),
             false => Self::Copied(bytes.as_bytes()),
         }
     }
@@ -113,7 +113,7 @@ impl<'a> Outgoing<'a> {
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Copied(bytes) => bytes.is_empty(),
-            Self::Borrowed(bytes) => bytes.is_empty(),
+            Self::Kept(bytes) => bytes.is_empty(),
         }
     }
 }

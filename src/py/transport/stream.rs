@@ -103,7 +103,7 @@ impl StreamTransport {
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
         let outcome = base.get().command(base.py(), |engine| match data {
             Outgoing::Copied(bytes) => engine.write_copy(key, bytes),
-            Outgoing::Borrowed(bytes) => engine.write(key, bytes),
+            Outgoing::Kept(bytes) => engine.write(key, bytes),
         })?;
         match outcome {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(base),

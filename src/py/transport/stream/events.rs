@@ -137,7 +137,7 @@ impl StreamTransport {
             Some(key) => base.command(py, |engine| {
                 engine.received(key, result.map_err(errno), next)
             }),
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 
