@@ -1,36 +1,62 @@
 """WebTransport in aiopquic's names: sessions that tell events, for programs that are written in those.
 
-``events()`` of a session gives the classes below; commands name streams by their numbers. It is a thin layer
-over :class:`~uringcore.webtransport.WebTransportSession`, which new programs use. Not here: what aiopquic has
-of its rings and its transport object, which nobody needs.
+``events()`` of a session gives the classes below but stream data, which ``receive_stream_data`` gives;
+commands name streams by their numbers. It is a thin layer over
+:class:`~uringcore.webtransport.WebTransportSession`, which new programs use. Not here: what aiopquic has of
+its rings and its transport object, which nobody needs: a ``transport=`` is refused, ``cnx_ptr`` and
+``path_quality`` are missing, and there is no ring of events that could be full.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any, Literal
 
 from uringcore._uringcore import ReceiveStream
-from uringcore.quic.errors import StreamStopped
-from uringcore.quic.native.config import ClientConfig
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import DatagramError, QuicError, StreamReset
+from uringcore.quic.native.config import ServerConfig
+from uringcore.quic.native.link import Life
 from uringcore.webtransport.client import connect_webtransport as connect_session
-from uringcore.webtransport.numbered import NumberedStreams, Words
-from uringcore.webtransport.server import WebTransportServer
+from uringcore.webtransport.configured import client_config, server_fields
+from uringcore.webtransport.numbered import PIECE_MAX, NumberedStreams, Words
+from uringcore.webtransport.outbox import Outbox
+from uringcore.webtransport.server import WebTransportServer as SessionServer
 from uringcore.webtransport.server import serve_webtransport as serve_sessions
-from uringcore.webtransport.session import WebTransportSession, within
+from uringcore.webtransport.session import WebTransportSession as Session
+from uringcore.webtransport.session import within
+from uringcore.webtransport.told import (
+    WT_SESSION_GONE,
+    WebTransportDatagramReceived,
+    WebTransportError,
+    WebTransportEvent,
+    WebTransportNewStream,
+    WebTransportSessionClosed,
+    WebTransportSessionDraining,
+    WebTransportSessionReady,
+    WebTransportSessionRefused,
+    WebTransportStopSending,
+    WebTransportStreamDataReceived,
+    WebTransportStreamReset,
+)
 
 __all__ = [
+    "WT_SESSION_GONE",
     "WebTransportClient",
     "WebTransportDatagramReceived",
+    "WebTransportError",
     "WebTransportEvent",
-    "WebTransportEventSession",
     "WebTransportNewStream",
+    "WebTransportServer",
     "WebTransportServerSession",
+    "WebTransportSession",
     "WebTransportSessionClosed",
     "WebTransportSessionDraining",
     "WebTransportSessionReady",
+    "WebTransportSessionRefused",
     "WebTransportStopSending",
     "WebTransportStreamDataReceived",
     "WebTransportStreamReset",
@@ -38,108 +64,69 @@ __all__ = [
     "serve_webtransport",
 ]
 
-
-class WebTransportEvent:
-    """What happens to a session."""
-
-
-@dataclass
-class WebTransportSessionReady(WebTransportEvent):
-    """The session is open."""
-
-
-@dataclass
-class WebTransportSessionDraining(WebTransportEvent):
-    """The peer asks for the session to come to its end."""
-
-
-@dataclass
-class WebTransportSessionClosed(WebTransportEvent):
-    """The session is over. This is the last event."""
-
-    error_code: int = 0
-    reason: bytes = b""
-
-
-@dataclass
-class WebTransportNewStream(WebTransportEvent):
-    """The peer has opened a stream."""
-
-    stream_id: int = 0
-
-
-@dataclass
-class WebTransportStreamDataReceived(WebTransportEvent):
-    """Data of a stream, and with ``end_stream`` its end."""
-
-    stream_id: int = 0
-    data: bytes = b""
-    end_stream: bool = False
-
-
-@dataclass
-class WebTransportStreamReset(WebTransportEvent):
-    """The peer gave up sending."""
-
-    stream_id: int = 0
-    error_code: int = 0
-
-
-@dataclass
-class WebTransportStopSending(WebTransportEvent):
-    """The peer wants no more data."""
-
-    stream_id: int = 0
-    error_code: int = 0
-
-
-@dataclass
-class WebTransportDatagramReceived(WebTransportEvent):
-    """A datagram."""
-
-    data: bytes = b""
-
-
 WORDS: Words[WebTransportEvent] = Words(
     begun=WebTransportNewStream,
-    data=WebTransportStreamDataReceived,
+    data=None,
     reset=WebTransportStreamReset,
     stopped=WebTransportStopSending,
-    datagram=WebTransportDatagramReceived,
+    datagram=lambda data: WebTransportDatagramReceived(memoryview(data)),
 )
 
 
-class WebTransportEventSession:
+class WebTransportSession:
     """A session that tells events. At most :data:`EVENTS_MAX` of the peer's doing wait to be asked for, and
-    one of each stream; more is not read, so the peer has to wait.
+    one of each stream; more is not read, so the peer has to wait. A stream is read as
+    :meth:`receive_stream_data` is asked, and is kept until it was read to its end or stopped.
 
-    Streams are known by their numbers. What is asked of one that is over does nothing; for one that there
-    never was ``ValueError`` is raised, and for sending on one that is only received.
+    Streams are known by their numbers. Resetting, stopping or ranking one that is over does nothing; for
+    one that there never was ``ValueError`` is raised, and for sending on one that is only received.
     """
 
-    is_client = False
+    tx_max_queued_bytes: int | None = 4 << 20
+    """Bytes queued on all streams above which ``create_stream`` waits for half of them to go."""
+    stream_ring_cap: int = 4 << 20
+    """Bytes that may be queued on one stream."""
 
-    def __init__(self, session: WebTransportSession) -> None:
-        self.session = session
+    def __init__(
+        self, transport: Any, role: Literal["client", "server"], state: Session | None = None
+    ) -> None:
+        """``transport`` and ``state`` are what a ``session_factory`` is given, to be handed on."""
+        if state is None:
+            raise ValueError("state: sessions are made by connect_webtransport and servers")
+        self.session = state
         """The session itself."""
-        self.session_ready = asyncio.Event()
-        self.session_ready.set()
-        self.session_closed = session._link.closed
-        self._streams = NumberedStreams(session._link, WORDS, EVENTS_MAX)
-        self._streams.begin(session)
+        self.role = role
+        """``"client"`` or ``"server"``."""
+        self._transport = transport
+        self._is_closed = False
+        self._drains = False
+        self._outboxes: dict[int, Outbox] = {}
+        self._datagrams_drained = asyncio.Event()
+        self._datagrams_drained.set()
+        self._streams = NumberedStreams(state._link, WORDS, EVENTS_MAX)
+        self._streams.on_over = self._let_go
+        self._streams.begin(state)
         self._streams.spawn(self._tell_draining)
-        # What was sent last, where that waits for room.
-        self._sends: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def is_client(self) -> bool:
+        """Which side this is."""
+        return self.role == "client"
 
     @property
     def is_server(self) -> bool:
         """Which side this is."""
-        return not self.is_client
+        return self.role == "server"
 
     @property
-    def role(self) -> str:
-        """``"client"`` or ``"server"``."""
-        return "client" if self.is_client else "server"
+    def session_ready(self) -> bool:
+        """Whether the session was opened."""
+        return True
+
+    @property
+    def session_closed(self) -> bool:
+        """Whether the session is over."""
+        return self._is_closed or self.session.is_closed
 
     @property
     def negotiated_protocol(self) -> str | None:
@@ -148,8 +135,8 @@ class WebTransportEventSession:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the peer has asked for the session to come to its end."""
-        return self.session.is_draining
+        """Whether a side has asked for the session to come to its end."""
+        return self._drains or self.session.is_draining
 
     @property
     def control_stream_id(self) -> int:
@@ -157,103 +144,301 @@ class WebTransportEventSession:
         return self.session.id
 
     def peer_address(self) -> tuple[str, int] | None:
-        """Where the peer is."""
-        return self.session.peer_address
+        """Where the peer is; ``None`` once the session is over."""
+        return None if self.session_closed else self.session.peer_address
+
+    def local_address(self) -> tuple[str, int] | None:
+        """What this side's socket is bound to; ``None`` once the session is over."""
+        if self.session_closed:
+            return None
+        life: object = self.session._link.connection
+        if isinstance(life, Life):
+            name = life.transport.get_extra_info("sockname")
+            return str(name[0]), int(name[1])
+        return self._transport.address if isinstance(self._transport, SessionServer) else None
 
     async def events(self) -> AsyncGenerator[WebTransportEvent, None]:
-        """What happens, until the session is over."""
-        yield WebTransportSessionReady()
+        """What happens beside the data of streams, until the session is over."""
         while (event := await self._streams.receive()) is not None:
             yield event
         code, reason = self.session.close_code or 0, self.session.close_reason
-        yield WebTransportSessionClosed(code, reason.encode())
+        yield WebTransportSessionClosed(code, memoryview(reason.encode()))
+
+    async def receive_stream_data(self, stream_id: int) -> AsyncGenerator[WebTransportEvent, None]:
+        """What comes on a stream, to its end or its reset. It is read as this is asked for more."""
+        stream = None if self.session.is_closed else self._streams.receiver(stream_id)
+        if stream is None and self.session_closed:
+            yield WebTransportStreamReset(stream_id, WT_SESSION_GONE)
+        while stream is not None:
+            event = await self._next_of(stream)
+            if not isinstance(event, WebTransportStreamDataReceived) or event.end_stream:
+                stream = None
+                self._streams.was_read(stream_id)
+            if event is not None:
+                yield event
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
         """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long."""
-        return await within(timeout, self._streams.open(self.session, bidir))
+        most = self.tx_max_queued_bytes
+        if most and self._backlog() > most:
+            while not self.session_closed and self._backlog() > most // 2:
+                await self._some_go()
+        if self.session_closed:
+            raise WebTransportError("the session is over")
+        try:
+            return await within(timeout, self._streams.open(self.session, bidir))
+        except QuicError as error:
+            raise WebTransportError(str(error)) from error
 
     def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
-        """Queues data, without a bound: see :meth:`send_stream_data_drained`."""
-        self._streams.sender(stream_id)
-        before = self._sends.get(stream_id)
-        task = self._streams.spawn(self._send_behind, before, stream_id, data, end_stream)
-        self._sends[stream_id] = task
-        task.add_done_callback(lambda _: self._sent(stream_id, task))
+        """Queues all of it, or raises ``BufferError``: see :meth:`get_tx_data_drain_event`.
+
+        Raises ``ValueError`` for more than :attr:`stream_ring_cap` and :class:`WebTransportError` when the
+        session is over or there is no such stream any more.
+        """
+        if self.session_closed:
+            raise WebTransportError("the session is over")
+        outbox = self._outbox(stream_id)
+        if outbox is None or outbox.is_over:
+            raise WebTransportError(f"there is no stream {stream_id} to send on, or no more")
+        if outbox.put(data, end_stream, self.stream_ring_cap):
+            self._streams.spawn(outbox.send)
 
     async def send_stream_data_drained(
-        self, stream_id: int, data: bytes, end_stream: bool = False
+        self,
+        stream_id: int,
+        data: bytes,
+        end_stream: bool = False,
+        *,
+        soft_yield_at: float = 0.5,
+        hard_wait_at: float = 0.9,
     ) -> None:
-        """Sends data, and waits while there is no room for it."""
-        with contextlib.suppress(StreamStopped):
-            await self._send_behind(self._sends.get(stream_id), stream_id, data, end_stream)
+        """Queues data, and waits while there is no room for it. Does nothing when the session is over.
+
+        The thresholds are those of :meth:`tx_event_ring_fill`.
+        """
+        while not self.session_closed:
+            drained = self.get_tx_data_drain_event(stream_id)
+            drained.clear()
+            try:
+                self.send_stream_data(stream_id, data, end_stream)
+                if self.tx_event_ring_fill() > min(soft_yield_at, hard_wait_at):
+                    await asyncio.sleep(0)
+                return
+            except BufferError:
+                await self._until(drained)
+
+    def get_tx_data_drain_event(self, stream_id: int) -> asyncio.Event:
+        """Set when bytes have gone after a ``BufferError`` or :meth:`set_tx_data_drain_pending`, and when
+        none will go any more."""
+        outbox = self._outbox(stream_id)
+        if outbox is not None:
+            return outbox.drained
+        over = asyncio.Event()
+        over.set()
+        return over
+
+    def set_tx_data_drain_pending(self, stream_id: int) -> None:
+        """Has the event set when bytes have gone."""
+        outbox = self._outbox(stream_id)
+        if outbox is not None:
+            outbox.is_awaited = True
+
+    def clear_tx_data_drain_pending(self, stream_id: int) -> None:
+        """Takes that back."""
+        outbox = self._outbox(stream_id)
+        if outbox is not None:
+            outbox.is_awaited = False
+
+    def tx_data_ring_used(self, stream_id: int) -> int:
+        """Bytes queued on a stream that QUIC has not taken."""
+        outbox = self._outboxes.get(stream_id)
+        return 0 if outbox is None else outbox.used
+
+    def tx_sent_bytes(self, stream_id: int) -> int:
+        """Bytes of a stream that QUIC has taken; 0 of one that is over."""
+        outbox = self._outboxes.get(stream_id)
+        return 0 if outbox is None else outbox.sent
+
+    def tx_event_ring_fill(self) -> float:
+        """0: there is no such ring."""
+        return 0.0
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Gives up sending."""
         stream = self._streams.sender(stream_id)
         if stream is not None:
             stream.reset(error_code)
+            outbox = self._outbox(stream_id)
+            if outbox is not None:
+                outbox.give_up()
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Asks the peer to send no more."""
         stream = self._streams.find(stream_id)
         if isinstance(stream, ReceiveStream):
             stream.stop(error_code)
+            self._streams.was_read(stream_id)
 
-    def set_stream_priority(self, stream_id: int, priority: int) -> None:
-        """Serves a stream before others: 0 first, 7 last."""
+    def set_stream_priority(self, stream_id: int, priority: int) -> int:
+        """Serves a stream before others: 0 first, 255 last, 9 as those of which nothing is said. Even ones
+        take turns. QUIC has eight ranks: the limits of them are 0, 4, 8, 10, 63, 127 and 191. Gives 0."""
+        if not 0 <= priority <= 255:
+            raise ValueError(f"priority: must be 0 to 255, not {priority}")
+        if self.session_closed:
+            raise WebTransportError("the session is over")
         stream = self._streams.sender(stream_id)
         if stream is not None:
-            stream.priority(priority)
+            stream.priority(sum(priority > limit for limit in RANKS), priority % 2 == 0)
+        return 0
 
-    def send_datagram_frame(self, data: bytes) -> None:
-        """Queues a datagram."""
-        self.session.send_datagram(data)
+    def send_datagram_frame(self, data: bytes) -> int:
+        """Queues a datagram and gives its length. There is always room: the oldest ones are dropped.
+
+        Raises ``ValueError`` for one that is too long.
+        """
+        if self.session_closed:
+            raise WebTransportError("the session is over")
+        try:
+            self.session.send_datagram(data)
+        except DatagramError:
+            raise
+        except QuicError as error:
+            raise WebTransportError(str(error)) from error
+        return len(data)
+
+    def get_datagram_tx_drain_event(self) -> asyncio.Event:
+        """An event that is set: there is always room."""
+        return self._datagrams_drained
 
     def drain(self) -> None:
         """Asks the peer to bring the session to its end."""
+        self._drains = True
         self.session.drain()
 
     def close(self, error_code: int = 0, reason: bytes = b"") -> None:
         """Closes the session."""
-        self.session.close(error_code, reason.decode("utf-8", "replace"))
+        if not self.session_closed:
+            self.session.close(error_code, bytes(reason).decode("utf-8", "replace"))
+            self._is_closed = True
 
     async def wait_closed(self, timeout: float | None = None) -> None:
         """Waits until the session is over; ``TimeoutError`` if it is not for so long."""
-        await within(timeout, self.session.wait_closed())
+        await within(timeout, self.session._link.closed.wait())
 
     async def aclose(
         self, error_code: int = 0, reason: bytes = b"", *, timeout: float = 2.0
     ) -> None:
-        """Closes the session and waits until that is done, for ``timeout`` seconds at most."""
+        """Closes the session. A client waits for its connection's end, ``timeout`` seconds at most."""
         self.close(error_code, reason)
-        with contextlib.suppress(TimeoutError):
-            await self.wait_closed(timeout)
+        if self.is_client:
+            with contextlib.suppress(TimeoutError):
+                await within(timeout, self.session.wait_closed())
+
+    async def detach(self) -> None:
+        """Nothing: a session that is over holds nothing."""
+
+    async def _next_of(self, stream: ReceiveStream) -> WebTransportEvent | None:
+        try:
+            data = await stream.read(PIECE_MAX)
+        except StreamReset as error:
+            return WebTransportStreamReset(stream.id, error.code)
+        except QuicError:
+            # The session is over, or the program has stopped the stream.
+            return (
+                WebTransportStreamReset(stream.id, WT_SESSION_GONE) if self.session_closed else None
+            )
+        return WebTransportStreamDataReceived(
+            stream.id, memoryview(data), not data or stream.at_eof()
+        )
+
+    def _outbox(self, stream_id: int) -> Outbox | None:
+        outbox = self._outboxes.get(stream_id)
+        if outbox is None:
+            try:
+                stream = self._streams.find(stream_id)
+            except ValueError:
+                return None
+            if stream is None or self._streams.is_over:
+                return None
+            sender = self._streams.sender(stream_id)
+            if sender is not None:
+                outbox = self._outboxes[stream_id] = Outbox(sender)
+        return outbox
+
+    def _let_go(self, stream_id: int) -> None:
+        outbox = self._outboxes.pop(stream_id, None)
+        if outbox is not None:
+            outbox.give_up()
+
+    def _backlog(self) -> int:
+        return sum(outbox.used for outbox in self._outboxes.values())
+
+    async def _some_go(self) -> None:
+        """Until bytes of some stream have gone, or none will."""
+        waiting = []
+        for outbox in self._outboxes.values():
+            if outbox.used:
+                outbox.is_awaited = True
+                outbox.drained.clear()
+                waiting.append(outbox.drained)
+        await self._until(*waiting)
+
+    async def _until(self, *events: asyncio.Event) -> None:
+        """Until one of them is set, or the session is over."""
+        tasks = [
+            asyncio.ensure_future(event.wait()) for event in (*events, self.session._link.closed)
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _tell_draining(self) -> None:
         await self.session.wait_draining()
         if not self.session.is_closed:
             self._streams.put(WebTransportSessionDraining())
 
-    async def _send_behind(
-        self, before: asyncio.Task[None] | None, stream_id: int, data: bytes, end_stream: bool
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        await self._streams.send(stream_id, data, end_stream)
 
-    def _sent(self, stream_id: int, task: asyncio.Task[None]) -> None:
-        if self._sends.get(stream_id) is task:
-            del self._sends[stream_id]
+class WebTransportClient(WebTransportSession):
+    """A client's session, which :func:`connect_webtransport` makes."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(None, "client", session)
 
 
-class WebTransportClient(WebTransportEventSession):
-    """A client's session."""
-
-    is_client = True
-
-
-class WebTransportServerSession(WebTransportEventSession):
+class WebTransportServerSession(WebTransportSession):
     """A server's session."""
+
+    def __init__(self, transport: Any, state: Session) -> None:
+        super().__init__(transport, "server", state)
+
+
+class WebTransportServer:
+    """A server, which :func:`serve_webtransport` makes."""
+
+    def __init__(self, server: SessionServer) -> None:
+        self.server = server
+        """The server itself."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and port that it is bound to."""
+        return self.server.address
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes all sessions and then the socket."""
+        self.server.close(code, reason)
+
+    async def wait_closed(self) -> None:
+        """Waits until that is done."""
+        await self.server.wait_closed()
+
+    async def aclose(self) -> None:
+        """Closes all sessions and the socket, and waits until that is done."""
+        self.close()
+        await self.wait_closed()
 
 
 @contextlib.asynccontextmanager
@@ -264,18 +449,34 @@ async def connect_webtransport(
     *,
     sni: str | None = None,
     wt_available_protocols: Sequence[str] | None = None,
+    transport: None = None,
     timeout: float = 10.0,
-    verify_peer: bool = True,
+    configuration: QuicConfiguration | None = None,
+    verify_peer: bool | None = None,
     ca_file: str | None = None,
 ) -> AsyncIterator[WebTransportClient]:
-    """A client's session, which is closed at the end of the block. Raises as
-    :func:`uringcore.webtransport.connect_webtransport`."""
+    """A client's session, which is closed at the end of the block.
+
+    ``configuration`` is a :class:`uringcore.quic.configuration.QuicConfiguration`; ``sni``, ``verify_peer``
+    and ``ca_file`` go before it. Raises :class:`WebTransportError` when there is no session, and
+    ``ValueError``, which names it, for an argument or a field that cannot be honoured.
+    """
+    _refuse("transport", transport, "connections share none")
+    config = client_config(configuration, sni, verify_peer, ca_file)
     named = f"[{host}]" if ":" in host else host
-    config = ClientConfig(server_name=sni, verify=verify_peer, authorities=ca_file)
     protocols = tuple(wt_available_protocols or ())
-    url = f"https://{named}:{port}{path}"
-    async with connect_session(url, config, protocols=protocols, timeout=timeout) as session:
-        yield WebTransportClient(session)
+    opening = connect_session(
+        f"https://{named}:{port}{path or '/'}", config, protocols=protocols, timeout=timeout
+    )
+    try:
+        session = await opening
+    except (QuicError, TimeoutError) as error:
+        raise WebTransportError(str(error)) from error
+    client = WebTransportClient(session)
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 async def serve_webtransport(
@@ -283,25 +484,50 @@ async def serve_webtransport(
     port: int,
     path: str,
     *,
-    handler: Callable[[WebTransportServerSession], Awaitable[object]],
+    handler: Callable[[Any], object],
     cert_file: str,
     key_file: str,
+    transport: None = None,
+    session_factory: Callable[[Any, Session], WebTransportSession] | None = None,
+    configuration: QuicConfiguration | None = None,
     wt_supported_protocols: Sequence[str] | None = None,
+    web_folder: None = None,
 ) -> WebTransportServer:
-    """A server for sessions at one path: ``handler(session)`` runs in a task for each. Its ``close()``
-    ends it."""
+    """A server for sessions at one path: ``handler(session)`` is called for each, and awaited if that is
+    possible. A session goes on when it returns, and is closed with code 1 if it raises.
 
-    async def handle(session: WebTransportSession) -> None:
-        await handler(WebTransportServerSession(session))
+    ``session_factory(transport, state)`` makes the sessions; what it is given is for
+    :class:`WebTransportServerSession`. ``configuration`` is as with :func:`connect_webtransport`, and so is
+    what is raised. ``web_folder`` is refused: files beside sessions are served by the ASGI server.
+    """
+    _refuse("transport", transport, "servers share none")
+    _refuse("web_folder", web_folder, "files beside sessions are served by the ASGI server")
+    config = ServerConfig(certificate=(cert_file, key_file), **server_fields(configuration))
+    make = session_factory or WebTransportServerSession
 
-    return await serve_sessions(
+    async def handle(state: Session) -> None:
+        session = make(server, state)
+        result = handler(session)
+        if inspect.isawaitable(result):
+            await result
+        await session.wait_closed()
+
+    server = await serve_sessions(
         host,
         port,
-        certificate=(cert_file, key_file),
-        paths=[path],
+        config=config,
+        paths=[path or "/"],
         protocols=tuple(wt_supported_protocols or ()),
         handler=handle,
     )
+    return WebTransportServer(server)
+
+
+def _refuse(name: str, given: object, reason: str) -> None:
+    if given is not None:
+        raise ValueError(f"{name}: cannot be had, {reason}")
 
 
 EVENTS_MAX = 64
+# The last of aiopquic's priorities in each of RFC 9218's urgencies but the last. The defaults are 9 and 3.
+RANKS = (0, 4, 8, 10, 63, 127, 191)

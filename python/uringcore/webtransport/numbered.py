@@ -33,8 +33,9 @@ class Words(Generic[_Message]):
 
     begun: Callable[[int], _Message] | None
     """The peer has opened a stream, if that is to be told before there is something of it."""
-    data: Callable[[int, bytes, bool], _Message]
-    """``True`` at the end of the stream, which comes by itself."""
+    data: Callable[[int, bytes, bool], _Message] | None
+    """``True`` at the end of the stream, which comes by itself. ``None``: the program reads streams by
+    itself (:meth:`NumberedStreams.receiver`)."""
     reset: Callable[[int, int], _Message]
     stopped: Callable[[int, int], _Message]
     datagram: Callable[[bytes], _Message]
@@ -48,6 +49,8 @@ class _Kept:
     directions: int = 0
     gate: asyncio.Event | None = None
     """What holds up its reader."""
+    is_unread: bool = False
+    """Whether the program has to read it yet."""
 
 
 class NumberedStreams(Generic[_Message]):
@@ -75,6 +78,8 @@ class NumberedStreams(Generic[_Message]):
         self._heard = [-1] * 4
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_over = False
+        self.on_over: Callable[[int], None] | None = None
+        """Called with a stream that is let go."""
         self.spawn(self._wait_for_end)
 
     def begin(self, session: WebTransportSession) -> None:
@@ -145,6 +150,20 @@ class NumberedStreams(Generic[_Message]):
             raise ValueError(f"stream {number} is only received")
         return stream
 
+    def receiver(self, number: int) -> ReceiveStream | None:
+        """One that the program reads by itself, and says :meth:`was_read` of; ``None`` if it has."""
+        kept = self._find(number)
+        if kept is None or not kept.is_unread or not isinstance(kept.stream, ReceiveStream):
+            return None
+        return kept.stream
+
+    def was_read(self, number: int) -> None:
+        """The program wants no more of it."""
+        kept = self._find(number)
+        if kept is not None and kept.is_unread:
+            kept.is_unread = False
+            self._ended(kept)
+
     async def send(self, number: int, data: bytes, end: bool) -> None:
         """Sends on a stream, unless it is over."""
         stream = self.sender(number)
@@ -200,7 +219,11 @@ class NumberedStreams(Generic[_Message]):
         kind = stream.id & 3
         self._heard[kind] = max(self._heard[kind], stream.id)
         if isinstance(stream, ReceiveStream):
-            self._follow(kept, self._read, kept, stream)
+            if self._words.data is None:
+                kept.is_unread = True
+                kept.directions += 1
+            else:
+                self._follow(kept, self._read, kept, stream, self._words.data)
         if isinstance(stream, SendStream):
             self._follow(kept, self._watch, stream)
 
@@ -213,15 +236,19 @@ class NumberedStreams(Generic[_Message]):
         kept.directions -= 1
         if not kept.directions:
             self._streams.pop(kept.stream.id, None)
+            if self.on_over is not None:
+                self.on_over(kept.stream.id)
 
-    async def _read(self, kept: _Kept, stream: ReceiveStream) -> None:
+    async def _read(
+        self, kept: _Kept, stream: ReceiveStream, word: Callable[[int, bytes, bool], _Message]
+    ) -> None:
         try:
             data = b"-"
             while data:
                 data = await stream.read(PIECE_MAX)
                 if kept.gate is not None:
                     await kept.gate.wait()
-                await self._tell(self._words.data(stream.id, data, not data))
+                await self._tell(word(stream.id, data, not data))
         except StreamReset as error:
             await self._tell(self._words.reset(stream.id, error.code))
 
