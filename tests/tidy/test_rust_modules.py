@@ -129,8 +129,8 @@ NEVER = {
     },
 }
 
-# Folders whose files and folders need each other in one direction only, whichever that is.
-ONE_WAY = ("proto/tls", "proto/quic")
+# Rooms and folders whose files and folders need each other in one direction only, whichever that is.
+ONE_WAY = ("io", "proto/tls", "proto/quic")
 
 # Folders whose modules have another name, because theirs is a word of the language's.
 RENAMED = {"loop": "event_loop"}
