@@ -12,6 +12,7 @@
 //! - `padding`: PADDING that nobody has to read.
 //! - `packet_size`: how large a UDP payload may be that the state machine fills.
 //! - `heard`: whether a datagram was authentic.
+//! - `duplicates`: which packets have come before.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
@@ -37,6 +38,7 @@
 pub(crate) mod datagram_buffer;
 pub(crate) mod delivered;
 pub(crate) mod draft_parameters;
+pub(crate) mod duplicates;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
