@@ -16,6 +16,8 @@
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
+//! - `issued_ids`: the numbers of connection IDs that were given out.
+//! - `held_incoming`: new connections that are held until somebody has decided about them.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: Retry packets that no server made.
@@ -44,8 +46,10 @@ pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
 pub(crate) mod gauge;
 pub(crate) mod heard;
+pub(crate) mod held_incoming;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
+pub(crate) mod issued_ids;
 pub(crate) mod key_update;
 pub(crate) mod labels;
 pub(crate) mod layout;

@@ -350,9 +350,40 @@ fn tls_with_names(
     (client, server)
 }
 
+/// The connection IDs that an endpoint had made, in order.
+#[derive(Default)]
+pub struct Ids {
+    pub made: Mutex<Vec<ConnectionId>>,
+    /// Each is made twice.
+    pub repeats: AtomicBool,
+}
+
+struct SpiedIds(Arc<Ids>);
+
+impl quinn::ConnectionIdGenerator for SpiedIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut made = self.0.made.lock().unwrap();
+        let last = made.last().copied().filter(|last| {
+            let times = made.iter().filter(|id| *id == last).count();
+            self.0.repeats.load(Ordering::Relaxed) && times < 2
+        });
+        let id = last.unwrap_or_else(|| quinn::RandomConnectionIdGenerator::new(8).generate_cid());
+        made.push(id);
+        id
+    }
+
+    fn cid_len(&self) -> usize {
+        8
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
 /// One endpoint with one connection.
 pub struct End {
-    endpoint: quinn::Endpoint,
+    pub endpoint: quinn::Endpoint,
     connection: Option<(ConnectionHandle, quinn::Connection)>,
     pub spy: Arc<Spy>,
     pub events: Vec<quinn::Event>,
@@ -362,6 +393,9 @@ pub struct End {
     pub mark: Option<EcnCodepoint>,
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
+    pub ids: Arc<Ids>,
+    /// New connections are kept here instead of being accepted.
+    pub lobby: Option<Vec<quinn::Incoming>>,
 }
 
 impl End {
@@ -405,6 +439,9 @@ impl End {
                 let transmit = self.endpoint.retry(incoming, &mut buf).unwrap();
                 assert_eq!(transmit.size, buf.len());
                 self.responses.push(buf);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) if self.lobby.is_some() => {
+                self.lobby.as_mut().unwrap().push(incoming);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let accepted = self.endpoint.accept(incoming, now, &mut buf, None);
@@ -465,7 +502,13 @@ impl Bare {
             let mut config = quinn::EndpointConfig::new(Arc::new(key));
             config.supported_versions(vec![1, version, OTHER_VERSION]);
             config.max_udp_payload_size(u16::MAX - 8).unwrap();
-            let (spy, tokens) = (Arc::<Spy>::default(), Steps::default());
+            let (spy, tokens, ids) = (
+                Arc::<Spy>::default(),
+                Steps::default(),
+                Arc::<Ids>::default(),
+            );
+            let made = ids.clone();
+            config.cid_generator(move || Box::new(SpiedIds(made.clone())));
             let server =
                 is_server.then(|| Arc::new(server_config(&server_tls, &transport, &spy, &tokens)));
             End {
@@ -477,6 +520,8 @@ impl Bare {
                 mark: None,
                 responses: Vec::new(),
                 tokens,
+                ids,
+                lobby: None,
             }
         };
         let (client, server) = (end(false), end(true));
