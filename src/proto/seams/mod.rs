@@ -23,6 +23,7 @@
 //! - `forged_retry`: Retry packets that no server made.
 //! - `stream_limits`: an entry for each stream that the peer may open.
 //! - `key_update`: keys that are changed before the peer has shown that it has them.
+//! - `phases`: keys of later phases, which are made when a packet needs them.
 //! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
@@ -57,6 +58,7 @@ pub(crate) mod losses;
 pub(crate) mod packet_size;
 pub(crate) mod padding;
 pub(crate) mod path_challenge;
+pub(crate) mod phases;
 pub(crate) mod reset_stream_at;
 pub(crate) mod stream_limits;
 pub(crate) mod tickets;

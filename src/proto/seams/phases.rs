@@ -14,10 +14,10 @@ use rustls::{
     quic::{PacketKey, PacketKeySet, Secrets, Tag},
 };
 
-use crate::seams::labels::Scope;
+use super::labels::Scope;
 
 /// What keys are made of, and the phase that was asked for last.
-pub(in crate::tls) struct Phases {
+pub struct Phases {
     secrets: Arc<Mutex<Secrets>>,
     last: Option<Arc<Phase>>,
 }
