@@ -18,6 +18,7 @@
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
 //! - `issued_ids`: the numbers of connection IDs that were given out.
 //! - `held_incoming`: new connections that are held until somebody has decided about them.
+//! - `peak_tables`: the room that connections took which have gone.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: Retry packets that no server made.
@@ -58,6 +59,7 @@ pub(crate) mod losses;
 pub(crate) mod packet_size;
 pub(crate) mod padding;
 pub(crate) mod path_challenge;
+pub(crate) mod peak_tables;
 pub(crate) mod phases;
 pub(crate) mod reset_stream_at;
 pub(crate) mod stream_limits;

@@ -67,6 +67,8 @@ pub struct Spy {
     pub hides_parameters: AtomicBool,
     /// How often keys of a next phase were asked for.
     pub phases: AtomicU64,
+    /// How often anything was done with those.
+    pub touches_of_later: AtomicU64,
 }
 
 impl Spy {
@@ -126,6 +128,43 @@ impl PacketKey for SpiedPacketKey {
 
     fn integrity_limit(&self) -> u64 {
         self.0.integrity_limit()
+    }
+}
+
+/// One of a later phase.
+struct LaterKey(Box<dyn PacketKey>, Arc<Spy>);
+
+impl LaterKey {
+    fn touched(&self) -> &dyn PacketKey {
+        self.1.touches_of_later.fetch_add(1, Ordering::Relaxed);
+        &*self.0
+    }
+}
+
+impl PacketKey for LaterKey {
+    fn encrypt(&self, number: u64, buf: &mut [u8], header_len: usize) {
+        self.touched().encrypt(number, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.touched().decrypt(number, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.touched().tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.touched().confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.touched().integrity_limit()
     }
 }
 
@@ -209,7 +248,13 @@ impl crypto::Session for Session {
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let keys = self.0.next_1rtt_keys()?;
         self.1.phases.fetch_add(1, Ordering::Relaxed);
-        Some(spied_packets(keys, &self.1))
+        Some(spied_packets(
+            KeyPair {
+                local: Box::new(LaterKey(keys.local, self.1.clone())),
+                remote: Box::new(LaterKey(keys.remote, self.1.clone())),
+            },
+            &self.1,
+        ))
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -401,6 +446,10 @@ pub struct End {
 impl End {
     pub fn connection(&mut self) -> &mut quinn::Connection {
         &mut self.connection.as_mut().unwrap().1
+    }
+
+    pub fn handle(&self) -> ConnectionHandle {
+        self.connection.as_ref().unwrap().0
     }
 
     pub fn take_fresh_id(&mut self) -> bool {
