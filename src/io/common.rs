@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::completion::{Completion, Errno, Outcome};
+use crate::completion::{Completion, Outcome};
 use crate::config::{DriverConfig, DriverStats};
+use crate::errno::Errno;
 use crate::incoming::PeerName;
 use crate::message::{GatherPayload, MessagePayload, SendMsg};
 use crate::op::{OpId, OpKind, OpTable, Payload, Token};

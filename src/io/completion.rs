@@ -1,12 +1,11 @@
-//! What comes back from the kernel: completions, their outcomes, errno values.
+//! What comes back from the kernel: completions and their outcomes.
 //!
 //! Not here: how an outcome is produced (`uring/`, `epoll/`) and who routes it (the engine).
 
-use std::fmt;
-use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::datagram::Datagram;
+use crate::errno::Errno;
 use crate::file::FileOutcome;
 use crate::incoming::{Incoming, PeerName};
 use crate::op::{OpId, Token};
@@ -76,40 +75,6 @@ impl Outcome {
         if matches!(self, Self::AcceptedFrom(Ok(_))) {
             *self = Self::AcceptedFrom(Err(Errno::CANCELED));
         }
-    }
-}
-
-/// A positive errno value.
-#[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
-pub struct Errno(pub i32);
-
-impl Errno {
-    /// The operation was cancelled.
-    pub const CANCELED: Errno = Errno(libc::ECANCELED);
-    /// The operation slab is full.
-    pub const NO_BUFFERS: Errno = Errno(libc::ENOBUFS);
-
-    /// The calling thread's `errno`.
-    pub(crate) fn last() -> Errno {
-        Errno(
-            io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )
-    }
-}
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
-
-impl std::error::Error for Errno {}
-
-impl From<Errno> for io::Error {
-    fn from(errno: Errno) -> io::Error {
-        io::Error::from_raw_os_error(errno.0)
     }
 }
 

@@ -20,7 +20,7 @@ use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags};
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 
 /// Memory that a read fills, and what keeps it alive.
 ///

@@ -5,7 +5,8 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `net/` | socket options, addresses, the error queue |
-//! | `memory`, `pool` | anonymous mappings; the receive buffers and the `RecvBuf` that hands one out |
+//! | `errno` | the kernel's error numbers |
+//! | `memory`, `buffer_ring`, `pool` | anonymous mappings; where the kernel finds receive buffers; the buffers and the `RecvBuf` that hands one out |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
@@ -21,12 +22,14 @@
 //! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
 //! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
 
+mod buffer_ring;
 mod common;
 mod completion;
 mod config;
 mod datagram;
 mod driver;
 mod epoll;
+mod errno;
 mod file;
 mod fork;
 mod incoming;
@@ -43,10 +46,11 @@ mod stable_vec;
 mod uring;
 mod waker;
 
-pub use completion::{Completion, Entered, Errno, Interest, Outcome};
+pub use completion::{Completion, Entered, Interest, Outcome};
 pub use config::{Backend, DriverConfig, DriverStats};
 pub use datagram::Datagram;
 pub use driver::Driver;
+pub use errno::Errno;
 pub use file::{At, Description, FileOutcome, FileRequest, ReadTarget, describe, read_now};
 pub use incoming::{Incoming, PeerName};
 pub use message::SendMsg;

@@ -11,7 +11,7 @@ use std::ptr;
 use bytes::Bytes;
 use socket2::SockAddr;
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 
 /// One datagram, or a batch of equal datagrams in one buffer (GSO).
 #[derive(Clone, Debug)]

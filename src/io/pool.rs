@@ -15,8 +15,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::buffer_ring::BufferRing;
 use crate::memory::Mapping;
-use crate::uring::BufferRing;
 
 /// Received bytes. They live in the driver's buffer pool: copy out promptly and drop, a held one
 /// shrinks what can be received meanwhile. Belongs to the driver's thread.

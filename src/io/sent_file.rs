@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::file::read_now;
 
 /// Which file a name stands for.

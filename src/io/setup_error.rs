@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::completion::Errno;
 use crate::config::Backend;
+use crate::errno::Errno;
 
 /// Setting up a driver failed. `Display` names the cause and the cure.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::memory::Mapping;
 
 /// A program to run and everything about the process that runs it.

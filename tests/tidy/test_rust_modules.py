@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,9 @@ NEVER = {
     },
 }
 
+# Rooms and folders whose files and folders need each other in one direction only, whichever that is.
+ONE_WAY = ("io", "proto/tls", "proto/quic")
+
 # Folders whose modules have another name, because theirs is a word of the language's.
 RENAMED = {"loop": "event_loop"}
 
@@ -147,6 +150,9 @@ TOKEN = re.compile(
     | (?<![\w:])(?P<path>(?:crate|self|super)(?:::\w+)*)(?P<tree>::\{)?""",
     re.VERBOSE,
 )
+
+# What a module passes on of one below it.
+PASSED_ON = re.compile(r"\bpub(?:\([^)]*\))? use (?:self::)?(\w+)::([^;]*);")
 
 
 def module_of(path: Path, room: Path) -> list[str]:
@@ -206,24 +212,42 @@ def paths(source: str, module: list[str]) -> Iterator[list[str]]:
 
 
 def modules(room: str) -> dict[str, list[Path]]:
-    """The files of each module at the top of a room, tests beside them apart."""
+    """The files of each module at the top of a room or of a folder in one, tests beside them apart."""
     folder = ROOT / "src" / room
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*.rs")):
         name = path.relative_to(folder).parts[0].removesuffix(".rs")
-        if name not in ("lib", "tests"):
+        if name not in ("lib", "mod", "tests"):
             found.setdefault(RENAMED.get(name, name), []).append(path)
     return found
 
 
+def passed_on(folder: Path, known: Iterable[str]) -> dict[str, str]:
+    """What the file of a folder passes on of its modules, by its name there: whose it is."""
+    found = {}
+    for name in ("mod.rs", "lib.rs"):
+        path = folder / name
+        code = NO_CODE.sub('""', path.read_text()) if path.exists() else ""
+        for module, rest in PASSED_ON.findall(code):
+            if module in known:
+                found.update(dict.fromkeys(re.findall(r"\w+", rest), module))
+    return found
+
+
 def imports(room: str) -> Graph:
+    """Which modules need which, at the top of a room or of a folder in one."""
     known = modules(room)
+    crate, *above = room.split("/")
+    whose = passed_on(ROOT / "src" / room, known)
     graph: Graph = {name: set() for name in known}
     for name, files in known.items():
         for path in files:
-            module = module_of(path, ROOT / "src" / room)
-            tops = {found[0] for found in paths(path.read_text(), module) if found}
-            graph[name] |= tops & known.keys() - {name}
+            module = module_of(path, ROOT / "src" / crate)
+            for found in paths(path.read_text(), module):
+                inside, rest = found[: len(above)], found[len(above) :]
+                if inside == above and rest:
+                    graph[name].add(whose.get(rest[0], rest[0]))
+        graph[name] &= known.keys() - {name}
     return graph
 
 
@@ -249,6 +273,12 @@ def test_each_module_imports_only_what_its_line_allows(room: str) -> None:
 def test_no_two_modules_import_each_other(room: str) -> None:
     for graph in (imports(room), MAY[room]):
         assert [name for name in graph if name in reachable(graph, name)] == []
+
+
+@pytest.mark.parametrize("folder", ONE_WAY)
+def test_no_two_files_of_a_folder_need_each_other(folder: str) -> None:
+    graph = imports(folder)
+    assert [name for name in graph if name in reachable(graph, name)] == []
 
 
 @pytest.mark.parametrize(

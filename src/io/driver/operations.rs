@@ -6,7 +6,8 @@ use bytes::Bytes;
 use socket2::SockAddr;
 
 use super::{Driver, Inner};
-use crate::completion::{Errno, Interest};
+use crate::completion::Interest;
+use crate::errno::Errno;
 use crate::file::{CURRENT_POSITION, FileRequest};
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::SendMsg;

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 
 use super::Epoll;
 use crate::common::Common;
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::file::CURRENT_POSITION;
 use crate::message::SEND_FLAGS;
 use crate::net;

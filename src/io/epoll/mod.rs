@@ -31,9 +31,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::Common;
-use crate::completion::{Entered, Errno};
+use crate::completion::Entered;
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
+use crate::errno::Errno;
 use crate::op::{OpId, OpKind, Payload, Phase, Slot};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;

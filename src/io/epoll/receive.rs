@@ -6,8 +6,9 @@ use std::{mem, ptr};
 
 use super::Epoll;
 use crate::common::Common;
-use crate::completion::{Errno, Outcome};
+use crate::completion::Outcome;
 use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
+use crate::errno::Errno;
 use crate::message::empty_header;
 use crate::op::{OpKind, Payload, Phase};
 

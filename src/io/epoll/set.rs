@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::waker::Waker;
 
 pub(super) struct Set {

@@ -9,7 +9,7 @@ use std::ptr;
 use socket2::SockAddr;
 
 use super::with_socket;
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::message::{SendMsg, empty_header};
 
 /// Sends `messages` in their order until one does not go (`sendmmsg`, never blocking). Answers how

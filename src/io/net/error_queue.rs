@@ -5,8 +5,8 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use crate::completion::Errno;
 use crate::datagram::{find_control, parse_inet};
+use crate::errno::Errno;
 use crate::message::empty_header;
 
 /// An asynchronous error, as the kernel learnt it from an ICMP message.

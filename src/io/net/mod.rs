@@ -21,7 +21,7 @@ pub use error_queue::{SocketError, read_error_queue};
 pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
 pub use reuseport::steer_by_connection_id;
 
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::incoming::{Incoming, IncomingPayload, NamePayload, PeerName};
 
 /// The socket's own address.

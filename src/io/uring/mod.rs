@@ -2,8 +2,8 @@
 //!
 //! `setup` builds the ring and `trial` tries one out, `thread` is about the one that it is bound to, `entry`
 //! writes submission entries, `submission` queues them, `reap` reads completions, `park` takes operations back
-//! and `aside` keeps the silent ones, `buffer_ring` is the memory that receives use, `end` is the end,
-//! `inherited` what a forked child has. Here: what is done with operations, and entering.
+//! and `aside` keeps the silent ones, `end` is the end, `inherited` what a forked child has.
+//! Here: what is done with operations, and entering.
 //!
 //! Some facts about io_uring that shape this:
 //!
@@ -17,7 +17,6 @@
 //!   operation then waits in `starved` until a buffer is back.
 
 mod aside;
-mod buffer_ring;
 mod end;
 mod entry;
 mod inherited;
@@ -41,7 +40,6 @@ use io_uring::types::{SubmitArgs, Timespec};
 
 use crate::net::{FileId, file_of};
 use aside::Aside;
-pub(crate) use buffer_ring::BufferRing;
 pub(crate) use inherited::Inherited;
 use park::{Parked, Peek};
 

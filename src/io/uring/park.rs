@@ -36,7 +36,7 @@ use io_uring::squeue::Entry;
 
 use super::{Uring, entry};
 use crate::common::Common;
-use crate::completion::Errno;
+use crate::errno::Errno;
 use crate::net::{FileId, file_of};
 use crate::op::{OpId, OpKind, Payload, Phase, Slot};
 

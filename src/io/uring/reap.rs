@@ -6,8 +6,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::Uring;
 use super::entry::{self, Event};
 use crate::common::Common;
-use crate::completion::{Completion, Errno, Outcome};
+use crate::completion::{Completion, Outcome};
 use crate::datagram::Datagram;
+use crate::errno::Errno;
 use crate::net;
 use crate::op::{OpId, OpKind, Payload, Phase};
 

@@ -5,7 +5,8 @@ use std::{io, mem};
 
 use io_uring::{Builder, IoUring, Probe, opcode};
 
-use super::{BufferRing, trial};
+use super::trial;
+use crate::buffer_ring::BufferRing;
 use crate::config::DriverConfig;
 use crate::datagram::HEADER_ROOM;
 use crate::pool::Pool;

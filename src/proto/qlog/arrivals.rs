@@ -2,7 +2,7 @@
 //! here is found out which, and why.
 //!
 //! The endpoint says what packets a datagram has, the packet keys say which of them they opened or
-//! could not open. Not here: what is in them.
+//! could not open. Not here: what is in them, and which of them came twice (`seams::duplicates`).
 
 use crate::wire::{datagram::Arrival, header::PacketType};
 
@@ -28,59 +28,9 @@ impl Arrivals {
     }
 }
 
-/// The packet numbers of one space that have arrived, as far as duplicates are told from others (RFC
-/// 9000 section 12.3): 128 of them, as in the state machine. What is older counts as a duplicate.
-#[derive(Debug, Default)]
-pub(super) struct Numbers {
-    /// One more than the largest.
-    next: u64,
-    /// Bit `n`: `next - 1 - n` has arrived.
-    window: u128,
-}
-
-impl Numbers {
-    /// Notes a number. Returns whether it is the first time.
-    pub fn insert(&mut self, number: u64) -> bool {
-        if number >= self.next {
-            let step = u32::try_from(number - self.next + 1).unwrap_or(u32::MAX);
-            self.window = self.window.checked_shl(step).unwrap_or(0) | 1;
-            self.next = number + 1;
-            return true;
-        }
-        let Some(bit) = 1_u128.checked_shl((self.next - 1 - number).min(128) as u32) else {
-            return false;
-        };
-        let is_new = self.window & bit == 0;
-        self.window |= bit;
-        is_new
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_number_is_new_once() {
-        let mut numbers = Numbers::default();
-        for (number, is_new) in [
-            (0, true),
-            (0, false),
-            (5, true),
-            (3, true),
-            (3, false),
-            (5, false),
-            (132, true),
-            (5, false),
-            (4, false),
-            (6, true),
-            (1 << 61, true),
-            (132, false),
-            ((1 << 61) - 1, true),
-        ] {
-            assert_eq!(numbers.insert(number), is_new, "{number}");
-        }
-    }
 
     #[test]
     fn what_nobody_saw_is_left() {

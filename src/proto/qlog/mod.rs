@@ -30,13 +30,16 @@ use std::{
     time::Instant,
 };
 
-use crate::seams::losses::{Flight, Sent, Trigger};
+use crate::seams::{
+    duplicates::Numbers,
+    losses::{Flight, Sent, Trigger},
+};
 use crate::wire::{
     datagram::Arrival,
     frames::{Frame, Frames},
     header::{PacketType, Space, is_long},
 };
-use arrivals::{Arrivals, Numbers};
+use arrivals::Arrivals;
 use json::{List, Object};
 pub(crate) use keys::{Epoch, KeyName};
 pub(crate) use parameters::ConnectionIds;

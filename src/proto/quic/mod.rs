@@ -3,7 +3,8 @@
 //!
 //! - `settings`: what a host may set, checked and built once.
 //! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
-//! - `admission`: who may come in: the limits of a server, tokens, and a client's first packets.
+//! - `admission`: who may come in: the limits of a server, and a client's first packets.
+//! - `tokens`: address validation tokens, kept and used once.
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: what is done for streams around the state machine.
 //! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
@@ -21,22 +22,22 @@ mod paths;
 mod settings;
 mod stats;
 mod streams;
+mod tokens;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub(crate) use admission::Bucket;
-pub use admission::{AcceptRate, lobby::ANSWER_PATIENCE};
+pub use admission::lobby::ANSWER_PATIENCE;
 
 pub use connection::{
     Connection,
-    congestion::Congestion,
     prologue::{Command, CommandError, Prologue},
 };
-pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit, connection_ids::Worker};
+pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
 pub use settings::{
-    AckFrequency, ClientSettings, ClientSetup, EndpointSettings, Retry, ServerSettings,
-    ServerSetup, TransportSettings,
+    AcceptRate, AckFrequency, ClientSettings, ClientSetup, Congestion, EndpointSettings, Retry,
+    ServerSettings, ServerSetup, TransportSettings, Worker,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
 pub use streams::{StreamState, priority::Priority};

@@ -6,7 +6,7 @@
 //!
 //! Assumed of quinn-proto: it gives up the oldest packets first, in each packet number space those
 //! below some number, and only below the largest one acknowledged; its reordering threshold is three;
-//! it remembers no more than a thousand packets that ask for no acknowledgement after the last one
+//! it remembers no more than 1,001 packets that ask for no acknowledgement after the last one
 //! that does.
 
 use std::{collections::BTreeMap, time::Instant};
@@ -361,5 +361,53 @@ mod tests {
         bare.sleep(std::time::Duration::from_secs(1));
         let all = bare.client.connection().stats().path.lost_packets - lost_before;
         assert_eq!(all, 3);
+    }
+
+    #[test]
+    fn bare_quinn_remembers_about_a_thousand_packets_that_ask_for_no_acknowledgement() {
+        let mut cubic = quinn_proto::congestion::CubicConfig::default();
+        cubic.initial_window(1 << 20);
+        let mut transport = quinn_proto::TransportConfig::default();
+        transport.congestion_controller_factory(std::sync::Arc::new(cubic));
+        let mut bare = Bare::connected(transport);
+        bare.client.spy.sealed.lock().unwrap().clear();
+        let lost_before = bare.client.connection().stats().path.lost_packets;
+        // Every second packet of the server's is acknowledged at once, and no acknowledgement arrives.
+        for _ in 0..3_000 {
+            bare.server.connection().ping();
+            for datagram in bare.server.transmit(bare.now) {
+                bare.client_gets(&datagram);
+            }
+            bare.client.transmit(bare.now);
+        }
+        bare.client.connection().ping();
+        let last = bare.client.transmit(bare.now);
+        let mut flight = Flight::default();
+        for sealed in bare.client.spy.sealed.lock().unwrap().iter() {
+            let mut frames = Frames::new(&sealed.payload);
+            let asks = frames.any(|(_, _, frame)| !matches!(frame, Frame::Ack(_)));
+            flight.sent(packet(Space::Data, sealed.number, asks));
+        }
+        let sent = bare.client.spy.sealed.lock().unwrap().len();
+        assert!(sent > 1_400 && last.len() == 1, "{sent}");
+        let kept = flight.spaces[Space::Data as usize].packets.len() as u64;
+        bare.client.spy.opened.lock().unwrap().clear();
+        bare.server_gets(&last[0]);
+        bare.sleep(std::time::Duration::from_millis(30));
+        for datagram in bare.server.transmit(bare.now) {
+            bare.client_gets(&datagram);
+        }
+        for opened in bare.client.spy.opened.lock().unwrap().iter() {
+            for (_, _, frame) in Frames::new(&opened.payload) {
+                if let Frame::Ack(ack) = frame {
+                    flight.acked(Space::Data, &ack);
+                }
+            }
+        }
+        // The last ones before that which arrived are lost in time.
+        bare.sleep(std::time::Duration::from_secs(1));
+        let lost = bare.client.connection().stats().path.lost_packets - lost_before;
+        assert_eq!((kept, lost), (TAIL_MAX + 2, TAIL_MAX + 1));
+        assert_eq!(flight.lost(lost, false).len() as u64, lost);
     }
 }

@@ -12,14 +12,19 @@
 //! - `padding`: PADDING that nobody has to read.
 //! - `packet_size`: how large a UDP payload may be that the state machine fills.
 //! - `heard`: whether a datagram was authentic.
+//! - `duplicates`: which packets have come before.
 //! - `losses`: the packets that the state machine counts as lost, by their numbers.
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
+//! - `issued_ids`: the numbers of connection IDs that were given out.
+//! - `held_incoming`: new connections that are held until somebody has decided about them.
+//! - `peak_tables`: the room that connections took which have gone.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: Retry packets that no server made.
 //! - `stream_limits`: an entry for each stream that the peer may open.
 //! - `key_update`: keys that are changed before the peer has shown that it has them.
+//! - `phases`: keys of later phases, which are made when a packet needs them.
 //! - `token_context`: what the address validation tokens of an endpoint are about.
 //!
 //! Of rustls:
@@ -37,13 +42,16 @@
 pub(crate) mod datagram_buffer;
 pub(crate) mod delivered;
 pub(crate) mod draft_parameters;
+pub(crate) mod duplicates;
 pub(crate) mod early_data;
 pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
 pub(crate) mod gauge;
 pub(crate) mod heard;
+pub(crate) mod held_incoming;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
+pub(crate) mod issued_ids;
 pub(crate) mod key_update;
 pub(crate) mod labels;
 pub(crate) mod layout;
@@ -51,6 +59,8 @@ pub(crate) mod losses;
 pub(crate) mod packet_size;
 pub(crate) mod padding;
 pub(crate) mod path_challenge;
+pub(crate) mod peak_tables;
+pub(crate) mod phases;
 pub(crate) mod reset_stream_at;
 pub(crate) mod stream_limits;
 pub(crate) mod tickets;

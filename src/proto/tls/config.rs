@@ -1,16 +1,17 @@
-//! From settings to rustls configurations: providers, trusted roots, identities.
+//! From settings to rustls configurations, and their cryptography providers.
 //!
-//! Not here: how a certificate is judged (`verify`) and what a handshake does (`handshake`).
+//! Not here: roots, identities and how a certificate is judged (`certificates`), and what a handshake
+//! does (`handshake`).
 
 use std::sync::Arc;
 
-use aws_lc_rs::{hmac, rand};
+use aws_lc_rs::hmac;
 use quinn_proto::crypto::HmacKey;
 use rustls::{
-    NamedGroup, RootCertStore, SupportedCipherSuite,
+    NamedGroup, SupportedCipherSuite,
     client::danger::ServerCertVerifier,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer},
     server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::TLS13,
 };
@@ -21,10 +22,12 @@ use super::{
     certificates::{
         ServerCertificates,
         ed448::provider_with_ed448,
+        identity::{identity_error, non_empty},
+        roots::{LoadedRoots, load_roots},
         verify::{ClientVerifier, ServerVerifier},
-        words::{certificate_fault, fault},
     },
     handshake::{ClientCrypto, ServerCrypto},
+    random::random_bytes,
     sessions::{ScopedSessions, resumption::Sessions},
 };
 use crate::seams::{labels::with_labels, tickets};
@@ -187,12 +190,6 @@ pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
     ))
 }
 
-pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    rand::fill(&mut bytes).expect("the system's random number generator works");
-    bytes
-}
-
 /// The provider with these suites in this order. AES-128-GCM first by default, which rustls does
 /// not do.
 fn provider_with(
@@ -222,44 +219,6 @@ fn offer_no_group_without_a_share(provider: &mut CryptoProvider) {
         .retain(|group| group.name() != NamedGroup::X25519MLKEM768);
 }
 
-/// What a verifier trusts.
-pub(super) struct LoadedRoots {
-    pub store: Arc<RootCertStore>,
-    /// The certificates that the host gave itself, for which being a leaf is no obstacle.
-    pub given: Vec<CertificateDer<'static>>,
-}
-
-fn load_roots(field: &'static str, roots: &Roots) -> Result<LoadedRoots, ConfigError> {
-    let given = match roots {
-        Roots::Pem(pem) => CertificateDer::pem_slice_iter(pem)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| ConfigError::new(field, format!("is not valid PEM: {e}")))?,
-        Roots::Store(store) => {
-            return Ok(LoadedRoots {
-                store: store.0.clone(),
-                given: Vec::new(),
-            });
-        }
-        Roots::None => Vec::new(),
-    };
-    if given.is_empty() && matches!(roots, Roots::Pem(_)) {
-        return Err(ConfigError::new(field, "holds no certificate"));
-    }
-    let mut store = RootCertStore::empty();
-    for (index, certificate) in given.iter().enumerate() {
-        store.add(certificate.clone()).map_err(|e| {
-            ConfigError::new(
-                field,
-                format!("certificate {} cannot be used: {}", index + 1, fault(&e)),
-            )
-        })?;
-    }
-    Ok(LoadedRoots {
-        store: Arc::new(store),
-        given,
-    })
-}
-
 /// RFC 7301 section 3.1: names are 1 to 255 bytes long.
 fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
     match names
@@ -271,38 +230,5 @@ fn checked_alpn(names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ConfigError> {
             Err(ConfigError::new("alpn", message))
         }
         None => Ok(names.to_vec()),
-    }
-}
-
-pub(super) fn non_empty(
-    field: &'static str,
-    chain: &[CertificateDer<'static>],
-) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    match chain.is_empty() {
-        true => Err(ConfigError::new(field, "holds no certificate")),
-        false => Ok(chain.to_vec()),
-    }
-}
-
-pub(super) fn identity_error(
-    chain: &'static str,
-    key: &'static str,
-    error: &rustls::Error,
-) -> ConfigError {
-    match error {
-        rustls::Error::InconsistentKeys(_) => {
-            ConfigError::new(key, "the private key does not belong to the certificate")
-        }
-        rustls::Error::InvalidCertificate(e) => {
-            let message = format!("the certificate cannot be used: {}", certificate_fault(e));
-            ConfigError::new(chain, message)
-        }
-        rustls::Error::General(_) => {
-            let kinds =
-                "ECDSA with P-256, P-384 or P-521, Ed25519, Ed448, and RSA with 2048 to 8192 bits";
-            let message = format!("the private key cannot be used: it must be one of {kinds}");
-            ConfigError::new(key, message)
-        }
-        other => ConfigError::new(key, format!("the private key cannot be used: {other}")),
     }
 }

@@ -7,6 +7,7 @@
 //! - `certificates`: which certificate a server shows to whom, and how a server's is judged.
 //! - `handshake`: the crypto session: one handshake, and what comes out of it.
 //! - `keys`: packet protection, what is sealed besides packets, and a view of packets in the clear.
+//! - `random`: bytes that nobody can guess.
 //! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
 //!
@@ -17,15 +18,14 @@ mod clock;
 mod config;
 mod handshake;
 mod keys;
+mod random;
 mod sessions;
 mod settings;
 mod versions;
 
 pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
 pub(crate) use clock::HostClock;
-pub(crate) use config::{
-    ClientTls, ServerTls, client_config, random_bytes, reset_key, server_config,
-};
+pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config};
 pub(crate) use handshake::{
     ClientCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
 };
@@ -34,6 +34,7 @@ pub(crate) use keys::{
     tap::{PacketObserver, Tap},
     token::token_key,
 };
+pub(crate) use random::random_bytes;
 pub(crate) use sessions::resumption::TicketInbox;
 pub(crate) use versions::{Answer, Versions, reserved_besides};
 

@@ -149,8 +149,3 @@ const GUESTS_MAX: usize = 1_024;
 pub(in crate::quic) const UNPROVED_MAX: usize = 256;
 /// The same as `GUESTS_MAX` when the pieces of ClientHellos could come to more than this.
 pub(in crate::quic) const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
-/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
-/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
-pub(in crate::quic) const FOLLOWERS_MAX: u64 = 64 << 10;
-/// The same for all of them.
-pub(in crate::quic) const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -6,9 +6,8 @@
 //!
 //! - `first_packets`: the ClientHello in a client's first packets.
 //! - `lobby`: who waits until the host has looked for sessions and tokens.
-//! - `tokens`: address validation tokens, kept and used once.
 //!
-//! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::lobby`).
+//! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::lobby`), and tokens (`tokens`).
 
 use std::{
     collections::HashMap,
@@ -18,9 +17,8 @@ use std::{
 
 pub(super) mod first_packets;
 pub(super) mod lobby;
-pub(super) mod tokens;
 
-use super::{EndpointSettings, Retry, Worker};
+use super::{AcceptRate, EndpointSettings, Retry, Worker};
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,13 +204,6 @@ impl Admission {
             self.neighbours.shrink_to(NEIGHBOURS_KEPT);
         }
     }
-}
-
-/// How many connections a server accepts in a second, and at once after a quiet time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AcceptRate {
-    pub per_second: f64,
-    pub burst: u32,
 }
 
 /// A token bucket.

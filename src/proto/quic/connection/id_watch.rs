@@ -4,21 +4,17 @@
 //! An ID is told when it is made, which is before a packet that gives it to the peer can leave: so
 //! whoever sends that packet knows where the answers belong. What the peer gives back is read off its
 //! frames, for the state machine keeps that between its connection and its endpoint. Nobody pays for it
-//! who did not ask.
-
-use std::collections::BTreeMap;
+//! who did not ask. Not here: which number an ID has (`seams::issued_ids`).
 
 use crate::{
     quic::Event,
+    seams::issued_ids::IssuedIds,
     wire::frames::{Frame, Frames},
 };
 
-/// The IDs of one connection by their sequence numbers, which are given in the order in which IDs are
-/// made.
+/// The IDs of one connection.
 pub(in crate::quic) struct IdWatch {
-    live: BTreeMap<u64, Vec<u8>>,
-    /// The sequence number of the next one.
-    next: u64,
+    live: IssuedIds,
     news: Vec<Event>,
 }
 
@@ -26,8 +22,7 @@ impl IdWatch {
     /// The first ID is known from the handshake and not told.
     pub fn new(first: Vec<u8>) -> Self {
         Self {
-            live: BTreeMap::from([(0, first)]),
-            next: 1,
+            live: IssuedIds::new(first),
             news: Vec::new(),
         }
     }
@@ -35,19 +30,14 @@ impl IdWatch {
     /// An ID was made. Returns whether it is given out: the state machine has another one made in the
     /// place of one that is in use already.
     pub fn issued(&mut self, id: &[u8]) -> bool {
-        let is_new = !self.live.values().any(|live| live == id);
-        if is_new {
-            self.live.insert(self.next, id.to_vec());
-            self.next += 1;
-        }
-        is_new
+        self.live.made(id)
     }
 
     /// A packet of the peer's.
     pub fn opened(&mut self, payload: &[u8]) {
         for (_, _, frame) in Frames::new(payload) {
             if let Frame::RetireConnectionId { sequence } = frame
-                && let Some(id) = self.live.remove(&sequence)
+                && let Some(id) = self.live.retired(sequence)
             {
                 self.news.push(Event::ConnectionIdRetired { id });
             }

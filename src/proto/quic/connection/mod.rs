@@ -11,7 +11,6 @@
 //! - `migration`, `preferred`: changes of address.
 //! - `watch`, `id_watch`: a look at packets in the clear, for what the state machine does not tell.
 //! - `versions`, `key_use`: another version, other keys.
-//! - `congestion`: controllers by name.
 //! - `trace`: what goes into a log besides packets.
 //!
 //! Not here: routing, timers and the table of connections (`endpoint`), and what becomes of single
@@ -27,12 +26,12 @@ use quinn_proto::{self as quinn, ConnectionId, Dir};
 
 use super::{
     CloseKind, EcnCounters, Event, TransportSettings,
-    admission::tokens::ConnectionTokens,
     paths::{
         path::{Local, Path},
         peer_parameters::{PeerParameters, PreferredAddress},
     },
     streams::{StreamState, Streams},
+    tokens::ConnectionTokens,
 };
 use crate::{
     qlog::{ConnectionIds, Recorder},
@@ -41,7 +40,6 @@ use crate::{
 };
 
 mod commands;
-pub(super) mod congestion;
 pub(super) mod datagrams;
 pub(super) mod ending;
 mod first_flight;

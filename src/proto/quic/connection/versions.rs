@@ -9,7 +9,7 @@ use quinn_proto as quinn;
 
 use super::watch::Watch;
 use super::{Connection, session_details};
-use crate::{quic::admission::tokens::ConnectionTokens, tls::Versions};
+use crate::{quic::tokens::ConnectionTokens, tls::Versions};
 
 impl Connection {
     /// The QUIC version on the wire. While the handshake is under way it may change (RFC 9368).

@@ -22,9 +22,9 @@ use quinn_proto::{self as quinn, ConnectionHandle};
 use slab::Slab;
 
 use super::{
-    ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
-    ServerSetup,
-    admission::{AcceptRate, Admission, Bucket, Neighbour, lobby::Lobby},
+    AcceptRate, ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats,
+    Event, ServerSetup,
+    admission::{Admission, Bucket, Neighbour, lobby::Lobby},
     paths::aliases::Aliases,
 };
 use crate::{seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS};

@@ -1,8 +1,7 @@
-//! Versions as an endpoint sees them: which a host may set, which a server answers, and how a client
-//! begins again after a Version Negotiation packet (RFC 9000 section 6, RFC 9368).
+//! Versions as an endpoint sees them: which a server answers, and how a client begins again after a Version Negotiation packet (RFC 9000 section 6, RFC 9368).
 //!
-//! Not here: compatible negotiation, which needs no second flight (`tls::versions`), and packets
-//! (`wire::negotiation`).
+//! Not here: which a host may set (`settings::versions`), compatible negotiation, which needs no second
+//! flight (`tls::versions`), and packets (`wire::negotiation`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -10,56 +9,18 @@ use quinn_proto::{self as quinn, EndpointEvent};
 
 use crate::quic::{ClientSetup, CloseKind, DatagramMeta, Endpoint};
 use crate::{
-    tls::{Answer, ConfigError, is_valid_retry, reserved_besides},
+    tls::{Answer, is_valid_retry, reserved_besides},
     wire::{
         datagram::initial_version,
-        header::{KNOWN_VERSIONS, LongHeader, VERSION_1, VERSION_2, version_of},
+        header::{LongHeader, version_of},
         negotiation::VersionNegotiation,
     },
 };
-
-/// The versions that both sides speak unless told otherwise, the preferred one first.
-pub(in crate::quic) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
 /// What a connection of ours is begun with again.
 pub(in crate::quic) struct Restart {
     pub setup: ClientSetup,
     pub server_name: String,
-}
-
-/// The versions that there are keys for, in order. One at least.
-pub(in crate::quic) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError> {
-    let known: Vec<u32> = supported
-        .iter()
-        .copied()
-        .filter(|version| KNOWN_VERSIONS.contains(version))
-        .collect();
-    match known.is_empty() {
-        true => Err(ConfigError::new(
-            "supported_versions",
-            "must hold QUIC version 1 (0x00000001) or 2 (0x6b3343cf)",
-        )),
-        false => Ok(known),
-    }
-}
-
-/// The version that a client's state machine begins with, and what its packets show instead, if that
-/// is something without keys: such a first flight is answered with a Version Negotiation packet.
-pub(in crate::quic) fn first_version(
-    supported: &[u32],
-    original: Option<u32>,
-) -> Result<(u32, Option<u32>), ConfigError> {
-    let known = known_versions(supported)?;
-    let first = original.or(supported.first().copied()).unwrap_or(known[0]);
-    match first {
-        0 => Err(ConfigError::new(
-            "original_version",
-            "0 is that of Version Negotiation packets",
-        )),
-        first if KNOWN_VERSIONS.contains(&first) => Ok((first, None)),
-        // What cannot be spoken has the shape of version 1.
-        first => Ok((VERSION_1, Some(first))),
-    }
 }
 
 impl Endpoint {
@@ -215,6 +176,7 @@ mod tests {
     use bytes::BytesMut;
 
     use super::*;
+    use crate::wire::header::{VERSION_1, VERSION_2};
     use crate::{
         quic::{ClientSettings, EndpointSettings, endpoint::Handshakes},
         tls::WallClock,

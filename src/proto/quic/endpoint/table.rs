@@ -6,8 +6,7 @@ use quinn_proto::{self as quinn, ConnectionHandle, EndpointEvent};
 
 use super::{ConnectionKey, Endpoint, Entry, state_machine};
 use crate::quic::{
-    CloseKind, Connection, TransportSettings, admission::tokens::ConnectionTokens,
-    paths::path::Local,
+    CloseKind, Connection, TransportSettings, paths::path::Local, tokens::ConnectionTokens,
 };
 
 impl Endpoint {

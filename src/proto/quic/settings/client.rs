@@ -6,13 +6,10 @@ use bytes::Bytes;
 use quinn_proto as quinn;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::TransportSettings;
+use super::{TransportSettings, versions};
 use crate::{
     qlog::Recorder,
-    quic::{
-        admission::tokens::{self, ConnectionTokens, EarlierTokens},
-        endpoint::negotiation,
-    },
+    quic::tokens::{self, ConnectionTokens, EarlierTokens},
     tls::{self, CipherSuite, ConfigError, Roots, SessionTicket, WallClock},
 };
 
@@ -71,7 +68,7 @@ impl ClientSettings {
             session_ticket: None,
             token: Bytes::new(),
             token_version: None,
-            supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
+            supported_versions: versions::DEFAULT_VERSIONS.to_vec(),
             original_version: None,
         }
     }
@@ -97,7 +94,7 @@ impl ClientSetup {
             return Err(ConfigError::new("token", message));
         }
         let (version, first_version) =
-            negotiation::first_version(&settings.supported_versions, settings.original_version)?;
+            versions::first_version(&settings.supported_versions, settings.original_version)?;
         let crypto = tls::client_config(&tls::ClientTls {
             clock: &settings.clock,
             alpn: &settings.alpn,

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    quic::{AcceptRate, Worker},
-    tls::ConfigError,
-};
+use super::Worker;
+use crate::tls::ConfigError;
 
 /// Limits of an endpoint, whatever its connections are configured to.
 ///
@@ -49,6 +47,13 @@ pub struct EndpointSettings {
     pub tells_connection_ids: bool,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
+}
+
+/// How many connections a server accepts in a second, and at once after a quiet time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AcceptRate {
+    pub per_second: f64,
+    pub burst: u32,
 }
 
 impl Default for EndpointSettings {

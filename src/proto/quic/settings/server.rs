@@ -5,15 +5,12 @@ use std::{fmt, sync::Arc};
 use quinn_proto as quinn;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::TransportSettings;
+use super::{
+    TransportSettings,
+    versions::{DEFAULT_VERSIONS, known_versions},
+};
 use crate::{
-    quic::{
-        admission::{
-            lobby::{FOLLOWERS_MAX, FOLLOWERS_OF_ALL_MAX},
-            tokens::ServerTokens,
-        },
-        endpoint::negotiation,
-    },
+    quic::tokens::ServerTokens,
     seams::token_context::TokenContext,
     tls::{
         self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions,
@@ -95,7 +92,7 @@ impl ServerSettings {
             asks_for_sessions: false,
             asks_for_tokens: false,
             early_data: false,
-            supported_versions: negotiation::DEFAULT_VERSIONS.to_vec(),
+            supported_versions: DEFAULT_VERSIONS.to_vec(),
             token_keys: Vec::new(),
         }
     }
@@ -116,7 +113,7 @@ pub struct ServerSetup {
 
 impl ServerSetup {
     pub fn new(settings: &ServerSettings) -> Result<Self, ConfigError> {
-        let versions = negotiation::known_versions(&settings.supported_versions)?;
+        let versions = known_versions(&settings.supported_versions)?;
         let crypto = tls::server_config(&tls::ServerTls {
             clock: &settings.clock,
             alpn: &settings.alpn,
@@ -182,3 +179,9 @@ impl fmt::Debug for ServerSetup {
 
 /// Some 300 bytes each.
 const SESSIONS_MAX: usize = 4_096;
+
+/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
+/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
+const FOLLOWERS_MAX: u64 = 64 << 10;
+/// The same for all of them.
+const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -8,8 +8,8 @@ use std::{
 
 use quinn_proto::{self as quinn, Dir};
 
+use super::congestion::{self, Congestion};
 use crate::{
-    quic::connection::congestion::{self, Congestion},
     seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX, stream_limits},
     tls::ConfigError,
 };

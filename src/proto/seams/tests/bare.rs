@@ -67,6 +67,8 @@ pub struct Spy {
     pub hides_parameters: AtomicBool,
     /// How often keys of a next phase were asked for.
     pub phases: AtomicU64,
+    /// How often anything was done with those.
+    pub touches_of_later: AtomicU64,
 }
 
 impl Spy {
@@ -126,6 +128,43 @@ impl PacketKey for SpiedPacketKey {
 
     fn integrity_limit(&self) -> u64 {
         self.0.integrity_limit()
+    }
+}
+
+/// One of a later phase.
+struct LaterKey(Box<dyn PacketKey>, Arc<Spy>);
+
+impl LaterKey {
+    fn touched(&self) -> &dyn PacketKey {
+        self.1.touches_of_later.fetch_add(1, Ordering::Relaxed);
+        &*self.0
+    }
+}
+
+impl PacketKey for LaterKey {
+    fn encrypt(&self, number: u64, buf: &mut [u8], header_len: usize) {
+        self.touched().encrypt(number, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.touched().decrypt(number, header, payload)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.touched().tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.touched().confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.touched().integrity_limit()
     }
 }
 
@@ -209,7 +248,13 @@ impl crypto::Session for Session {
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
         let keys = self.0.next_1rtt_keys()?;
         self.1.phases.fetch_add(1, Ordering::Relaxed);
-        Some(spied_packets(keys, &self.1))
+        Some(spied_packets(
+            KeyPair {
+                local: Box::new(LaterKey(keys.local, self.1.clone())),
+                remote: Box::new(LaterKey(keys.remote, self.1.clone())),
+            },
+            &self.1,
+        ))
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
@@ -350,9 +395,40 @@ fn tls_with_names(
     (client, server)
 }
 
+/// The connection IDs that an endpoint had made, in order.
+#[derive(Default)]
+pub struct Ids {
+    pub made: Mutex<Vec<ConnectionId>>,
+    /// Each is made twice.
+    pub repeats: AtomicBool,
+}
+
+struct SpiedIds(Arc<Ids>);
+
+impl quinn::ConnectionIdGenerator for SpiedIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut made = self.0.made.lock().unwrap();
+        let last = made.last().copied().filter(|last| {
+            let times = made.iter().filter(|id| *id == last).count();
+            self.0.repeats.load(Ordering::Relaxed) && times < 2
+        });
+        let id = last.unwrap_or_else(|| quinn::RandomConnectionIdGenerator::new(8).generate_cid());
+        made.push(id);
+        id
+    }
+
+    fn cid_len(&self) -> usize {
+        8
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
 /// One endpoint with one connection.
 pub struct End {
-    endpoint: quinn::Endpoint,
+    pub endpoint: quinn::Endpoint,
     connection: Option<(ConnectionHandle, quinn::Connection)>,
     pub spy: Arc<Spy>,
     pub events: Vec<quinn::Event>,
@@ -362,11 +438,18 @@ pub struct End {
     pub mark: Option<EcnCodepoint>,
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
+    pub ids: Arc<Ids>,
+    /// New connections are kept here instead of being accepted.
+    pub lobby: Option<Vec<quinn::Incoming>>,
 }
 
 impl End {
     pub fn connection(&mut self) -> &mut quinn::Connection {
         &mut self.connection.as_mut().unwrap().1
+    }
+
+    pub fn handle(&self) -> ConnectionHandle {
+        self.connection.as_ref().unwrap().0
     }
 
     pub fn take_fresh_id(&mut self) -> bool {
@@ -405,6 +488,9 @@ impl End {
                 let transmit = self.endpoint.retry(incoming, &mut buf).unwrap();
                 assert_eq!(transmit.size, buf.len());
                 self.responses.push(buf);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) if self.lobby.is_some() => {
+                self.lobby.as_mut().unwrap().push(incoming);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let accepted = self.endpoint.accept(incoming, now, &mut buf, None);
@@ -465,7 +551,13 @@ impl Bare {
             let mut config = quinn::EndpointConfig::new(Arc::new(key));
             config.supported_versions(vec![1, version, OTHER_VERSION]);
             config.max_udp_payload_size(u16::MAX - 8).unwrap();
-            let (spy, tokens) = (Arc::<Spy>::default(), Steps::default());
+            let (spy, tokens, ids) = (
+                Arc::<Spy>::default(),
+                Steps::default(),
+                Arc::<Ids>::default(),
+            );
+            let made = ids.clone();
+            config.cid_generator(move || Box::new(SpiedIds(made.clone())));
             let server =
                 is_server.then(|| Arc::new(server_config(&server_tls, &transport, &spy, &tokens)));
             End {
@@ -477,6 +569,8 @@ impl Bare {
                 mark: None,
                 responses: Vec::new(),
                 tokens,
+                ids,
+                lobby: None,
             }
         };
         let (client, server) = (end(false), end(true));

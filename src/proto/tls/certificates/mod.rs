@@ -17,14 +17,14 @@ use rustls::{
 use webpki::EndEntityCert;
 
 pub(super) mod ed448;
+pub(super) mod identity;
+pub(super) mod roots;
 pub(super) mod validity;
 pub(super) mod verify;
 pub(super) mod words;
 
-use super::{
-    ConfigError, NamedIdentity,
-    config::{identity_error, non_empty},
-};
+use self::identity::{identity_error, non_empty};
+use super::{ConfigError, NamedIdentity};
 
 /// Names over all certificates of a server.
 pub const SERVER_NAMES_MAX: usize = 4096;

@@ -24,9 +24,9 @@ use rustls::{
     },
 };
 
-use super::validity::Validity;
+use super::{roots::LoadedRoots, validity::Validity};
 use crate::seams::tickets;
-use crate::tls::{ConfigError, config::LoadedRoots};
+use crate::tls::ConfigError;
 
 /// The judge of server certificates. A handshake's signature is always checked, whatever else is
 /// not: without that a peer would not even have to own the key of the certificate that it shows.

@@ -20,7 +20,7 @@ use rustls::{
 
 use super::{
     CipherSuite, HostClock, SessionTicket,
-    keys::{self, phases::Phases, retry, tap::Tap},
+    keys::{self, retry, tap::Tap},
     sessions::resumption::TicketInbox,
     versions::{Information, Versions},
 };
@@ -29,6 +29,7 @@ use crate::{
     seams::{
         draft_parameters, early_data,
         labels::Scope,
+        phases::Phases,
         reset_stream_at,
         tickets::{self, Exporter},
     },

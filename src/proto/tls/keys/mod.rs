@@ -7,12 +7,11 @@
 //! the type bits of version 1 (the driver has seen to that) and their own version field.
 //!
 //! - `initial`: keys for Initial packets, of every version.
-//! - `phases`: keys of later key phases.
 //! - `retry`: the tag of Retry packets, which have no keys.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `token`: what address validation tokens are sealed with.
 //!
-//! Not here: where keys come from (`handshake`).
+//! Not here: where keys come from (`handshake`), and those of later key phases (`seams::phases`).
 
 use std::sync::Arc;
 
@@ -30,7 +29,6 @@ use crate::{
 };
 
 pub(super) mod initial;
-pub(super) mod phases;
 pub(super) mod retry;
 pub(super) mod tap;
 pub(super) mod token;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use aws_lc_rs::hkdf;
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
 
-use crate::tls::{ConfigError, config::random_bytes};
+use crate::tls::{ConfigError, random::random_bytes};
 
 /// Token keys from secrets of at least 32 bytes each; from a random one when there are none.
 pub(crate) fn token_key(secrets: &[Vec<u8>]) -> Result<Arc<dyn HandshakeTokenKey>, ConfigError> {

@@ -6,6 +6,9 @@
 //! for as long as it lives. Section 6.3 allows keys to be made while a packet is processed, at a price: one
 //! packet takes some microseconds longer where keys are changed, by which who measures that could tell the Key
 //! Phase bit of this packet. It is one bit that says that keys are changed, once in a phase.
+//!
+//! Assumed of quinn-proto: it asks for a phase's keys one change ahead, the first time with the keys of the first phase,
+//! and does not touch them before a change. Assumed of rustls: its secrets go one way, a phase a call.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,10 +17,10 @@ use rustls::{
     quic::{PacketKey, PacketKeySet, Secrets, Tag},
 };
 
-use crate::seams::labels::Scope;
+use super::labels::Scope;
 
 /// What keys are made of, and the phase that was asked for last.
-pub(in crate::tls) struct Phases {
+pub struct Phases {
     secrets: Arc<Mutex<Secrets>>,
     last: Option<Arc<Phase>>,
 }
@@ -109,5 +112,33 @@ impl PacketKey for Key {
 
     fn integrity_limit(&self) -> u64 {
         self.key().integrity_limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use crate::seams::bare::{Bare, End};
+
+    /// How often keys of later phases were asked for, and whether anything was done with them.
+    fn later(end: &End) -> (u64, bool) {
+        let touched = end.spy.touches_of_later.load(Ordering::Relaxed);
+        (end.spy.phases.load(Ordering::Relaxed), touched > 0)
+    }
+
+    #[test]
+    fn bare_quinn_asks_for_the_next_phases_keys_at_once_and_touches_them_at_a_change() {
+        let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
+        bare.client.connection().ping();
+        bare.exchange();
+        assert_eq!(later(&bare.client), (1, false));
+        assert_eq!(later(&bare.server), (1, false));
+        bare.client.connection().force_key_update();
+        assert_eq!(later(&bare.client).0, 2);
+        bare.client.connection().ping();
+        bare.exchange();
+        assert_eq!(later(&bare.client), (2, true));
+        assert_eq!(later(&bare.server), (2, true), "it follows");
     }
 }
