@@ -32,9 +32,12 @@ class BenchmarkFailure(Exception):
 
 
 def pin(core: int) -> None:
-    """Bind the calling process to `core`; on a machine with one core everything shares it."""
-    allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core if core in allowed else allowed[0]})
+    """Bind the calling process to `core`, whatever its parent is bound to.
+
+    Where the machine has no such core for us, everything shares what there is.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {core})
 
 
 def children_of(pid: int) -> list[int]:

@@ -134,7 +134,7 @@ def _matrix(matrix: Matrix, result: MatrixResult) -> str:
             rate = result.spread(column, row)
             if rate is None:
                 cells.append("–")
-            elif baseline is None or column == matrix.baseline:
+            elif baseline is None or not baseline.median or column == matrix.baseline:
                 cells.append(figure(rate.median))
             else:
                 cells.append(f"{figure(rate.median)} ({rate.median / baseline.median:.2f}×)")

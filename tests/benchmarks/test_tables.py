@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -330,3 +333,29 @@ def test_a_matrix_tells_ours_beside_what_it_is_held_against(
     text = report._matrix(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
     assert f"uringcore-epoll ÷ {against} |" in text
     assert cells(text, "row")[-1] == share
+
+
+def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:
+    """Stalls, say: where the baseline has none there is nothing to multiply."""
+    rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
+    text = report._matrix(matrix_of("relay"), MatrixResult("relay", MACHINE, 1, 0.1, rates))
+    assert [cell.partition(".")[0] for cell in cells(text, "stalls")[1:]] == ["0", "3"]
+
+
+def test_a_program_that_is_bound_to_one_core_binds_its_server_to_another() -> None:
+    """Also where it is on the load's by then."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("a machine with one core has nothing to choose from")
+    program = (
+        "import os, subprocess, sys\n"
+        "from benchmarks.harness.process import pin\n"
+        f"pin({cores[1]})\n"
+        "print(*os.sched_getaffinity(0), flush=True)\n"
+        "ask = [sys.executable, '-c', 'import os; print(*os.sched_getaffinity(0))']\n"
+        f"subprocess.run(ask, preexec_fn=lambda: pin({cores[0]}), check=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == [str(cores[1]), str(cores[0])]
