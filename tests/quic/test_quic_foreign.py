@@ -148,7 +148,7 @@ def test_a_client_takes_its_connection_to_another_socket_and_back_from_a_dead_on
             # A socket whose packets the server does not see.
             driver = client._transport._driver
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(foreign._Way, "send", lambda *_: None)
+                patch.setattr(foreign.Way, "send", lambda *_: None)
                 with pytest.raises(TimeoutError, match="old path"):
                     await client.migrate(("127.0.0.3", 0), timeout=0.3)
             assert client._transport.get_extra_info("sockname") == name
