@@ -1,4 +1,4 @@
-"""hypercorn's HTTP/3, which is written for aioquic and moves packets itself, on uringcore, and curl as client."""
+"""hypercorn's HTTP/3, written for aioquic and moving packets itself, on uringcore; curl is its client."""
 
 from __future__ import annotations
 
@@ -68,9 +68,8 @@ def test_every_one_of_many_connections_is_answered(pki, tmp_path):
         ask = [*client, "-s", "--http3-only", "--cacert", pki.authority.certfile]
         ask += ["--resolve", f"localhost:{port}:127.0.0.1", "--max-time", "30"]
         for _ in range(CONNECTIONS):
-            done = subprocess.run(
-                [*ask, f"https://localhost:{port}/"], capture_output=True, check=False
-            )
+            one = [*ask, f"https://localhost:{port}/"]
+            done = subprocess.run(one, capture_output=True, check=False, timeout=60)
             assert (done.returncode, done.stdout) == (0, b"hello"), (done.stderr, log.read_text())
         mapped = Path(f"/proc/{process.pid}/maps").read_text()
         assert "_uringcore" in mapped and "aioquic/" not in mapped
