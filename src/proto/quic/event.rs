@@ -4,6 +4,8 @@
 //! Not here: when an event is produced (`connection`), and what happens to it afterwards (the
 //! host's business).
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::tls::SessionTicket;
@@ -83,11 +85,12 @@ pub enum Event {
     },
     /// Of no connection: a client shows tickets, and the host is asked to put their sessions where
     /// the server's store takes them from, and then to call
-    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered), within
-    /// [`ANSWER_PATIENCE`](super::ANSWER_PATIENCE): then the handshake goes on without. Only with
+    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). Only with
     /// [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
     SessionsAsked {
         question: u64,
+        /// When the handshake goes on without an answer.
+        deadline: Instant,
         tickets: Vec<Vec<u8>>,
         /// What names the address validation token that the client shows too, with
         /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). One that was

@@ -137,6 +137,12 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
     let key = pair.connect();
     pair.run_until("the handshake", |pair| outcome(&pair.client, key).is_some());
     assert_eq!(questions(&pair).len(), 1);
+    let deadline = |(_, event): &(ConnectionKey, Event)| match event {
+        Event::SessionsAsked { deadline, .. } => Some(*deadline),
+        _ => None,
+    };
+    let told = pair.server.events.iter().find_map(deadline).unwrap();
+    assert!(told <= pair.now && told >= begun + ANSWER_PATIENCE);
     let waited = pair.now - begun;
     assert!(waited >= ANSWER_PATIENCE, "{waited:?}");
     assert!(waited < 2 * ANSWER_PATIENCE, "{waited:?}");

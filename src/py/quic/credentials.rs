@@ -11,7 +11,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_proto::quic::ANSWER_PATIENCE;
 use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
 /// A ticket as `uringcore.tls` puts it: no more than the fields.
@@ -181,12 +180,14 @@ impl ForeignStore {
             .map(drop)
     }
 
-    /// Has the thread call `answer` with what the store says. False: its queue is full.
+    /// Has the thread call `answer` with what the store says, unless it comes to it only when
+    /// `patience` is over. False: its queue is full.
     pub fn ask_thread<'py>(
         &self,
         py: Python<'py>,
         tickets: &[Vec<u8>],
         token: Option<u128>,
+        patience: Duration,
         answer: impl IntoPyObject<'py>,
     ) -> PyResult<bool> {
         let Some(thread) = &self.thread else {
@@ -197,7 +198,7 @@ impl ForeignStore {
             .map(|ticket| PyBytes::new(py, ticket))
             .collect();
         let token = token.map(|token| token_bytes(py, token));
-        let args = (tickets, token, ANSWER_PATIENCE.as_secs_f64(), answer);
+        let args = (tickets, token, patience.as_secs_f64(), answer);
         thread
             .bind(py)
             .call_method1(intern!(py, "ask"), args)?

@@ -126,10 +126,11 @@ impl Lobby {
         guest.is_asked = true;
         guest.deadline = now + ANSWER_PATIENCE;
         guest.packets.forget();
-        let token = guest.token;
+        let (deadline, token) = (guest.deadline, guest.token);
         self.insert(number, guest);
         self.untold.push_back(Event::SessionsAsked {
             question: number,
+            deadline,
             tickets,
             token,
         });

@@ -61,11 +61,13 @@ impl QuicEndpoint {
             while let Some((key, first)) = waiting.next() {
                 if let Event::SessionsAsked {
                     question,
+                    deadline,
                     tickets,
                     token,
                 } = first
                 {
-                    has_begun |= Self::ask_store(slf, question, tickets, token, &mut first_error)?;
+                    has_begun |=
+                        Self::ask_store(slf, question, deadline, tickets, token, &mut first_error)?;
                     continue;
                 }
                 let mut group = vec![first];

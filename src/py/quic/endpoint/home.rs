@@ -116,11 +116,15 @@ impl QuicEndpoint {
         key: ConnectionKey,
         run: impl FnOnce(&mut Connection, Instant) -> R,
     ) -> PyResult<Option<R>> {
-        let now = match &self.home {
+        let now = self.now(py);
+        self.with_connection(py, key, |connection| run(connection, now))
+    }
+
+    pub(super) fn now(&self, py: Python<'_>) -> Instant {
+        match &self.home {
             Home::Own(cell) => cell.with(py, Own::now),
             Home::Loop { .. } => Instant::now(),
-        };
-        self.with_connection(py, key, |connection| run(connection, now))
+        }
     }
 
     /// A look at one connection, without the work that follows commands.

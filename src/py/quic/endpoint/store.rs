@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use super::{FirstError, Home, Own, QuicEndpoint};
+use super::{FirstError, Own, QuicEndpoint};
 use crate::quic::credentials::ForeignStore;
 
 /// What a store's thread has found.
@@ -66,6 +66,7 @@ impl QuicEndpoint {
     pub(super) fn ask_store(
         slf: &Bound<'_, Self>,
         question: u64,
+        deadline: Instant,
         tickets: Vec<Vec<u8>>,
         token: Option<u128>,
         first_error: &mut FirstError,
@@ -79,7 +80,9 @@ impl QuicEndpoint {
         };
         if let Some(store) = this.foreign_store(py) {
             if store.may_block() {
-                match store.ask_thread(py, &tickets, token, this.answer_to(slf, Some(question))?) {
+                let patience = deadline.saturating_duration_since(this.now(py));
+                let answer_to = this.answer_to(slf, Some(question))?;
+                match store.ask_thread(py, &tickets, token, patience, answer_to) {
                     Ok(true) => {
                         this.state.with(py, |state| state.unanswered += 1);
                         return Ok(false);
@@ -200,10 +203,7 @@ impl QuicEndpoint {
         py: Python<'_>,
         run: impl FnOnce(&mut uringcore_proto::quic::Endpoint, Instant) -> Option<()>,
     ) -> PyResult<Option<()>> {
-        let now = match &self.home {
-            Home::Own(cell) => cell.with(py, Own::now),
-            Home::Loop { .. } => Instant::now(),
-        };
+        let now = self.now(py);
         self.with_endpoint(py, |endpoint| run(endpoint, now))
     }
 }
