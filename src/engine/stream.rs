@@ -57,6 +57,8 @@ pub(crate) struct Stream {
     is_readable_untold: bool,
     /// The host's last receive was full, and the one before was not of this kind: the next comes at once.
     is_second_due: bool,
+    /// Until the next flush nothing is delivered.
+    waits_a_turn: bool,
     /// The receive came to its end: it is not armed again.
     read_ended: bool,
     backlog: Backlog<Bytes>,
@@ -84,6 +86,7 @@ impl Stream {
             file: None,
             is_readable_untold: false,
             is_second_due: false,
+            waits_a_turn: false,
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
@@ -318,11 +321,13 @@ impl Stream {
 
     /// The first piece of the backlog, if the reader reads.
     pub(crate) fn take_back(&mut self) -> Option<StreamBytes> {
-        let piece = self.backlog.take(self.life.wants_input());
+        let is_wanted = self.life.wants_input() && !self.waits_a_turn;
+        let piece = self.backlog.take(is_wanted);
         piece.map(StreamBytes::Copied)
     }
 
     pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut Queue) {
+        self.waits_a_turn = false;
         if !self.life.is_reading() {
             return;
         }
@@ -432,9 +437,7 @@ impl Stream {
             Ok(size) => {
                 self.note_size(size);
                 self.is_second_due = next == NextReceive::AtOnce && !self.is_second_due;
-                if self.is_second_due {
-                    self.is_readable_untold = true;
-                } else if next != NextReceive::WhenReadable {
+                if !self.is_second_due && next != NextReceive::WhenReadable {
                     self.tell_readable(events);
                 }
                 return self.is_second_due;
@@ -442,7 +445,26 @@ impl Stream {
             Err(Errno(libc::EAGAIN | libc::EINTR)) => {}
             Err(error) => self.end_reading(ReadEnd::Error(error), events),
         }
+        self.is_second_due = false;
         false
+    }
+
+    /// The reader has scheduled something, which comes before what it hears next.
+    pub(crate) fn wait_a_turn(&mut self) {
+        self.waits_a_turn = true;
+    }
+
+    /// The host has told of the bytes behind which a receive is due: true if it is to be made now.
+    pub(crate) fn receives_again(&mut self, events: &mut Queue) -> bool {
+        // Turns that the host ran inside have waited for more, or received it.
+        let is_free = self.life.recv_op.is_none() && !self.is_readable_untold;
+        let is_due = std::mem::take(&mut self.is_second_due) && is_free;
+        if is_due && self.waits_a_turn && self.life.is_delivering() {
+            self.tell_readable(events);
+            return false;
+        }
+        self.is_second_due = is_due && self.deliver_readable();
+        self.is_second_due
     }
 
     /// Data whose event is due: gives back what is to be delivered now, and keeps it when the reader
@@ -480,7 +502,8 @@ impl Stream {
 
     /// The backlog goes first, even when reading was resumed since.
     fn must_wait(&self) -> bool {
-        !self.life.wants_input() || !self.backlog.is_empty() || self.end_behind.is_some()
+        let is_behind = !self.backlog.is_empty() || self.end_behind.is_some();
+        is_behind || self.waits_a_turn || !self.life.wants_input()
     }
 
     fn end_reading(&mut self, end: ReadEnd, events: &mut Queue) {

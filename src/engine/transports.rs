@@ -300,7 +300,7 @@ impl Engine {
     }
 
     /// What came of the receive that [`Event::StreamReadable`] asked for. True if the host is to ask
-    /// [`is_readable`](Self::is_readable) as soon as it has told of the bytes, and to receive once more then.
+    /// [`receives_again`](Self::receives_again) as soon as it has told of the bytes.
     pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
         self.pace.note(result.unwrap_or(0));
         self.on(key, |one, _, events| match one {
@@ -310,13 +310,19 @@ impl Engine {
         .unwrap_or(false)
     }
 
-    /// Whether the stream is still to be received from, after a receive that is followed by one at once.
-    pub fn is_readable(&mut self, key: Key) -> bool {
-        self.on(key, |one, _, _| match one {
-            Transport::Stream(stream) => stream.deliver_readable(),
+    /// Whether the host is to receive from the stream once more now, after one that filled its room.
+    pub fn receives_again(&mut self, key: Key) -> bool {
+        self.on(key, |one, _, events| match one {
+            Transport::Stream(stream) => stream.receives_again(events),
             Transport::Datagram(_) => false,
         })
         .unwrap_or(false)
+    }
+
+    /// When it was told of bytes the stream's reader has scheduled something. That comes before the next ones,
+    /// which may be there already.
+    pub fn wait_a_turn(&mut self, key: Key) {
+        self.on_stream(key, |stream, _| stream.wait_a_turn());
     }
 
     /// Keeps the rest of received bytes for a reader that paused in the middle of them.
@@ -325,7 +331,7 @@ impl Engine {
     }
 
     /// Takes what was put back again, or what a nested turn of the host left of it. None: the reader has
-    /// paused, or the stream is closed.
+    /// paused or waits a turn, or the stream is closed.
     pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
         self.transports.stream(key)?.take_back()
     }

@@ -311,6 +311,92 @@ def test_a_full_buffer_is_not_followed_by_another_while_its_reader_pauses(run: R
     run(main())
 
 
+@pytest.mark.parametrize("size", [20_000, 65_536])
+def test_what_a_protocol_schedules_comes_before_its_next_bytes(run: Runner, size: int) -> None:
+    """A buffer that somebody empties who is woken: it would be full at the next receive."""
+
+    class Emptied(Buffered):
+        filled = 0
+
+        def get_buffer(self, sizehint: int) -> Any:
+            return memoryview(self.buffer)[self.filled :]
+
+        def buffer_updated(self, count: int) -> None:
+            self.filled += count
+            asyncio.get_running_loop().call_soon(self.empty)
+
+        def empty(self) -> None:
+            filled, self.filled = self.filled, 0
+            self.data_received(bytes(self.buffer[:filled]))
+
+    async def main() -> None:
+        protocol = Emptied(size)
+        with await connected(protocol) as peer:
+            await say(peer, protocol)
+            # Of those that were all there when the first was received, too.
+            for _ in range(4):
+                protocol.transport.pause_reading()
+                peer.sendall(MESSAGE)
+                protocol.transport.resume_reading()
+                assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            protocol.transport.abort()
+            await protocol.ended
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["close", "abort", "set_protocol", "raise", "end"])
+def test_a_protocol_may_end_or_leave_at_a_full_buffer(run: Runner, what: str) -> None:
+    class Acts(Buffered):
+        is_due = False
+
+        def buffer_updated(self, count: int) -> None:
+            assert not self.transport.is_closing()
+            super().buffer_updated(count)
+            if count == len(self.buffer) and self.is_due:
+                self.is_due = False
+                self.act()
+
+        def act(self) -> None:
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        protocol, successor = Acts(40_000), Plain()
+        peer = await connected(protocol)
+        await say(peer, protocol)
+        actions: dict[str, Any] = {
+            "close": protocol.transport.close,
+            "abort": protocol.transport.abort,
+            "set_protocol": lambda: protocol.transport.set_protocol(successor),
+            "raise": protocol.act,
+            "end": peer.close,
+        }
+        protocol.act = actions[what]  # type: ignore[method-assign]
+        protocol.transport.pause_reading()
+        protocol.is_due = True
+        peer.sendall(MESSAGE)
+        protocol.transport.resume_reading()
+        if what == "end":
+            assert await protocol.hear(len(MESSAGE)) == MESSAGE
+            assert await protocol.ended is None
+            assert protocol.has_eof
+        elif what == "set_protocol":
+            assert await successor.hear(len(MESSAGE) - 40_000) == MESSAGE[40_000:]
+            assert protocol.got == MESSAGE[:40_000]
+            peer.close()
+            assert await successor.ended is None
+        else:
+            exc = await protocol.ended
+            assert isinstance(exc, ZeroDivisionError) if what == "raise" else exc is None
+            assert protocol.got == MESSAGE[:40_000]
+            peer.close()
+
+    run(main())
+    if what == "raise":
+        assert len(run.complaints.errors) == 1
+        run.complaints.contexts.clear()
+
+
 HEAP_OF_A_LOOP = """
 import resource, sys
 import uringcore

@@ -212,6 +212,48 @@ def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
     )
 
 
+@pytest.mark.parametrize("name", ["uring", "epoll"])
+def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loop(name: str) -> None:
+    check(
+        name,
+        """
+        import socket
+        nest_asyncio.apply(loop)
+        class Waits(asyncio.BufferedProtocol):
+            size = wanted = 0
+            def __init__(self):
+                self.buffer = bytearray(40_000)
+                self.news = asyncio.Event()
+            def get_buffer(self, sizehint):
+                return self.buffer
+            def buffer_updated(self, count):
+                self.size += count
+                self.news.set()
+                if self.size >= self.wanted > 0:
+                    whole, self.wanted = self.wanted + 60_000, 0
+                    nested(asyncio.wait_for(self.until(whole), 20))
+            async def until(self, size):
+                while self.size < size:
+                    self.news.clear()
+                    await self.news.wait()
+        async def main():
+            ours, peer = socket.socketpair()
+            transport, protocol = await loop.create_connection(Waits, sock=ours)
+            for total, wanted in ((100_000, 0), (200_000, 140_000), (300_000, 280_000)):
+                # The first of its pieces, and the second, are waited in.
+                protocol.wanted = wanted
+                transport.pause_reading()
+                peer.sendall(bytes(100_000 if wanted < 200_000 else 140_000))
+                transport.resume_reading()
+                await asyncio.wait_for(protocol.until(total), 20)
+            transport.abort()
+            peer.close()
+        loop.run_until_complete(main())
+        loop.close()
+        """,
+    )
+
+
 @pytest.mark.parametrize("name", LOOPS)
 def test_errors_and_exits_of_a_nested_run(name: str) -> None:
     check(

@@ -283,3 +283,46 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
         assert_eq!(order, expected, "{}", backend.as_str());
     }
 }
+
+/// A reader that waits a turn gets one piece in each, whatever else has arrived for it.
+#[test]
+fn what_a_reader_has_scheduled_comes_before_its_next_bytes() {
+    for backend in BACKENDS {
+        for room in [120 * 1024, 16 * 1024] {
+            let mut engine = engine(backend);
+            let (fd, mut peer) = tcp_pair();
+            let stream = open(&mut engine, &fd);
+            let large = pattern(200 * 1024);
+            let mut heard = Vec::new();
+            let writer = std::thread::spawn(move || {
+                peer.write_all(&large).expect("written");
+                (peer, large)
+            });
+            while heard.len() < 200 * 1024 {
+                engine.flush(Instant::now());
+                let is_due = engine.events_ready() > 0;
+                let sleep = Duration::from_secs(u64::from(!is_due));
+                engine.enter(Some(sleep)).expect("enter");
+                engine.process(Instant::now());
+                let mut pieces = 0;
+                let mut hear = |engine: &mut Engine, data: StreamBytes| {
+                    pieces += 1;
+                    heard.extend_from_slice(&data);
+                    engine.wait_a_turn(stream);
+                };
+                while let Some(event) = engine.next_event() {
+                    match event {
+                        Event::StreamData { data, .. } => hear(&mut engine, data),
+                        Event::StreamReadable { fd, .. } => {
+                            receive_all_due(&mut engine, stream, fd, room, &mut hear);
+                        }
+                        _ => panic!("{}: another event", backend.as_str()),
+                    }
+                }
+                assert!(pieces <= 1, "{}: {pieces}", backend.as_str());
+            }
+            let (_peer, large) = writer.join().expect("written");
+            assert!(heard == large, "{}", backend.as_str());
+        }
+    }
+}

@@ -139,6 +139,11 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
+    /// How much the loop has to run: more than before, if a callback has scheduled something.
+    pub fn scheduled(&self, py: Python<'_>) -> usize {
+        self.owner.get().ready.with(py, |ready| ready.len())
+    }
+
     pub fn log_debug(slf: &Bound<'_, Self>, message: &str) -> PyResult<()> {
         let py = slf.py();
         let owner = &slf.get().owner;

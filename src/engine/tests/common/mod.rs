@@ -68,7 +68,7 @@ pub fn receive_all_due(
         if count > 0 {
             handle(engine, StreamBytes::Copied(bytes.collect()));
         }
-        if !is_followed || !engine.is_readable(stream) {
+        if !is_followed || !engine.receives_again(stream) {
             return;
         }
     }

@@ -89,24 +89,35 @@ impl StreamTransport {
             Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
             _ => Ok(()),
         };
-        match this.key(py).filter(|_| is_followed) {
+        let Some(key) = this.key(py).filter(|_| is_followed) else {
+            return told;
+        };
+        let is_due = this.command(py, |engine| engine.receives_again(key))?;
+        match told {
             // By another protocol, perhaps.
-            Some(key) if this.command(py, |engine| engine.is_readable(key))? && told.is_ok() => {
-                Self::readable(base, fd)
-            }
-            _ => told,
+            Ok(()) if is_due => Self::readable(base, fd),
+            told => told,
         }
     }
 
     /// So much stands in the buffer that the protocol gave. True if it took that without an error.
+    ///
+    /// What it schedules then may be to empty the buffer, and comes before what it gets next.
     fn filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,
         inside: Inside<'_>,
         count: usize,
     ) -> PyResult<bool> {
-        let called = protocol.call_method1(intern!(base.py(), "buffer_updated"), (count,));
+        let (py, this) = (base.py(), base.get());
+        let before = this.scheduled(py);
+        let called = protocol.call_method1(intern!(py, "buffer_updated"), (count,));
         drop(inside);
+        if this.scheduled(py) > before
+            && let Some(key) = this.key(py)
+        {
+            this.command(py, |engine| engine.wait_a_turn(key))?;
+        }
         let took = called.is_ok();
         let message = "Fatal error: protocol.buffer_updated() call failed.";
         Self::end_if_failed(base, called, message).map(|()| took)
