@@ -233,7 +233,68 @@ def test_a_servers_transport_sends_datagrams_of_the_program(
                     transport.sendto("text", peer.getsockname())
                 with pytest.raises(TypeError, match="addr: must be an"):
                     transport.sendto(b"x", "127.0.0.1")
+                for addr, error, words in (
+                    ((b"127.0.0.1", 1), TypeError, "addr: the host must be str, not bytes"),
+                    (("127.0.0.1", "1"), TypeError, "addr: the port must be int, not str"),
+                    (("127.0.0.1", 0), ValueError, "addr: the port must be from 1 to 65535, not 0"),
+                    (("127.0.0.1", 70_000), ValueError, "addr: the port must be from 1"),
+                    (("no.such.name.invalid", 1), OSError, None),
+                ):
+                    with pytest.raises(error, match=words):
+                        transport.sendto(b"x", addr)
+                # It goes on with all of that behind it; four parts are an address too, and so is a name
+                # (which may be of version 6 where that is served).
+                for name in (
+                    "127.0.0.1",
+                    "localhost" if host == "127.0.0.1" else "::ffff:127.0.0.1",
+                ):
+                    transport.sendto(b"still there", (name, peer.getsockname()[1], 0, 0))
+                    assert await asyncio.wait_for(loop.sock_recv(peer, 2000), 20) == b"still there"
             transport.sendto(b"after the end", peer.getsockname())
+
+    run_anywhere(main())
+
+
+def test_a_servers_transport_reaches_peers_of_its_family(run_anywhere, server_configuration):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as peer:
+            peer.bind(("::1", 0))
+            peer.setblocking(False)
+            addr = peer.getsockname()
+            async with await serve("::", 0, configuration=server_configuration()) as server:
+                for form in (addr[:2], addr):
+                    server._transport.sendto(b"version 6", form)
+                    assert await asyncio.wait_for(loop.sock_recv(peer, 2000), 20) == b"version 6"
+            async with await serve("127.0.0.1", 0, configuration=server_configuration()) as server:
+                with pytest.raises(ValueError, match="addr: a socket for IPv4 does not reach ::1"):
+                    server._transport.sendto(b"", addr)
+
+    run_anywhere(main())
+
+
+def test_a_datagram_to_a_dead_port_takes_nothing_with_it(run_anywhere, server_configuration):
+    """What the network says about it comes at the socket's next call, whatever that is for."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        server = await serve("127.0.0.1", 0, configuration=server_configuration())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.bind(("127.0.0.1", 0))
+            peer.setblocking(False)
+            async with server:
+                for number in range(20):
+                    server._transport.sendto(b"nobody", ("127.0.0.1", 9))
+                    server._transport.sendto(b"%d" % number, peer.getsockname())
+                for number in range(20):
+                    heard = await asyncio.wait_for(loop.sock_recv(peer, 2000), 20)
+                    assert heard == b"%d" % number
+                if run_anywhere.kind == "asyncio":
+                    return
+                # The reports are read: none of them keeps the loop awake.
+                before = loop.stats()["turns"]
+                await asyncio.sleep(0.3)
+                assert loop.stats()["turns"] - before < 20
 
     run_anywhere(main())
 

@@ -493,12 +493,16 @@ def test_a_queue_that_is_full_refuses_and_recovers():
         while thread.keep(b"%d" % accepted, b"session", lambda *_: None):
             accepted += 1
         assert accepted == 1024
-        assert not thread.ask([b"1"], None, 60.0, lambda *answer: answers.append(answer))
+        assert not thread.ask(
+            [b"1"], None, time.monotonic() + 60, lambda *answer: answers.append(answer)
+        )
     thread._drain(60)
     assert len(store.sessions) == 1024
-    assert thread.ask([b"1", b"no"], None, 60.0, lambda *answer: answers.append(answer))
+    assert thread.ask(
+        [b"1", b"no"], None, time.monotonic() + 60, lambda *answer: answers.append(answer)
+    )
     # Who does not wait any more is not asked for.
-    assert thread.ask([b"2"], None, 0.0, lambda *answer: answers.append(answer))
+    assert thread.ask([b"2"], None, time.monotonic(), lambda *answer: answers.append(answer))
     thread._drain(60)
     assert answers == [(True, [(b"1", b"session")], []), (True, [], [])]
     assert b"2" in store.sessions

@@ -18,6 +18,7 @@ __all__ = [
     "is_connected",
     "make_room",
     "numeric_family",
+    "reachable",
     "resolve",
 ]
 
@@ -119,6 +120,29 @@ def numeric_family(host: str) -> int:
             continue
         return family
     return 0
+
+
+def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The numeric address by which a socket of ``family`` sends to ``(host, port[, flowinfo, scope_id])``.
+
+    Looking up a name blocks. Raises ``TypeError``, ``ValueError`` and ``OSError``.
+    """
+    host, port = addr[:2]
+    if not isinstance(host, str):
+        raise TypeError(f"addr: the host must be str, not {type(host).__name__}")
+    if not isinstance(port, int):
+        raise TypeError(f"addr: the port must be int, not {type(port).__name__}")
+    if not 0 < port < 65536:
+        raise ValueError(f"addr: the port must be from 1 to 65535, not {port}")
+    numeric = numeric_family(host)
+    if not numeric:
+        flags = socket.AI_V4MAPPED if family == socket.AF_INET6 else 0
+        return socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM, flags=flags)[0][4]
+    if numeric == family:
+        return (host, port) if family == socket.AF_INET else addr
+    if family == socket.AF_INET:
+        raise ValueError(f"addr: a socket for IPv4 does not reach {host}")
+    return (f"::ffff:{host}", port, 0, 0)
 
 
 def make_room(sock: socket.socket) -> None:

@@ -58,16 +58,15 @@ class StoreThread:
         return cls._by_store.setdefault(id(store), cls(store)) if known is None else known
 
     def ask(
-        self, tickets: list[bytes], token: bytes | None, patience: float, answer: Answer
+        self, tickets: list[bytes], token: bytes | None, deadline: float, answer: Answer
     ) -> bool:
         """Calls ``answer`` with what is found, on the thread. False when the queue is full.
 
-        After ``patience`` seconds nobody waits any more, and the store is left alone.
+        When ``time.monotonic()`` is at the ``deadline`` nobody waits any more, and the store is left alone.
         """
-        expires = time.monotonic() + patience
 
         def look() -> None:
-            if time.monotonic() < expires:
+            if time.monotonic() < deadline:
                 answer(*self._look(tickets, token))
             else:
                 answer(token is None, [], [])

@@ -10,7 +10,6 @@ import asyncio
 import contextvars
 import functools
 import ipaddress
-import logging
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -21,12 +20,10 @@ from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.eyeballs import Attempt
-from uringcore.quic.foreign import ForeignDriver, Way, say_what_is_faster
-from uringcore.quic.sockets import further_socket, is_connected, numeric_family
+from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
+from uringcore.quic.sockets import further_socket, is_connected, numeric_family, reachable
 
 __all__ = ["QuicTransport"]
-
-logger = logging.getLogger("uringcore")
 
 
 class ConnectionProtocol(Protocol):
@@ -80,28 +77,24 @@ class QuicTransport(asyncio.BaseTransport):
     def sendto(self, data: bytes | bytearray | memoryview, addr: Any) -> None:
         """Sends a datagram of the program's own from the endpoint's port: STUN, or a hole for a peer.
 
-        It is no part of a connection, and leaves at once; ``addr`` is ``(ip, port)``. What the socket
-        has no room for is dropped, as by the network, and so is what the network refuses. On a transport
-        that is closed or drains this does nothing. Raises ``TypeError``, and ``OSError`` for a name
-        that is not known (looking it up blocks, as in asyncio).
+        It is no part of a connection, and leaves before what they have to send; ``addr`` is
+        ``(host, port)``. What comes to nothing is dropped, as by the network: what is larger than UDP
+        carries or than its path, more than 256 of a turn, and, where the socket is connected, all
+        that is for others than its peer. On a transport that is closed or drains this does nothing.
+
+        Raises ``TypeError`` and ``ValueError`` that name what is wrong, and ``OSError`` for a name that
+        is not known (looking it up blocks, as in asyncio).
         """
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data: must be bytes-like, not {type(data).__name__}")
         if not isinstance(addr, tuple) or len(addr) not in (2, 4):
             raise TypeError(f"addr: must be an (ip, port) tuple, not {addr!r}")
+        remote = reachable(self._sock.family, addr)
         if self._closing or self._draining:
             return
-        if self._datagram_transport is not None:
-            Way(self._datagram_transport).send(bytes(data), addr)
-            return
-        if self._sock.family == socket.AF_INET6 and len(addr) == 2 and ":" not in addr[0]:
-            addr = ("::ffff:" + addr[0], *addr[1:], 0, 0)
-        try:
-            self._sock.sendto(data, socket.MSG_DONTWAIT, addr)
-        except socket.gaierror:
-            raise
-        except OSError as exc:
-            logger.debug("a datagram to %s is dropped: %s", addr, exc)
+        self._need_endpoint().send_datagram(bytes(data), remote)
+        if self._driver is not None:
+            self._driver.flush()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         """A datagram on a transport that :meth:`over` was given."""

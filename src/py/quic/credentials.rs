@@ -181,13 +181,13 @@ impl ForeignStore {
     }
 
     /// Has the thread call `answer` with what the store says, unless it comes to it only when
-    /// `patience` is over. False: its queue is full.
+    /// `time.monotonic()` is at the `deadline`. False: its queue is full.
     pub fn ask_thread<'py>(
         &self,
         py: Python<'py>,
         tickets: &[Vec<u8>],
         token: Option<u128>,
-        patience: Duration,
+        deadline: f64,
         answer: impl IntoPyObject<'py>,
     ) -> PyResult<bool> {
         let Some(thread) = &self.thread else {
@@ -198,7 +198,7 @@ impl ForeignStore {
             .map(|ticket| PyBytes::new(py, ticket))
             .collect();
         let token = token.map(|token| token_bytes(py, token));
-        let args = (tickets, token, patience.as_secs_f64(), answer);
+        let args = (tickets, token, deadline, answer);
         thread
             .bind(py)
             .call_method1(intern!(py, "ask"), args)?

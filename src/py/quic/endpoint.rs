@@ -513,6 +513,14 @@ impl QuicEndpoint {
         Self::deliver(slf)
     }
 
+    /// Sends a datagram of the program's own to a numeric address, which is about no connection.
+    fn send_datagram(&self, py: Python<'_>, data: &[u8], addr: &Bound<'_, PyAny>) -> PyResult<()> {
+        let remote = address::inet_from_python(addr)?;
+        self.with_protocol(py, |endpoint, _| {
+            endpoint.send_datagram(remote, data.to_vec())
+        })
+    }
+
     /// The network said that nobody is at `addr`: handshakes with it end.
     pub fn unreachable(
         slf: &Bound<'_, Self>,

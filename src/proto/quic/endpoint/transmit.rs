@@ -71,6 +71,23 @@ impl Endpoint {
         None
     }
 
+    /// Sends a datagram of the host's own, which is about no connection. What waits already may leave no room:
+    /// then it is lost, as in the network, and so is one that is larger than UDP carries.
+    pub fn send_datagram(&mut self, remote: SocketAddr, data: Vec<u8>) {
+        if data.len() > UDP_PAYLOAD_MAX || self.responses.len() >= RESPONSES_MAX {
+            self.stats.responses_dropped += 1;
+            return;
+        }
+        let transmit = quinn::Transmit {
+            destination: remote,
+            ecn: None,
+            size: data.len(),
+            segment_size: None,
+            src_ip: None,
+        };
+        self.responses.push_back((transmit, data, 0));
+    }
+
     pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
         let data = std::mem::take(&mut self.scratch);
         match self.responses.len() < RESPONSES_MAX {

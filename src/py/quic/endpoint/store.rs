@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::{FirstError, Own, QuicEndpoint};
@@ -80,9 +81,9 @@ impl QuicEndpoint {
         };
         if let Some(store) = this.foreign_store(py) {
             if store.may_block() {
-                let patience = deadline.saturating_duration_since(this.now(py));
+                let deadline = this.monotonic(py, deadline)?;
                 let answer_to = this.answer_to(slf, Some(question))?;
-                match store.ask_thread(py, &tickets, token, patience, answer_to) {
+                match store.ask_thread(py, &tickets, token, deadline, answer_to) {
                     Ok(true) => {
                         this.state.with(py, |state| state.unanswered += 1);
                         return Ok(false);
@@ -192,6 +193,15 @@ impl QuicEndpoint {
         debug_assert!(std::ptr::eq(self, slf.get()));
         let endpoint = slf.clone().unbind();
         Py::new(slf.py(), StoreAnswer { endpoint, question })
+    }
+
+    /// When `time.monotonic()` says that it is `at`, or a moment before that.
+    fn monotonic(&self, py: Python<'_>, at: Instant) -> PyResult<f64> {
+        let time = py.import(intern!(py, "time"))?;
+        let clock = time.call_method0(intern!(py, "monotonic"))?;
+        // Looked at second: what passes in between makes it earlier.
+        let left = at.saturating_duration_since(self.now(py));
+        Ok(clock.extract::<f64>()? + left.as_secs_f64())
     }
 
     fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
