@@ -48,7 +48,9 @@ def test_short_runs_pay_nothing_for_idle_connections(run_ours: Runner) -> None:
         short_runs(loop, 10)
         after = loop.stats()  # type: ignore[attr-defined]
         assert after["rearms"] == before["rearms"]
-        assert after["syscalls"] - before["syscalls"] < connections
+        # How often it looks before it sleeps is another matter.
+        apart = [stats["syscalls"] - stats["enters"] for stats in (before, after)]
+        assert apart[1] - apart[0] < connections
         for transport in transports:
             transport.abort()
         short_runs(loop, 1)
