@@ -13,3 +13,9 @@ __all__ = ["run_anywhere"]
 @pytest.fixture(scope="session")
 def certificate():
     return DevelopmentCertificate.make()
+
+
+@pytest.fixture
+def files(certificate, tmp_path):
+    """The certificate and its key, as aiopquic's programs take them."""
+    return certificate.write(tmp_path)

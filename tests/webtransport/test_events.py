@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 
 import pytest
 
 from tests.quic.harness import eventually
+from tests.webtransport.event_pairs import connecting, echo, next_of, read_all, serving, staying
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import WebTransportRefused
 from uringcore.webtransport import events as wt
 
 
-@pytest.fixture
-def files(certificate, tmp_path):
-    return certificate.write(tmp_path)
-
-
-def serving(files, handler, **options):
-    cert, key = files
-    return wt.serve_webtransport(
-        "127.0.0.1", 0, "/wt", handler=handler, cert_file=cert, key_file=key, **options
-    )
-
-
-async def echo(session):
-    running = set()
-
-    async def back(stream):
-        async for event in session.receive_stream_data(stream):
-            if isinstance(event, wt.WebTransportStreamDataReceived):
-                await session.send_stream_data_drained(stream, event.data, event.end_stream)
-
-    async for event in session.events():
-        if isinstance(event, wt.WebTransportNewStream):
-            task = asyncio.ensure_future(back(event.stream_id))
-            running.add(task)
-            task.add_done_callback(running.discard)
-        elif isinstance(event, wt.WebTransportDatagramReceived):
-            assert session.send_datagram_frame(event.data) == len(event.data)
-
-
-async def read_all(session, stream):
-    return b"".join([bytes(event.data) async for event in session.receive_stream_data(stream)])
-
-
-async def next_of(events, kind):
-    async for event in events:
-        if isinstance(event, kind):
-            return event
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def test_events_of_a_session(run_anywhere, files):
     async def main():
         server = await serving(files, echo, wt_supported_protocols=["moq"])
-        options = {"ca_file": files[0], "wt_available_protocols": ["x", "moq"]}
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", **options
-        ) as session:
+        async with connecting(files, server, wt_available_protocols=["x", "moq"]) as session:
             assert session.is_client
             assert session.negotiated_protocol == "moq"
             events = session.events()
@@ -98,10 +58,7 @@ def test_the_peers_doing_is_told(run_anywhere, files):
             await session.wait_closed()
 
         server = await serving(files, handler)
-        options = {"ca_file": files[0]}
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", **options
-        ) as session:
+        async with connecting(files, server) as session:
             events = session.events()
             stream = (await next_of(events, wt.WebTransportNewStream)).stream_id
             session.send_stream_data(stream, b"it is here")
@@ -133,9 +90,7 @@ def test_a_plain_function_keeps_the_session_that_a_factory_has_made(run_anywhere
     async def main():
         served = []
         server = await serving(files, served.append, session_factory=Own)
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
+        async with connecting(files, server) as session:
             await eventually(lambda: served)
             assert served[0].own
             assert served[0].local_address() == server.address
@@ -154,46 +109,10 @@ def stream_of(event):
     return event.stream_id
 
 
-def test_what_is_queued_has_a_bound(run_anywhere, files):
-    async def main():
-        served = []
-        server = await serving(files, served.append)
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
-            session.stream_ring_cap = 1 << 20
-            stream = await session.create_stream()
-            with pytest.raises(ValueError, match="stream_ring_cap"):
-                session.send_stream_data(stream, bytes((1 << 20) + 1))
-            queued = 0
-            with pytest.raises(BufferError):
-                while queued < 100 << 20:
-                    session.send_stream_data(stream, bytes(1 << 18))
-                    queued += 1 << 18
-                    await asyncio.sleep(0.01)
-            assert 0 < session.tx_data_ring_used(stream) <= 1 << 20
-            drained = session.get_tx_data_drain_event(stream)
-            drained.clear()
-            await eventually(lambda: served)
-            reading = asyncio.ensure_future(read_all(served[0], await accepted(served[0])))
-            await drained.wait()
-            await session.send_stream_data_drained(stream, b"end", end_stream=True)
-            assert len(await reading) == queued + 3
-        await server.aclose()
-
-    run_anywhere(main())
-
-
-async def accepted(session):
-    return (await next_of(session.events(), wt.WebTransportNewStream)).stream_id
-
-
 def test_priorities_are_aiopquics(run_anywhere, files):
     async def main():
         server = await serving(files, echo)
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
+        async with connecting(files, server) as session:
             stream = await session.create_stream()
             assert [session.set_stream_priority(stream, one) for one in (0, 9, 255)] == [0, 0, 0]
             with pytest.raises(ValueError, match="priority"):
@@ -235,9 +154,7 @@ def test_streams_that_are_over_are_let_go(run_anywhere, files):
             await echo(session)
 
         server = await serving(files, handler)
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
+        async with connecting(files, server) as session:
             for _ in range(200):
                 stream = await session.create_stream()
                 session.send_stream_data(stream, b"x")
@@ -263,9 +180,7 @@ def test_a_session_whose_events_nobody_asks_for_leaves_no_task(run_anywhere, fil
 
         server = await serving(files, handler)
         before = asyncio.all_tasks()
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
+        async with connecting(files, server) as session:
             for number in range(wt.EVENTS_MAX):
                 stream = await session.create_stream()
                 await session.send_stream_data_drained(stream, b"x")
@@ -284,9 +199,7 @@ def _told(served):
 def test_streams_that_there_are_not(run_anywhere, files):
     async def main():
         server = await serving(files, echo)
-        async with wt.connect_webtransport(
-            "127.0.0.1", server.address[1], "/wt", ca_file=files[0]
-        ) as session:
+        async with connecting(files, server) as session:
             for ask in (
                 lambda: session.reset_stream(400),
                 lambda: session.stop_stream(400),
@@ -315,3 +228,226 @@ def test_another_path_is_refused(run_anywhere, files):
         await server.wait_closed()
 
     run_anywhere(main())
+
+
+SAID_TOO_LATE = {
+    "datagram": lambda session, stream: session.send_datagram_frame(b"x"),
+    "stream data": lambda session, stream: session.send_stream_data(stream, b"x"),
+    "stream": lambda session, stream: session.create_stream(),
+    "priority": lambda session, stream: session.set_stream_priority(stream, 1),
+}
+
+
+@pytest.mark.parametrize("said", SAID_TOO_LATE)
+def test_a_client_that_leaves_is_no_fault_of_the_handlers(run_anywhere, files, caplog, said):
+    async def main():
+        served, heard = [], []
+
+        async def handler(session):
+            stream = await session.create_stream()
+            served.append(session.session)
+            await session.wait_closed()
+            # What has come before the end is told all the same.
+            async for event in session.events():
+                heard.append(event)
+                told = SAID_TOO_LATE[said](session, stream)
+                await (told or asyncio.sleep(0))
+
+        server = await serving(files, handler)
+        async with connecting(files, server) as session:
+            await eventually(lambda: served)
+            session.send_datagram_frame(b"the last word")
+            await eventually(lambda: served[0].stats()["datagrams_received"])
+        await server.aclose()
+        assert heard == [wt.WebTransportDatagramReceived(b"the last word")]
+
+    run_anywhere(main())
+    assert not caplog.records
+
+
+def test_what_a_handler_raises_while_its_session_is_open_is_logged(run_anywhere, files, caplog):
+    async def main():
+        async def handler(session):
+            raise wt.WebTransportError("of the handler's own")
+
+        server = await serving(files, handler)
+        async with connecting(files, server) as session:
+            event = await next_of(session.events(), wt.WebTransportSessionClosed)
+            assert (event.error_code, event.reason) == (1, b"")
+        await server.aclose()
+
+    with caplog.at_level(logging.ERROR, "uringcore.webtransport"):
+        run_anywhere(main())
+    assert "of the handler's own" in caplog.text
+
+
+def lose_connection(link):
+    link.quic.close(error_code=0x102, reason_phrase="a fault of the server's")
+
+
+def reset_session(link):
+    link.quic.reset_stream(link.core.id, 0x10C)
+
+
+@pytest.mark.parametrize(
+    ("lose", "code", "reason"),
+    [
+        (lose_connection, 0x102, b"a fault of the server's"),
+        (reset_session, wt.WT_SESSION_GONE, None),
+    ],
+)
+def test_a_session_that_is_lost_is_not_told_as_one_that_was_closed(
+    run_anywhere, files, lose, code, reason
+):
+    async def main():
+        served = []
+        server = await serving(files, served.append)
+        async with connecting(files, server) as session:
+            await eventually(lambda: served)
+            lose(served[0].session._link)
+            event = await next_of(session.events(), wt.WebTransportSessionClosed)
+            assert event.error_code == code
+            assert reason in (None, event.reason)
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+def test_a_peer_that_is_silent_is_told_as_a_lost_session(run_anywhere, files):
+    async def main():
+        server = await serving(files, staying)
+        configuration = QuicConfiguration(cafile=files[0], idle_timeout=0.5)
+        async with connecting(files, server, configuration=configuration) as session:
+            event = await next_of(session.events(), wt.WebTransportSessionClosed)
+            assert event.error_code != 0
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+def test_a_session_that_is_closed_without_a_word_is_told_as_closed(run_anywhere, files):
+    async def main():
+        async def handler(session):
+            session.close()
+
+        server = await serving(files, handler)
+        async with connecting(files, server) as session:
+            event = await next_of(session.events(), wt.WebTransportSessionClosed)
+            assert (event.error_code, event.reason) == (0, b"")
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("protocols", ["moq", b"moq"])
+def test_one_protocol_instead_of_several_is_refused(run_anywhere, files, protocols):
+    async def main():
+        with pytest.raises(TypeError, match="wt_supported_protocols"):
+            await serving(files, staying, wt_supported_protocols=protocols)
+        server = await serving(files, staying)
+        with pytest.raises(TypeError, match="wt_available_protocols"):
+            async with connecting(files, server, wt_available_protocols=protocols):
+                raise AssertionError("it was not refused")
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("path", ["wt", "/w t", "/wt#here", "/ü"])
+def test_a_path_that_cannot_be_is_refused_by_name(run_anywhere, files, path):
+    async def main():
+        with pytest.raises(ValueError, match="^path: "):
+            await serving(files, staying, path=path)
+        server = await serving(files, staying)
+        with pytest.raises(ValueError, match="^path: "):
+            async with connecting(files, server, path=path):
+                raise AssertionError("it was not refused")
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+def test_a_query_is_the_clients_to_say(run_anywhere, files):
+    async def main():
+        with pytest.raises(ValueError, match="^path: "):
+            await serving(files, staying, path="/wt?x")
+        served = []
+        server = await serving(files, served.append)
+        async with connecting(files, server, path="/wt?x"):
+            await eventually(lambda: served)
+            assert served[0].session.path == "/wt?x"
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+def test_an_empty_path_is_the_root(run_anywhere, files):
+    async def main():
+        server = await serving(files, staying, path="")
+        async with connecting(files, server, path="") as session:
+            assert session.session.path == "/"
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_data", -1),
+        ("max_stream_data", -1),
+        ("max_streams_bidi", -1),
+        ("max_streams_uni", -1),
+        ("congestion_control_algorithm", "none"),
+        ("secrets_log_file", "no file"),
+        ("quic_logger", "no logger"),
+        ("send_buffer_high", 0),
+        ("idle_timeout", -1.0),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_by_the_programs_name(run_anywhere, files, field, value):
+    async def main():
+        configuration = QuicConfiguration(**{field: value})
+        with pytest.raises(ValueError, match=f"^{field}: "):
+            await serving(files, staying, configuration=configuration)
+        with pytest.raises(ValueError, match=f"^{field}: "):
+            async with wt.connect_webtransport("127.0.0.1", 1, "/", configuration=configuration):
+                raise AssertionError("it was not refused")
+
+    run_anywhere(main())
+
+
+def test_authorities_that_there_are_not_are_told_by_where_they_were_said(run_anywhere, tmp_path):
+    async def main():
+        nowhere = str(tmp_path / "nowhere")
+        for name, options in (
+            ("cafile", {"configuration": QuicConfiguration(cafile=nowhere)}),
+            ("ca_file", {"ca_file": nowhere}),
+        ):
+            with pytest.raises(ValueError, match=f"^{name}: "):
+                async with wt.connect_webtransport("127.0.0.1", 1, "/", **options):
+                    raise AssertionError("it was not refused")
+
+    run_anywhere(main())
+
+
+def test_a_name_that_is_not_known_is_told_as_the_resolver_tells_it(run_anywhere):
+    async def main():
+        with pytest.raises(socket.gaierror):
+            async with wt.connect_webtransport("no.such.name.invalid", 1, "/"):
+                raise AssertionError("it was found")
+
+    run_anywhere(main())
+
+
+def test_clients_of_a_programs_own_making_are_refused():
+    class Own(wt.WebTransportClient):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+
+    for args, options in (
+        ((None, "localhost", 4433, "/wt"), {"sni": "localhost"}),
+        ((), {"transport": None, "host": "localhost", "port": 4433, "path": "/wt"}),
+    ):
+        with pytest.raises(TypeError, match="connect_webtransport"):
+            Own(*args, **options)

@@ -4,14 +4,17 @@ Not here: what the settings mean (``quic.native.config``).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.native.config import ClientConfig
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.native.config import ClientConfig, ServerConfig
 
-__all__ = ["client_config", "server_fields"]
+__all__ = ["client_config", "server_config"]
 
 # Fields of ours by those of a QuicConfiguration.
 FIELDS = {
@@ -35,26 +38,28 @@ SERVERS = {"certificate", "certificate_chain", "private_key", "server_name"}
 
 def client_config(
     given: QuicConfiguration | None,
-    server_name: str | None,
-    verify: bool | None,
-    authorities: str | None,
+    sni: str | None,
+    verify_peer: bool | None,
+    ca_file: str | None,
 ) -> ClientConfig:
-    """A client's, with what else it was told, which goes before."""
-    if given is None:
-        verify = verify is not False
-        return ClientConfig(server_name=server_name, verify=verify, authorities=authorities)
-    fields = _fields(given, is_client=True)
-    return ClientConfig(
-        server_name=server_name or given.server_name,
-        verify=given.verify_mode != ssl.CERT_NONE if verify is None else verify,
-        authorities=given.cafile if authorities is None else authorities,
-        **fields,
-    )
+    """A client's, with what else it was told, which goes before. Raises ``ValueError``, which names the
+    argument or the field."""
+    fields = {} if given is None else _fields(given, is_client=True)
+    bare = QuicConfiguration() if given is None else given
+    with _in_the_programs_words(authorities="cafile" if ca_file is None else "ca_file"):
+        return ClientConfig(
+            server_name=sni or bare.server_name,
+            verify=bare.verify_mode != ssl.CERT_NONE if verify_peer is None else verify_peer,
+            authorities=bare.cafile if ca_file is None else ca_file,
+            **fields,
+        )
 
 
-def server_fields(given: QuicConfiguration | None) -> dict[str, Any]:
-    """What a server's say beside its certificate."""
-    return {} if given is None else _fields(given, is_client=False)
+def server_config(given: QuicConfiguration | None, cert_file: str, key_file: str) -> ServerConfig:
+    """A server's. Raises as :func:`client_config`."""
+    fields = {} if given is None else _fields(given, is_client=False)
+    with _in_the_programs_words():
+        return ServerConfig(certificate=(cert_file, key_file), **fields)
 
 
 def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
@@ -67,3 +72,14 @@ def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
         if getattr(given, field.name) != getattr(bare, field.name):
             raise ValueError(f"configuration: {field.name} cannot be honoured here")
     return {ours: getattr(given, theirs) for theirs, ours in FIELDS.items()}
+
+
+@contextlib.contextmanager
+def _in_the_programs_words(**more: str) -> Iterator[None]:
+    """Has errors name what the program has set; ``more`` are further names by our fields."""
+    names = {ours: theirs for theirs, ours in FIELDS.items()} | more
+    try:
+        yield
+    except QuicConfigurationError as error:
+        name = names.get(error.field, error.field)
+        raise QuicConfigurationError(name, error.message) from None

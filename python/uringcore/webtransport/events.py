@@ -4,7 +4,9 @@
 commands name streams by their numbers. It is a thin layer over
 :class:`~uringcore.webtransport.WebTransportSession`, which new programs use. Not here: what aiopquic has of
 its rings and its transport object, which nobody needs: a ``transport=`` is refused, ``cnx_ptr`` and
-``path_quality`` are missing, and there is no ring of events that could be full.
+``path_quality`` are missing, and there is no ring of events that could be full. Nor does a program make
+clients of its own: ``WebTransportClient(transport, host, port, path, ...)`` raises ``TypeError`` and has no
+``open()``, for :func:`connect_webtransport` makes and opens them.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from typing import Any, Literal
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import DatagramError, QuicError, StreamReset
-from uringcore.quic.native.config import ServerConfig
 from uringcore.quic.native.link import Life
 from uringcore.webtransport.client import connect_webtransport as connect_session
-from uringcore.webtransport.configured import client_config, server_fields
+from uringcore.webtransport.configured import client_config, server_config
+from uringcore.webtransport.link import check_path
 from uringcore.webtransport.numbered import PIECE_MAX, NumberedStreams, Words
-from uringcore.webtransport.outbox import Outbox
+from uringcore.webtransport.outbox import Outboxes
 from uringcore.webtransport.server import WebTransportServer as SessionServer
 from uringcore.webtransport.server import serve_webtransport as serve_sessions
 from uringcore.webtransport.session import WebTransportSession as Session
@@ -83,7 +85,8 @@ class WebTransportSession:
     """
 
     tx_max_queued_bytes: int | None = 4 << 20
-    """Bytes queued on all streams above which ``create_stream`` waits for half of them to go."""
+    """Bytes queued on all streams, by QUIC as well, above which ``create_stream`` waits for half of them to
+    go; ``None`` is for no such wait."""
     stream_ring_cap: int = 4 << 20
     """Bytes that may be queued on one stream."""
 
@@ -100,11 +103,10 @@ class WebTransportSession:
         self._transport = transport
         self._is_closed = False
         self._drains = False
-        self._outboxes: dict[int, Outbox] = {}
         self._datagrams_drained = asyncio.Event()
         self._datagrams_drained.set()
         self._streams = NumberedStreams(state._link, WORDS, EVENTS_MAX)
-        self._streams.on_over = self._let_go
+        self._outboxes = Outboxes(self._streams, state._link.quic)
         self._streams.begin(state)
         self._streams.spawn(self._tell_draining)
 
@@ -158,11 +160,11 @@ class WebTransportSession:
         return self._transport.address if isinstance(self._transport, SessionServer) else None
 
     async def events(self) -> AsyncGenerator[WebTransportEvent, None]:
-        """What happens beside the data of streams, until the session is over."""
+        """What happens beside the data of streams, until the session is over. What came before its end is
+        told before it, and there is nobody left to be answered."""
         while (event := await self._streams.receive()) is not None:
             yield event
-        code, reason = self.session.close_code or 0, self.session.close_reason
-        yield WebTransportSessionClosed(code, memoryview(reason.encode()))
+        yield self._last_event()
 
     async def receive_stream_data(self, stream_id: int) -> AsyncGenerator[WebTransportEvent, None]:
         """What comes on a stream, to its end or its reset. It is read as this is asked for more."""
@@ -178,11 +180,10 @@ class WebTransportSession:
                 yield event
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
-        """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long."""
-        most = self.tx_max_queued_bytes
-        if most and self._backlog() > most:
-            while not self.session_closed and self._backlog() > most // 2:
-                await self._some_go()
+        """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long. The
+        wait for bytes to go (:attr:`tx_max_queued_bytes`) is not counted."""
+        if self.tx_max_queued_bytes:
+            await self._outboxes.wait_for_room(self.tx_max_queued_bytes)
         if self.session_closed:
             raise WebTransportError("the session is over")
         try:
@@ -198,11 +199,10 @@ class WebTransportSession:
         """
         if self.session_closed:
             raise WebTransportError("the session is over")
-        outbox = self._outbox(stream_id)
+        outbox = self._outboxes.find(stream_id)
         if outbox is None or outbox.is_over:
             raise WebTransportError(f"there is no stream {stream_id} to send on, or no more")
-        if outbox.put(data, end_stream, self.stream_ring_cap):
-            self._streams.spawn(outbox.send)
+        self._outboxes.put(outbox, data, end_stream, self.stream_ring_cap)
 
     async def send_stream_data_drained(
         self,
@@ -218,20 +218,20 @@ class WebTransportSession:
         The thresholds are those of :meth:`tx_event_ring_fill`.
         """
         while not self.session_closed:
-            drained = self.get_tx_data_drain_event(stream_id)
-            drained.clear()
             try:
                 self.send_stream_data(stream_id, data, end_stream)
                 if self.tx_event_ring_fill() > min(soft_yield_at, hard_wait_at):
                     await asyncio.sleep(0)
                 return
             except BufferError:
-                await self._until(drained)
+                outbox = self._outboxes.find(stream_id)
+                if outbox is not None:
+                    await outbox.wait()
 
     def get_tx_data_drain_event(self, stream_id: int) -> asyncio.Event:
         """Set when bytes have gone after a ``BufferError`` or :meth:`set_tx_data_drain_pending`, and when
         none will go any more."""
-        outbox = self._outbox(stream_id)
+        outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             return outbox.drained
         over = asyncio.Event()
@@ -240,24 +240,24 @@ class WebTransportSession:
 
     def set_tx_data_drain_pending(self, stream_id: int) -> None:
         """Has the event set when bytes have gone."""
-        outbox = self._outbox(stream_id)
+        outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = True
 
     def clear_tx_data_drain_pending(self, stream_id: int) -> None:
         """Takes that back."""
-        outbox = self._outbox(stream_id)
+        outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = False
 
     def tx_data_ring_used(self, stream_id: int) -> int:
         """Bytes queued on a stream that QUIC has not taken."""
-        outbox = self._outboxes.get(stream_id)
+        outbox = self._outboxes.known(stream_id)
         return 0 if outbox is None else outbox.used
 
     def tx_sent_bytes(self, stream_id: int) -> int:
         """Bytes of a stream that QUIC has taken; 0 of one that is over."""
-        outbox = self._outboxes.get(stream_id)
+        outbox = self._outboxes.known(stream_id)
         return 0 if outbox is None else outbox.sent
 
     def tx_event_ring_fill(self) -> float:
@@ -269,7 +269,7 @@ class WebTransportSession:
         stream = self._streams.sender(stream_id)
         if stream is not None:
             stream.reset(error_code)
-            outbox = self._outbox(stream_id)
+            outbox = self._outboxes.find(stream_id)
             if outbox is not None:
                 outbox.give_up()
 
@@ -352,48 +352,12 @@ class WebTransportSession:
             stream.id, memoryview(data), not data or stream.at_eof()
         )
 
-    def _outbox(self, stream_id: int) -> Outbox | None:
-        outbox = self._outboxes.get(stream_id)
-        if outbox is None:
-            try:
-                stream = self._streams.find(stream_id)
-            except ValueError:
-                return None
-            if stream is None or self._streams.is_over:
-                return None
-            sender = self._streams.sender(stream_id)
-            if sender is not None:
-                outbox = self._outboxes[stream_id] = Outbox(sender)
-        return outbox
-
-    def _let_go(self, stream_id: int) -> None:
-        outbox = self._outboxes.pop(stream_id, None)
-        if outbox is not None:
-            outbox.give_up()
-
-    def _backlog(self) -> int:
-        return sum(outbox.used for outbox in self._outboxes.values())
-
-    async def _some_go(self) -> None:
-        """Until bytes of some stream have gone, or none will."""
-        waiting = []
-        for outbox in self._outboxes.values():
-            if outbox.used:
-                outbox.is_awaited = True
-                outbox.drained.clear()
-                waiting.append(outbox.drained)
-        await self._until(*waiting)
-
-    async def _until(self, *events: asyncio.Event) -> None:
-        """Until one of them is set, or the session is over."""
-        tasks = [
-            asyncio.ensure_future(event.wait()) for event in (*events, self.session._link.closed)
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+    def _last_event(self) -> WebTransportSessionClosed:
+        code, reason = self.session.close_code, self.session.close_reason
+        if code is None:
+            error = self.session._link.error()
+            code, reason = error.code or WT_SESSION_GONE, error.reason
+        return WebTransportSessionClosed(code, memoryview(reason.encode()))
 
     async def _tell_draining(self) -> None:
         await self.session.wait_draining()
@@ -404,7 +368,10 @@ class WebTransportSession:
 class WebTransportClient(WebTransportSession):
     """A client's session, which :func:`connect_webtransport` makes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | None = None, *given: Any, **named: Any) -> None:
+        """Not for programs: aiopquic's arguments are refused with ``TypeError``."""
+        if not isinstance(session, Session) or given or named:
+            raise TypeError("WebTransportClient: clients are made by connect_webtransport")
         super().__init__(None, "client", session)
 
 
@@ -458,15 +425,18 @@ async def connect_webtransport(
     """A client's session, which is closed at the end of the block.
 
     ``configuration`` is a :class:`uringcore.quic.configuration.QuicConfiguration`; ``sni``, ``verify_peer``
-    and ``ca_file`` go before it. Raises :class:`WebTransportError` when there is no session, and
-    ``ValueError``, which names it, for an argument or a field that cannot be honoured.
+    and ``ca_file`` go before it. Raises :class:`WebTransportError` when there is no session,
+    ``socket.gaierror`` for a host whose name is not known, as aiopquic does, and ``ValueError``, which names
+    it, for an argument or a field that cannot be honoured; ``TypeError`` for one string instead of several.
     """
     _refuse("transport", transport, "connections share none")
+    path = path or "/"
+    check_path(path, "path")
+    protocols = _several("wt_available_protocols", wt_available_protocols)
     config = client_config(configuration, sni, verify_peer, ca_file)
     named = f"[{host}]" if ":" in host else host
-    protocols = tuple(wt_available_protocols or ())
     opening = connect_session(
-        f"https://{named}:{port}{path or '/'}", config, protocols=protocols, timeout=timeout
+        f"https://{named}:{port}{path}", config, protocols=protocols, timeout=timeout
     )
     try:
         session = await opening
@@ -494,7 +464,8 @@ async def serve_webtransport(
     web_folder: None = None,
 ) -> WebTransportServer:
     """A server for sessions at one path: ``handler(session)`` is called for each, and awaited if that is
-    possible. A session goes on when it returns, and is closed with code 1 if it raises.
+    possible. A session goes on when it returns, and is closed with code 1 if it raises, which is logged;
+    that it could not send any more, when the session was over, is no fault of its.
 
     ``session_factory(transport, state)`` makes the sessions; what it is given is for
     :class:`WebTransportServerSession`. ``configuration`` is as with :func:`connect_webtransport`, and so is
@@ -502,22 +473,31 @@ async def serve_webtransport(
     """
     _refuse("transport", transport, "servers share none")
     _refuse("web_folder", web_folder, "files beside sessions are served by the ASGI server")
-    config = ServerConfig(certificate=(cert_file, key_file), **server_fields(configuration))
+    path = path or "/"
+    check_path(path, "path")
+    if "?" in path:
+        raise ValueError(f"path: a server's has no query, not {path!r}")
+    protocols = _several("wt_supported_protocols", wt_supported_protocols)
+    config = server_config(configuration, cert_file, key_file)
     make = session_factory or WebTransportServerSession
 
     async def handle(state: Session) -> None:
         session = make(server, state)
-        result = handler(session)
-        if inspect.isawaitable(result):
-            await result
+        try:
+            result = handler(session)
+            if inspect.isawaitable(result):
+                await result
+        except WebTransportError:
+            if not session.session_closed:
+                raise
         await session.wait_closed()
 
     server = await serve_sessions(
         host,
         port,
         config=config,
-        paths=[path or "/"],
-        protocols=tuple(wt_supported_protocols or ()),
+        paths=[path],
+        protocols=protocols,
         handler=handle,
     )
     return WebTransportServer(server)
@@ -526,6 +506,12 @@ async def serve_webtransport(
 def _refuse(name: str, given: object, reason: str) -> None:
     if given is not None:
         raise ValueError(f"{name}: cannot be had, {reason}")
+
+
+def _several(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(given, str | bytes):
+        raise TypeError(f"{name}: must be several strings, not one")
+    return tuple(given or ())
 
 
 EVENTS_MAX = 64

@@ -21,7 +21,7 @@ from uringcore.webtransport.errors import (
 )
 from uringcore.webtransport.fields import HeadersLike, as_headers
 
-__all__ = ["Asked", "OfSession", "SessionLink", "check_close"]
+__all__ = ["Asked", "OfSession", "SessionLink", "check_close", "check_path"]
 
 REASON_BYTES_MAX = 1024
 NO_SESSION = "the peer has given up the session before it began"
@@ -50,13 +50,7 @@ class Asked(NamedTuple):
         """As a program says it, the path in that argument; raises ``ValueError`` for what cannot be."""
         if isinstance(protocols, str | bytes):
             raise ValueError("protocols: must be a list of strings")
-        if (
-            not path.startswith("/")
-            or not path.isascii()
-            or any(c <= " " or c == "#" for c in path)
-        ):
-            reason = f"the path has to begin with / and be percent-encoded, not {path!r}"
-            raise ValueError(f"{said_in}: {reason}")
+        check_path(path, said_in)
         lines = as_headers(headers)
         if origin is not None:
             lines.append((b"origin", origin.encode("ascii")))
@@ -117,6 +111,11 @@ class SessionLink:
     @property
     def is_closed(self) -> bool:
         return self.closed.is_set()
+
+    def error(self) -> QuicError:
+        """What ended the session."""
+        assert self._make_error is not None
+        return self._make_error()
 
     async def wait_answered(self) -> None:
         """A client's: until the server has accepted the session. Raises what has ended it before."""
@@ -258,6 +257,13 @@ class OfSession:
         """The peer's address and port, which change when it moves to another network."""
         address = self._link.quic.get_peer_address()
         return None if address is None else (str(address[0]), int(address[1]))
+
+
+def check_path(path: str, said_in: str) -> None:
+    """Raises ``ValueError`` for what cannot be asked for, and names the argument that it came in."""
+    if not path.startswith("/") or not path.isascii() or any(c <= " " or c == "#" for c in path):
+        reason = f"the path has to begin with / and be percent-encoded, not {path!r}"
+        raise ValueError(f"{said_in}: {reason}")
 
 
 def check_close(code: int, reason: str) -> None:

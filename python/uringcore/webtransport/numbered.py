@@ -51,6 +51,8 @@ class _Kept:
     """What holds up its reader."""
     is_unread: bool = False
     """Whether the program has to read it yet."""
+    is_stopped: bool = False
+    """Whether the peer wants no more of it."""
 
 
 class NumberedStreams(Generic[_Message]):
@@ -79,7 +81,7 @@ class NumberedStreams(Generic[_Message]):
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_over = False
         self.on_over: Callable[[int], None] | None = None
-        """Called with a stream that is let go."""
+        """Called with a stream that the peer has stopped or that is let go, and maybe with both."""
         self.spawn(self._wait_for_end)
 
     def begin(self, session: WebTransportSession) -> None:
@@ -93,7 +95,9 @@ class NumberedStreams(Generic[_Message]):
         self.is_over = True
         for task in self._tasks:
             task.cancel()
-        self._streams.clear()
+        streams, self._streams = self._streams, {}
+        for number in streams:
+            self._tell_over(number)
         self._wake()
 
     def spawn(self, work: _Work, *args: Any) -> asyncio.Task[None]:
@@ -144,11 +148,14 @@ class NumberedStreams(Generic[_Message]):
         return None if kept is None else kept.stream
 
     def sender(self, number: int) -> SendStream | None:
-        """The same of one on which something can be sent; ``ValueError`` for another."""
-        stream = self.find(number)
-        if stream is not None and not isinstance(stream, SendStream):
+        """The same of one on which something can be sent, ``None`` if the peer has stopped it;
+        ``ValueError`` for another."""
+        kept = self._find(number)
+        if kept is None:
+            return None
+        if not isinstance(kept.stream, SendStream):
             raise ValueError(f"stream {number} is only received")
-        return stream
+        return None if kept.is_stopped else kept.stream
 
     def receiver(self, number: int) -> ReceiveStream | None:
         """One that the program reads by itself, and says :meth:`was_read` of; ``None`` if it has."""
@@ -225,7 +232,7 @@ class NumberedStreams(Generic[_Message]):
             else:
                 self._follow(kept, self._read, kept, stream, self._words.data)
         if isinstance(stream, SendStream):
-            self._follow(kept, self._watch, stream)
+            self._follow(kept, self._watch, kept, stream)
 
     def _follow(self, kept: _Kept, direction: _Work, *args: Any) -> None:
         """Keeps a stream until this direction of it has ended."""
@@ -236,8 +243,11 @@ class NumberedStreams(Generic[_Message]):
         kept.directions -= 1
         if not kept.directions:
             self._streams.pop(kept.stream.id, None)
-            if self.on_over is not None:
-                self.on_over(kept.stream.id)
+            self._tell_over(kept.stream.id)
+
+    def _tell_over(self, number: int) -> None:
+        if self.on_over is not None:
+            self.on_over(number)
 
     async def _read(
         self, kept: _Kept, stream: ReceiveStream, word: Callable[[int, bytes, bool], _Message]
@@ -252,11 +262,14 @@ class NumberedStreams(Generic[_Message]):
         except StreamReset as error:
             await self._tell(self._words.reset(stream.id, error.code))
 
-    async def _watch(self, stream: SendStream) -> None:
+    async def _watch(self, kept: _Kept, stream: SendStream) -> None:
         """Until everything has arrived, or the peer wants no more of it."""
         try:
             await stream.wait_finished()
         except StreamStopped as error:
+            # Before the program hears of it, which may want to send at once.
+            kept.is_stopped = True
+            self._tell_over(stream.id)
             await self._tell(self._words.stopped(stream.id, error.code))
 
     async def _tell(self, message: _Message) -> None:

@@ -53,7 +53,12 @@ class WebTransportSessionDraining(WebTransportEvent):
 
 @dataclass
 class WebTransportSessionClosed(WebTransportEvent):
-    """The session is over. This is the last event."""
+    """The session is over. This is the last event.
+
+    Where neither side has closed it, but the connection was lost, ``error_code`` and ``reason`` are those of
+    what ended the connection. Where that has no code either, e.g. when the CONNECT stream was reset, the
+    code is :data:`WT_SESSION_GONE`: 0 is that of a session which was closed and said so.
+    """
 
     error_code: int = 0
     reason: memoryview = _NOTHING
