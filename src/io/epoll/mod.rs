@@ -354,32 +354,57 @@ impl Epoll {
         }
     }
 
-    /// Lets as many starved receives wait for data again as there are buffers.
+    /// Starved receives go on, oldest first, while there are buffers. That is before what is readable now, or
+    /// sockets with more to receive would take the buffers each time.
     fn feed_starved(&mut self, common: &mut Common) {
-        for _ in 0..common.stream.available() {
-            let Some(op) = self.starved_streams.pop_front() else {
-                break;
-            };
+        while common.stream.available() > 0
+            && let Some(op) = self.starved_streams.pop_front()
+        {
             self.feed(common, op);
         }
-        for _ in 0..common.datagram.available() {
-            let Some(op) = self.starved_datagrams.pop_front() else {
-                break;
-            };
+        while common.datagram.available() > 0
+            && let Some(op) = self.starved_datagrams.pop_front()
+        {
             self.feed(common, op);
+        }
+        // The others leave the set: what is readable and cannot be received would wake us again and again.
+        for position in 0..self.starved_streams.len() {
+            self.unregister(common, self.starved_streams[position]);
+        }
+        for position in 0..self.starved_datagrams.len() {
+            self.unregister(common, self.starved_datagrams[position]);
         }
     }
 
+    /// The socket was readable when the buffers had run out.
     fn feed(&mut self, common: &mut Common, op: OpId) {
-        if common
-            .table
-            .get(op)
-            .is_some_and(|slot| slot.phase == Phase::Starved)
-        {
-            common.stats.rearms += 1;
-            self.wait_for(common, op.index());
+        let Some(fd) = starved_fd(common, op) else {
+            return;
+        };
+        common.stats.rearms += 1;
+        common.table.set_phase(op.index(), Phase::Polling);
+        self.attempt(common, op.index(), 0);
+        // It is registered still, unless it was starved for longer.
+        self.change(fd, false);
+    }
+
+    fn unregister(&mut self, common: &mut Common, op: OpId) {
+        let fd = starved_fd(common, op);
+        let is_in = |fd: &RawFd| {
+            self.watches
+                .get(*fd as usize)
+                .is_some_and(|w| w.registered != 0)
+        };
+        if let Some(fd) = fd.filter(is_in) {
+            self.change(fd, false);
         }
     }
+}
+
+/// The descriptor of a starved receive, if it is still one.
+fn starved_fd(common: &mut Common, op: OpId) -> Option<RawFd> {
+    let slot = common.table.get(op)?;
+    (slot.phase == Phase::Starved).then_some(slot.fd)
 }
 
 /// Whether an operation is not tried before its descriptor is ready.

@@ -121,20 +121,17 @@ impl Epoll {
         }
     }
 
-    /// No buffer: the receive leaves the set until one is back.
+    /// No buffer: the receive waits until one is back.
     fn starve(&mut self, common: &mut Common, index: u32) {
         common.stats.enobufs += 1;
         let op = common.table.id_at(index);
         common.table.set_phase(index, Phase::Starved);
-        let slot = common.table.at(index);
-        let (kind, fd) = (slot.kind, slot.fd);
-        if kind == OpKind::RecvMsg {
+        if common.table.at(index).kind == OpKind::RecvMsg {
             &mut self.starved_datagrams
         } else {
             &mut self.starved_streams
         }
         .push_back(op);
-        self.change(fd, false);
     }
 }
 

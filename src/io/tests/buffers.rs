@@ -14,6 +14,7 @@ both_backends!(
     no_buffers_loses_no_byte,
     small_receives_share_a_buffer,
     many_starved_sockets_all_finish,
+    starved_sockets_have_their_turn,
     tiny_rings_overflow_and_lose_nothing,
     discarded_data_returns_its_buffer,
 );
@@ -183,6 +184,52 @@ fn many_starved_sockets_all_finish(backend: Backend) {
         ended == ops.len()
     });
     assert!(got.iter().all(|got| *got == sent));
+    rig.assert_idle();
+}
+
+/// Sockets that always have more to receive do not take the buffers from the others.
+fn starved_sockets_have_their_turn(backend: Backend) {
+    const SOCKETS: usize = 40;
+    let mut rig = Rig::with(DriverConfig {
+        backend: Some(backend),
+        stream_buffers: 4,
+        stream_buffer_size: 1024,
+        ..DriverConfig::default()
+    });
+    let mut pairs: Vec<_> = (0..SOCKETS).map(|_| tcp_pair()).collect();
+    let ops: Vec<OpId> = pairs
+        .iter()
+        .map(|(ours, _)| rig.driver.recv(ours.as_raw_fd(), 0))
+        .collect();
+    let message = pattern(700);
+    for (_, theirs) in &mut pairs {
+        theirs.write_all(&message).unwrap();
+    }
+    let (mut bytes, mut rounds) = ([0; SOCKETS], [0; SOCKETS]);
+    rig.until("many rounds of each", |rig| {
+        while let Some(completion) = rig.done.pop_front() {
+            let index = ops.iter().position(|&op| op == completion.op()).unwrap();
+            let Outcome::Received(Ok(piece)) = completion.outcome else {
+                panic!()
+            };
+            bytes[index] += piece.len();
+            if bytes[index] == (rounds[index] + 1) * message.len() {
+                rounds[index] += 1;
+                // The next one is here before the driver looks again.
+                pairs[index].1.write_all(&message).unwrap();
+            }
+        }
+        let least = *rounds.iter().min().unwrap();
+        let most = *rounds.iter().max().unwrap();
+        assert!(most <= 2 * least + 10, "{rounds:?}");
+        least >= 100
+    });
+    for (ours, _) in pairs {
+        rig.close(ours);
+    }
+    for op in ops {
+        while !matches!(rig.next_of(op).outcome, Outcome::Received(Err(_))) {}
+    }
     rig.assert_idle();
 }
 
