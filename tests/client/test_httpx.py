@@ -15,6 +15,7 @@ import pytest
 
 from tests.client.peer import Peer
 from tests.quic import certificates
+from tests.support.ports import free_port
 from uringcore.http3 import AlternativeCache
 from uringcore.httpx import AsyncHTTP3Transport
 from uringcore.quic.configuration import QuicConfiguration
@@ -202,7 +203,8 @@ def test_errors_are_httpxs(peer, run):
 def test_errors_of_connecting(peer, run):
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-            silent.bind(("127.0.0.1", 0))
+            # Not of the kernel's choice, which may give it to others once it is closed.
+            silent.bind(("127.0.0.1", free_port()))
             url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
             transport = AsyncHTTP3Transport(http3="always")
             async with httpx.AsyncClient(transport=transport) as client:

@@ -245,7 +245,8 @@ def test_a_server_that_has_gone_away_is_asked_over_tcp(site, peer, run):
 @pytest.mark.parametrize("silent", [True, False], ids=["dropped", "refused"])
 def test_early_data_that_gets_no_answer_costs_no_request(site, certificate, run, silent):
     """HTTP/3 has worked, so that the next connection begins with the request itself; then UDP is blocked."""
-    peer = Peer(certificate)
+    # Its number is needed again, and must not be somebody else's in between.
+    peer = Peer(certificate, port=free_port())
 
     async def main():
         site.alt_svc = f'h3="127.0.0.1:{peer.port}"; ma=60'

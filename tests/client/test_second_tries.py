@@ -9,6 +9,7 @@ import pytest
 
 from tests.client.peer import Peer, until
 from tests.client.test_pool import pool_for
+from tests.support.ports import free_port
 from uringcore.http3 import (
     ConnectionLost,
     Limits,
@@ -97,7 +98,8 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkey
     """Its server was killed, so that nobody says that it has ended; another one is at its address."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
-    dead = Peer(certificate)
+    # Its number is needed again, and must not be somebody else's in between.
+    dead = Peer(certificate, port=free_port())
     others = []
 
     async def main():
@@ -118,7 +120,8 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkey
 
 def test_one_dead_connection_is_enough_to_find_out(certificate, run, monkeypatch):
     """Those that rest beside it are as dead: the second try goes on none of them."""
-    dead = Peer(certificate)
+    # Its number is needed again, and must not be somebody else's in between.
+    dead = Peer(certificate, port=free_port())
     others = []
 
     async def main():
@@ -277,7 +280,8 @@ def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
 
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-            other.bind(("127.0.0.1", 0))
+            # Not of the kernel's choice, which may give it to others once it is closed.
+            other.bind(("127.0.0.1", free_port()))
             address = other.getsockname()
             if not silent:
                 other.close()

@@ -7,6 +7,7 @@ import gc
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -173,6 +174,31 @@ def collect() -> None:
     """Let cycles and their finalizers go."""
     for _ in range(3):
         gc.collect()
+
+
+async def at_rest(count: Callable[[], int]) -> int:
+    """Wait until a count of what the loop does grows by the waiting alone; what it is then."""
+    now = count()
+    while True:
+        last = now
+        await asyncio.sleep(0.3)
+        now = count()
+        if now - last <= 4:
+            return now
+
+
+def until_asleep(loop: asyncio.AbstractEventLoop) -> None:
+    """Wait, in another thread than the loop's, until one of our loops sleeps in the kernel."""
+    refused = 0
+    # More than once: it may have gone there for a moment only.
+    while refused < 3:
+        try:
+            loop.stats()  # type: ignore[attr-defined]
+        except RuntimeError:
+            refused += 1
+        else:
+            refused = 0
+        time.sleep(0.001)
 
 
 def connected_pair() -> tuple[socket.socket, socket.socket]:

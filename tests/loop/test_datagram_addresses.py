@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Runner
+from tests.support.ports import free_port
 from uringcore import _uringcore
 
 
@@ -304,10 +305,7 @@ def test_a_connected_socket_ignores_the_address(run: Runner) -> None:
 
 def test_the_pending_error_of_a_socket_is_received(run: Runner) -> None:
     async def main() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
-            gone.bind(("127.0.0.1", 0))
-            to = gone.getsockname()
-        transport, protocol = await _endpoint(remote_addr=to)
+        transport, protocol = await _endpoint(remote_addr=("127.0.0.1", free_port()))
         for _ in range(3):
             transport.sendto(b"x")
             await asyncio.sleep(0.01)

@@ -16,8 +16,8 @@ from tests.loop.support import (
     connected_pair,
     listen,
     open_descriptors,
-    resident_bytes,
 )
+from tests.support.memory import grown, memory
 
 GAUGES = ("ops_in_flight", "buffers_out", "streams", "datagrams", "readers", "writers")
 
@@ -56,16 +56,16 @@ def test_a_thousand_connections_one_after_another(run: Runner) -> None:
         server, address = await listen(Echo)
         for _ in range(100):
             await _talk(address, b"warm-up" * 100)
-        # Receive buffers become resident when they are first used: use them all.
-        await _talk(address, bytes(32 << 20))
         await asyncio.sleep(0.1)
         collect()
-        gauges, descriptors, resident = _gauges(run), open_descriptors(), resident_bytes()
+        gauges, descriptors, taken = _gauges(run), open_descriptors(), memory()
         for number in range(1000):
             await _talk(address, number.to_bytes(4, "big") * 200)
         await _settled(run, gauges, descriptors)
-        # The allocator may keep a few pages; a leak of 1 KiB a connection would be 1 MiB.
-        assert resident_bytes() - resident < 1 << 20
+        # A leak of 1 KiB a connection would be 1,000, one of an object as many blocks.
+        heap, blocks = grown(taken)
+        assert heap < 500
+        assert blocks < 1000
         server.close()
         await server.wait_closed()
 
@@ -86,11 +86,15 @@ def test_two_hundred_connections_at_once(run: Runner) -> None:
         await wave(address)
         await asyncio.sleep(0.1)
         collect()
-        gauges, descriptors, resident = _gauges(run), open_descriptors(), resident_bytes()
+        gauges, descriptors, taken = _gauges(run), open_descriptors(), memory()
         for _ in range(5):
             await wave(address)
         await _settled(run, gauges, descriptors)
-        assert resident_bytes() - resident < 4 << 20
+        # A leak of 1 KiB a connection would be 1,000, one of an object at each end 2,000 blocks:
+        # stock asyncio has more by half of them.
+        heap, blocks = grown(taken)
+        assert heap < 500
+        assert blocks < 2000
         server.close()
         await server.wait_closed()
 
@@ -234,11 +238,14 @@ def test_loops_made_and_closed_by_the_hundred(run: Runner) -> None:
 
     rounds(20)
     collect()
-    descriptors, resident = open_descriptors(), resident_bytes()
+    descriptors, taken = open_descriptors(), memory()
     rounds(200)
     collect()
     assert open_descriptors() == descriptors
-    assert resident_bytes() - resident < 4 << 20
+    # A leak of 2 KiB a loop would be 400, one of three objects 600 blocks.
+    heap, blocks = grown(taken)
+    assert heap < 400
+    assert blocks < 600
 
 
 def test_stats_name_what_is_open(run_ours: Runner) -> None:

@@ -304,12 +304,12 @@ def test_a_fork_while_another_threads_loop_is_in_the_kernel(name: str) -> None:
         """
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)
-        from tests.loop.support import Echo, listen
+        from tests.loop.support import Echo, listen, until_asleep
         loop = new_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
         _, address = asyncio.run_coroutine_threadsafe(listen(Echo), loop).result(20)
-        time.sleep(0.05)
+        until_asleep(loop)
         child = os.fork()
         if child == 0:
             signal.alarm(15)

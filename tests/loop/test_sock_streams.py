@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.loop.support import Runner, connected_pair
+from tests.loop.support import Runner, at_rest, connected_pair
 
 
 @contextmanager
@@ -384,8 +384,7 @@ def test_a_loop_with_waiting_receives_sleeps(run_ours: Runner) -> None:
         loop = asyncio.get_running_loop()
         with pair() as (one, _):
             task = await started(loop.sock_recv(one, 100))
-            await asyncio.sleep(0.3)
-            before = loop.stats()["turns"]  # type: ignore[attr-defined]
+            before = await at_rest(lambda: loop.stats()["turns"])  # type: ignore[attr-defined]
             await asyncio.sleep(0.5)
             assert loop.stats()["turns"] - before <= 4  # type: ignore[attr-defined]
             task.cancel()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.loop.children import PYTHON, Events, assert_no_children, exists, output
 from tests.loop.children import no_watcher_left as no_watcher_left
-from tests.loop.support import Runner, open_descriptors, python_version
+from tests.loop.support import Runner, collect, open_descriptors, python_version
 
 # The end of a child -------------------------------------------------------------------------------
 
@@ -255,6 +255,7 @@ def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner
     """With SIGCHLD ignored there is nobody left to kill, nor to wait for."""
 
     async def main() -> None:
+        collect()
         before = open_descriptors()
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec("/bin/true", stdin=PIPE, stdout=PIPE)
@@ -264,7 +265,7 @@ def test_cancelling_the_start_of_a_child_that_the_kernel_reaped(run_ours: Runner
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(starting, 20)
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
 
     handler = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -353,9 +354,11 @@ def test_a_time_out_while_many_are_starting(run: Runner) -> None:
 
         await asyncio.gather(*(one(0.001 * number) for number in range(40)))
         gc.collect()
-        assert open_descriptors() <= before
+        # The transports of the pipes close a turn or two later; the test's time-out ends the wait.
+        while open_descriptors() > before:
+            await asyncio.sleep(0.01)
 
-    run(main())
+    run(main(), timeout=60)
 
 
 def test_two_hundred_at_once(run: Runner) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
@@ -176,7 +177,9 @@ def test_debug_mode_tells_of_slow_callbacks(run: Runner, caplog: pytest.LogCaptu
         run(main())
     slow = [record.getMessage() for record in caplog.records if "dawdle" in record.getMessage()]
     assert len(slow) == 2
-    assert all(text.startswith("Executing <") and " took 0.0" in text for text in slow)
+    # However long a busy machine made it.
+    took = re.compile(r" took \d+\.\d{3} seconds")
+    assert all(text.startswith("Executing <") and took.search(text) for text in slow)
     # Where it was scheduled, which only debug mode records.
     assert all("created at" in text and "test_tasks.py" in text for text in slow)
 

@@ -6,12 +6,11 @@ import asyncio
 import ssl
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen
+from tests.loop.support import Recorder, Runner, listen, until_asleep
 from tests.loop.test_tls_data import end, pattern, tls_pair
 from tests.loop.tls_peer import Peer, modern
 
@@ -414,7 +413,7 @@ def test_another_thread_is_refused_and_breaks_nothing(
         refused: list[str] = []
 
         def meddle() -> None:
-            time.sleep(0.1)
+            until_asleep(loop)
             for call in (
                 lambda: transport.write(b"lost"),
                 lambda: transport.writelines([b"lost"]),

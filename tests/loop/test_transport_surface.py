@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Complaints, Recorder, Runner, connected_pair
+from tests.loop.support import Complaints, Recorder, Runner, connected_pair, until_asleep
 
 
 async def _connected() -> tuple[Any, Recorder, socket.socket]:
@@ -30,7 +30,8 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
     done = loop.create_future()
 
     def main() -> None:
-        threading.Event().wait(0.05)  # by now the loop is inside the kernel
+        if hasattr(loop, "stats"):
+            until_asleep(loop)
         try:
             result: Any = work()
         except BaseException as exc:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Runner
+from tests.support.ports import free_port
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -87,10 +88,9 @@ def test_unconnected_echo_keeps_boundaries_and_sources(run: Runner) -> None:
 def test_a_dead_port_is_reported(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
-            unused.bind(("127.0.0.1", 0))
-            address = unused.getsockname()
-        transport, client = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
+        transport, client = await loop.create_datagram_endpoint(
+            Datagrams, remote_addr=("127.0.0.1", free_port())
+        )
         transport.sendto(b"anyone?")
         assert isinstance(await client.errors.get(), ConnectionRefusedError)
         assert not transport.is_closing()

@@ -213,16 +213,18 @@ def test_silence_ends_with_the_idle_time_out(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        server = server_configuration(idle_timeout=1.0)
+        loop = asyncio.get_running_loop()
+        server = server_configuration(idle_timeout=2.0)
         async with serving(server, Recorder) as (port, protocols):
-            configuration = client_configuration(idle_timeout=1.0)
+            configuration = client_configuration(idle_timeout=2.0)
+            # Before the connection, which falls silent at a moment that cannot be told from here.
+            started = loop.time()
             async with connect(
                 "127.0.0.1", port, configuration=configuration, create_protocol=Recorder
             ) as client:
-                started = asyncio.get_running_loop().time()
                 end = await client.wait_for(events.ConnectionTerminated)
                 assert end.kind == "idle_timeout"
-                assert 0.2 < asyncio.get_running_loop().time() - started < 20
+                assert 1.9 < loop.time() - started < 30
                 with pytest.raises(QuicIdleTimeoutError):
                     await client.wait_connected()
             await protocols[0].wait_for(events.ConnectionTerminated)
@@ -232,10 +234,10 @@ def test_silence_ends_with_the_idle_time_out(
 
 def test_keep_alive_outlives_the_idle_time_out(run, server_configuration, client_configuration):
     async def main():
-        async with serving(server_configuration(idle_timeout=1.0)) as (port, _):
-            configuration = client_configuration(idle_timeout=1.0, keep_alive=0.1)
+        async with serving(server_configuration(idle_timeout=4.0)) as (port, _):
+            configuration = client_configuration(idle_timeout=4.0, keep_alive=0.1)
             async with connect("127.0.0.1", port, configuration=configuration) as client:
-                await asyncio.sleep(1.5)
+                await asyncio.sleep(5)
                 reader, writer = await client.create_stream()
                 writer.write(b"still here")
                 writer.write_eof()

@@ -23,6 +23,16 @@ APPLICATION = "tests.server.application:app"
 STARTED = re.compile(r"HTTP/3 running on UDP port (\d+)")
 STARTED_TCP = re.compile(r"Uvicorn running on \w+://[^ ]*:(\d+)")
 
+PATIENT = """
+import sys
+from tests.server.application import app
+from uringcore.server import run, watch
+
+watch.SILENCE_SECONDS = 60.0
+run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})
+"""
+"""A server that takes no client for gone: a busy machine may keep one from answering for seconds."""
+
 
 class Server:
     """`uringcore APP ...` as a user would start it; its output is kept in a file.

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import types
 
 import pytest
 from aioquic.asyncio import QuicConnectionProtocol, serve
@@ -20,11 +21,12 @@ REJECTED = 0x10B
 
 
 class Leaving(QuicConnectionProtocol):
-    """Answers nothing until /goaway is asked: then it leaves, having processed stream 0 only."""
+    """Leaves when /goaway is asked, having processed stream 0 only: which a test has answered."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.http = None
+        self.asked = []
 
     def quic_event_received(self, event):
         if isinstance(event, ProtocolNegotiated):
@@ -37,12 +39,12 @@ class Leaving(QuicConnectionProtocol):
         self.transmit()
 
     def answer(self, path, stream_id):
+        self.asked.append(path)
         if path == b"/rejected":
             self._quic.reset_stream(stream_id, REJECTED)
         elif path == b"/goaway":
             frame = encode_frame(GOAWAY, encode_uint_var(4))
             self._quic.send_stream_data(self.http._local_control_stream_id, frame)
-            asyncio.get_running_loop().call_later(0.3, self.answer_first)
 
     def answer_first(self):
         self.http.send_headers(0, [(b":status", b"200")], end_stream=True)
@@ -50,16 +52,21 @@ class Leaving(QuicConnectionProtocol):
 
 
 @pytest.fixture
-def url(certificate):
-    """Of a server on stock asyncio, in a thread."""
+def peer(certificate):
+    """A server on stock asyncio, in a thread: its URL, its loop and its connections."""
     configuration = QuicConfiguration(is_client=False, alpn_protocols=["h3"])
     configuration.load_cert_chain(*certificate)
     loop = asyncio.new_event_loop()
     address = []
+    made = []
     started = threading.Event()
 
+    def create(*args, **kwargs):
+        made.append(Leaving(*args, **kwargs))
+        return made[-1]
+
     async def start():
-        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Leaving)
+        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=create)
         address.append(server._transport.get_extra_info("sockname")[1])
         started.set()
         return server
@@ -74,7 +81,8 @@ def url(certificate):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert started.wait(10)
-    yield f"https://localhost:{address[0]}"
+    url = f"https://localhost:{address[0]}"
+    yield types.SimpleNamespace(url=url, loop=loop, connections=made)
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
 
@@ -84,27 +92,30 @@ def run(request):
     return lambda main: uringcore.run(asyncio.wait_for(main, 30), backend=request.param)
 
 
-def test_goaway_fails_what_is_not_processed_and_nothing_else(url, certificate, run):
+def test_goaway_fails_what_is_not_processed_and_nothing_else(peer, certificate, run):
     async def main():
-        async with connect(url, cafile=certificate[0]) as client:
+        async with connect(peer.url, cafile=certificate[0]) as client:
             first = asyncio.ensure_future(client.get("/first"))
-            await asyncio.sleep(0.1)
+            (connection,) = peer.connections
+            while not connection.asked:
+                await asyncio.sleep(0.01)
             with pytest.raises(
                 RequestNotProcessed, match="repeat it on a new connection"
             ) as raised:
-                await asyncio.wait_for(client.get("/goaway"), 5)
+                await client.get("/goaway")
             assert raised.value.retryable
             assert not first.done()
             with pytest.raises(RequestNotProcessed):
                 await client.get("/new")
+            peer.loop.call_soon_threadsafe(connection.answer_first)
             assert (await first).status == 200
 
     run(main())
 
 
-def test_rejected_request_is_retryable(url, certificate, run):
+def test_rejected_request_is_retryable(peer, certificate, run):
     async def main():
-        async with connect(url, cafile=certificate[0]) as client:
+        async with connect(peer.url, cafile=certificate[0]) as client:
             with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED") as raised:
                 await client.get("/rejected")
             assert raised.value.retryable

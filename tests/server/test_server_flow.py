@@ -86,21 +86,23 @@ def wait_events(server, count, seconds=10):
         time.sleep(0.05)
 
 
+async def waiting(client, count):
+    """Until the application has waited for an end so often."""
+    while json.loads((await client.get("/progress")).content)["events"].count("waiting") < count:
+        await asyncio.sleep(0.01)
+
+
 def test_cancelled_request_is_a_disconnect(server):
     before = events(server).count("disconnected")
 
     async def main():
         async with server.connect() as client:
             request = asyncio.ensure_future(client.get("/wait-disconnect"))
-            while events_now(await client.get("/progress")).count("waiting") <= before:
-                await asyncio.sleep(0.01)
+            await waiting(client, before + 1)
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
             # The connection itself goes on.
             assert (await client.get("/")).status == 200
-
-    def events_now(response):
-        return json.loads(response.content)["events"]
 
     uringcore.run(main())
     wait_events(server, before + 1)
@@ -112,7 +114,7 @@ def test_closed_connection_is_a_disconnect(server):
     async def main():
         async with server.connect() as client:
             request = asyncio.ensure_future(client.get("/wait-disconnect"))
-            await asyncio.sleep(0.2)
+            await waiting(client, before + 1)
             client.close()
             await asyncio.gather(request, return_exceptions=True)
 

@@ -14,10 +14,11 @@ from websockets.sync.client import connect as websocket_connect
 import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
-from tests.server.harness import ROOT, environment
+from tests.server.harness import PATIENT, ROOT, environment
 from tests.support.children import bound
 from uringcore.http3 import RequestFailed, RequestReset
 from uringcore.quic.errors import QuicConnectionError
+from uringcore.server.watch import LINGER_MAX_SECONDS
 
 
 def test_http1_announces_http3(server):
@@ -110,36 +111,53 @@ def test_queued_response_is_delivered_before_the_stop(start):
 
 
 def test_no_new_requests_while_stopping(start):
-    server = start()
+    server = start(program=PATIENT.format(backend=None))
 
     async def main():
+        over = asyncio.Event()
+
+        async def content():
+            yield b"first "
+            await over.wait()
+            yield b"last"
+
         async with server.connect() as client:
-            async with client.stream("GET", "/sleep/1") as response:
+            async with client.stream("POST", "/echo", content=content()) as response:
                 server.send_signal()
-                await asyncio.sleep(0.5)
+                # Until the client knows, it is served.
                 with pytest.raises(RequestFailed, match="going away"):
-                    await client.get("/")
+                    while True:
+                        assert (await client.get("/")).content == b"hello"
+                over.set()
                 assert await response.read() == b"first last"
 
-    uringcore.run(main())
+    uringcore.run(asyncio.wait_for(main(), 60))
     assert server.wait_stopped() == 0
 
 
 def test_request_after_goaway_is_rejected_unprocessed(start):
     """For clients that do not look at GOAWAY, as aioquic's."""
-    server = start()
+    server = start(program=PATIENT.format(backend=None))
 
     async def main():
         async with connect_peer(server.url, cafile=server.certificate) as peer:
-            slow = asyncio.ensure_future(peer.fetch("GET", "/sleep/1"))
-            await asyncio.sleep(0.2)
+            stream_id, slow = peer.open("POST", "/echo")
+            peer.http.send_data(stream_id, b"first ", end_stream=False)
+            peer.transmit()
+            while not slow.body:
+                await asyncio.sleep(0.01)
             server.send_signal()
-            await asyncio.sleep(0.4)
+            # What crosses the first GOAWAY is served.
             with pytest.raises(ConnectionError, match="0x10b"):  # H3_REQUEST_REJECTED
-                await peer.fetch("GET", "/")
-            assert bytes((await slow).body) == b"first last"
+                while True:
+                    assert bytes((await peer.fetch("GET", "/")).body) == b"hello"
+            peer.http.send_data(stream_id, b"last", end_stream=True)
+            peer.transmit()
+            await slow.done.wait()
+            assert slow.error is None
+            assert bytes(slow.body) == b"first last"
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
     assert server.wait_stopped() == 0
 
 
@@ -171,14 +189,15 @@ def test_idle_connection_does_not_delay_the_stop(start):
             await asyncio.get_running_loop().run_in_executor(None, server.process.wait, 20)
             return time.monotonic() - started
 
-    assert uringcore.run(main()) < 5
+    # Neither for as long as a client may take for its last response, nor for the idle time-out.
+    assert uringcore.run(main()) < LINGER_MAX_SECONDS
     assert server.wait_stopped() == 0
 
 
 def test_slow_application_keeps_the_connection(start):
     """No idle time-out while a request is being worked on."""
-    server = start("--http3-idle-timeout", "1")
-    assert server.get("/sleep/4").content == b"first last"
+    server = start("--http3-idle-timeout", "3")
+    assert server.get("/sleep/8").content == b"first last"
 
 
 def test_request_limit_per_connection(start):

@@ -16,7 +16,7 @@ import uringcore
 from tests.http import wire
 from tests.http.raw import Close, connect_raw, needs_recent_aioquic
 from tests.server.conftest import backends
-from tests.server.harness import ROOT, environment
+from tests.server.harness import PATIENT, ROOT, environment
 from uringcore.asyncio import QuicConnectionProtocol
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode, H3Connection
@@ -33,16 +33,6 @@ IDLE_TIMEOUT = 30  # the default, which no stop may wait for
 
 # What a client hears that has asked for nothing (RFC 9114 section 5.2).
 TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
-
-PATIENT = """
-import sys
-from tests.server.application import app
-from uringcore.server import run, watch
-
-watch.SILENCE_SECONDS = 60.0
-run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2], backend={backend!r})
-"""
-"""A server that takes no client for gone: a busy machine may keep one from answering for seconds."""
 
 VANISHING = """
 import asyncio, os, sys
@@ -170,11 +160,11 @@ def test_a_late_request_has_as_long_for_its_response_as_any_other():
 
 def test_stop_waits_for_a_busy_application_beyond_the_idle_timeout(start):
     """The client answers pings, so it is there; uvicorn's tick, which sent them, has ended."""
-    server = start("--http3-idle-timeout", "1")
+    server = start("--http3-idle-timeout", "3")
 
     async def main():
         async with server.connect() as client:
-            async with client.stream("GET", "/sleep/4") as response:
+            async with client.stream("GET", "/sleep/8") as response:
                 server.send_signal()
                 return await response.read()
 

@@ -29,3 +29,9 @@ def memory() -> tuple[int, int]:
     ask.restype = _MallocInfo
     info = ask()
     return (info.uordblks + info.hblkhd) // 1024, sys.getallocatedblocks()
+
+
+def grown(since: tuple[int, int]) -> tuple[int, int]:
+    """How much more there is of both than :func:`memory` said before."""
+    heap, blocks = memory()
+    return heap - since[0], blocks - since[1]

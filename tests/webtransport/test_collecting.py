@@ -184,7 +184,7 @@ def test_sessions_of_clients_whose_connections_end_leave_nothing(run_anywhere, c
             async for stream in session.streams():
                 refs.append(weakref.ref(stream))
 
-        async with serving(certificate, {"idle_timeout": 1.0}, handler=handler) as server:
+        async with serving(certificate, {"idle_timeout": 5.0}, handler=handler) as server:
             for _ in range(20):
                 one = await connecting(certificate, server)
                 stream = await one.open_stream()

@@ -13,6 +13,10 @@ import os
 from typing import Any
 
 from tests.stress.pattern import Pattern
+from uringcore.server import watch
+
+# A stopping worker must not take a client for gone that a busy machine keeps from answering.
+watch.SILENCE_SECONDS = 10.0
 
 PARTS = 10
 PAUSE_SECONDS = 0.02
