@@ -340,9 +340,10 @@ impl Epoll {
         common.table.on_fd(fd, &mut indexes);
         let mut used = false;
         for &index in indexes.iter().rev() {
-            if events & (direction(common.table.at(index)) | TROUBLE) != 0
-                && common.table.at(index).phase == Phase::Polling
-            {
+            let slot = common.table.at(index);
+            // It is tried when there are buffers, for what is readable stays so.
+            used |= slot.phase == Phase::Starved;
+            if events & (direction(slot) | TROUBLE) != 0 && slot.phase == Phase::Polling {
                 used = true;
                 self.attempt(common, index, events);
             }
@@ -367,7 +368,10 @@ impl Epoll {
         {
             self.feed(common, op);
         }
-        // The others leave the set: what is readable and cannot be received would wake us again and again.
+        if !common.ready.is_empty() {
+            return;
+        }
+        // The others leave the set: what is readable and cannot be received would keep us from sleeping.
         for position in 0..self.starved_streams.len() {
             self.unregister(common, self.starved_streams[position]);
         }
