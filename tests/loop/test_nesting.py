@@ -213,7 +213,9 @@ def test_what_arrives_for_a_connection_that_is_in_a_callback_is_delivered(
 
 
 @pytest.mark.parametrize("name", ["uring", "epoll"])
-def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loop(name: str) -> None:
+def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loop(
+    name: str,
+) -> None:
     check(
         name,
         """
