@@ -233,7 +233,7 @@ def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loo
                 self.news.set()
                 if self.size >= self.wanted > 0:
                     whole, self.wanted = self.wanted + 60_000, 0
-                    nested(asyncio.wait_for(self.until(whole), 20))
+                    nested(self.until(whole))
             async def until(self, size):
                 while self.size < size:
                     self.news.clear()
@@ -247,7 +247,7 @@ def test_what_follows_a_full_buffer_is_delivered_while_its_protocol_runs_the_loo
                 transport.pause_reading()
                 peer.sendall(bytes(100_000 if wanted < 200_000 else 140_000))
                 transport.resume_reading()
-                await asyncio.wait_for(protocol.until(total), 20)
+                await protocol.until(total)
             transport.abort()
             peer.close()
         loop.run_until_complete(main())
