@@ -14,6 +14,7 @@
 //!
 //! Not here: what an operation does (the backends).
 
+use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -260,6 +261,19 @@ impl OpTable {
         let slot = self.slots.get_mut(id.index() as usize)?;
         (slot.live && slot.generation == id.generation() && id.as_u64() >> 56 == slot.kind as u64)
             .then_some(slot)
+    }
+
+    /// The oldest starved receive that is still alive and uncancelled; cancelled ones were finished.
+    pub(crate) fn next_starved(&mut self, queue: &mut VecDeque<OpId>) -> Option<OpId> {
+        while let Some(op) = queue.pop_front() {
+            if self
+                .get(op)
+                .is_some_and(|slot| slot.phase == Phase::Starved)
+            {
+                return Some(op);
+            }
+        }
+        None
     }
 
     #[inline]

@@ -13,7 +13,7 @@ from tests.loop.test_signals import finish, start
 QUIET = """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from tests.loop.support import Echo, Recorder, listen
+from tests.loop.support import Echo, Recorder, listen, until_asleep
 def child_of(body):
     pid = os.fork()
     if pid == 0:
@@ -395,12 +395,7 @@ def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> Non
         loop = new_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
-        while True:
-            try:
-                loop.stats()
-            except RuntimeError:
-                break  # it sleeps
-            time.sleep(0.001)
+        until_asleep(loop)
         def child():
             try:
                 loop.run_until_complete(asyncio.Future(loop=loop))

@@ -359,14 +359,14 @@ impl Epoll {
     /// sockets with more to receive would take the buffers each time.
     fn feed_starved(&mut self, common: &mut Common) {
         while common.stream.available() > 0
-            && let Some(op) = self.starved_streams.pop_front()
+            && let Some(op) = common.table.next_starved(&mut self.starved_streams)
         {
-            self.feed(common, op);
+            self.feed(common, op.index());
         }
         while common.datagram.available() > 0
-            && let Some(op) = self.starved_datagrams.pop_front()
+            && let Some(op) = common.table.next_starved(&mut self.starved_datagrams)
         {
-            self.feed(common, op);
+            self.feed(common, op.index());
         }
         if !common.ready.is_empty() {
             return;
@@ -381,34 +381,22 @@ impl Epoll {
     }
 
     /// The socket was readable when the buffers had run out.
-    fn feed(&mut self, common: &mut Common, op: OpId) {
-        let Some(fd) = starved_fd(common, op) else {
-            return;
-        };
+    fn feed(&mut self, common: &mut Common, index: u32) {
+        let fd = common.table.at(index).fd;
         common.stats.rearms += 1;
-        common.table.set_phase(op.index(), Phase::Polling);
-        self.attempt(common, op.index(), 0);
+        common.table.set_phase(index, Phase::Polling);
+        self.attempt(common, index, 0);
         // It is registered still, unless it was starved for longer.
         self.change(fd, false);
     }
 
     fn unregister(&mut self, common: &mut Common, op: OpId) {
-        let fd = starved_fd(common, op);
-        let is_in = |fd: &RawFd| {
-            self.watches
-                .get(*fd as usize)
-                .is_some_and(|w| w.registered != 0)
-        };
-        if let Some(fd) = fd.filter(is_in) {
+        if let Some(fd) = common.table.get(op).map(|slot| slot.fd)
+            && self.watches[fd as usize].registered != 0
+        {
             self.change(fd, false);
         }
     }
-}
-
-/// The descriptor of a starved receive, if it is still one.
-fn starved_fd(common: &mut Common, op: OpId) -> Option<RawFd> {
-    let slot = common.table.get(op)?;
-    (slot.phase == Phase::Starved).then_some(slot.fd)
 }
 
 /// Whether an operation is not tried before its descriptor is ready.

@@ -46,7 +46,7 @@ use park::{Parked, Peek};
 use crate::common::Common;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::op::{OpId, OpKind, OpTable, Payload, Phase};
+use crate::op::{OpId, OpKind, Payload, Phase};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
@@ -329,13 +329,13 @@ impl Uring {
     /// only starve the rest again, at the price of a completion each.
     fn feed_starved(&mut self, common: &mut Common) {
         for _ in 0..common.stream.available() {
-            let Some(op) = next_starved(&mut self.starved_streams, &mut common.table) else {
+            let Some(op) = common.table.next_starved(&mut self.starved_streams) else {
                 break;
             };
             self.arm_again(common, op);
         }
         for _ in 0..common.datagram.available() {
-            let Some(op) = next_starved(&mut self.starved_datagrams, &mut common.table) else {
+            let Some(op) = common.table.next_starved(&mut self.starved_datagrams) else {
                 break;
             };
             self.arm_again(common, op);
@@ -363,19 +363,6 @@ impl Uring {
         let entry = entry::readiness(op, common.table.at(index));
         self.push(entry, &mut common.stats.syscalls);
     }
-}
-
-/// The oldest starved receive that is still alive and uncancelled; cancelled ones were finished.
-fn next_starved(queue: &mut VecDeque<OpId>, table: &mut OpTable) -> Option<OpId> {
-    while let Some(op) = queue.pop_front() {
-        if table
-            .get(op)
-            .is_some_and(|slot| slot.phase == Phase::Starved)
-        {
-            return Some(op);
-        }
-    }
-    None
 }
 
 /// A blocking enter came back without completion or wake. If it also submitted something the

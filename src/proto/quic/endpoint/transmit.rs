@@ -74,7 +74,7 @@ impl Endpoint {
     /// Sends a datagram of the host's own, which is about no connection. What waits already may leave no room:
     /// then it is lost, as in the network, and so is one that is larger than UDP carries.
     pub fn send_datagram(&mut self, remote: SocketAddr, data: Vec<u8>) {
-        if data.len() > UDP_PAYLOAD_MAX || self.responses.len() >= RESPONSES_MAX {
+        if data.len() > UDP_PAYLOAD_MAX {
             self.stats.responses_dropped += 1;
             return;
         }
@@ -85,13 +85,17 @@ impl Endpoint {
             segment_size: None,
             src_ip: None,
         };
-        self.responses.push_back((transmit, data, 0));
+        self.queue_response(transmit, data, 0);
     }
 
     pub(in crate::quic) fn respond(&mut self, transmit: quinn::Transmit) {
         let data = std::mem::take(&mut self.scratch);
+        self.queue_response(transmit, data, self.arrival);
+    }
+
+    fn queue_response(&mut self, transmit: quinn::Transmit, data: Vec<u8>, socket: u32) {
         match self.responses.len() < RESPONSES_MAX {
-            true => self.responses.push_back((transmit, data, self.arrival)),
+            true => self.responses.push_back((transmit, data, socket)),
             false => self.stats.responses_dropped += 1,
         }
     }

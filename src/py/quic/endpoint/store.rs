@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::{FirstError, Own, QuicEndpoint};
+use crate::event_loop::clock;
 use crate::quic::credentials::ForeignStore;
 
 /// What a store's thread has found.
@@ -81,7 +81,7 @@ impl QuicEndpoint {
         };
         if let Some(store) = this.foreign_store(py) {
             if store.may_block() {
-                let deadline = this.monotonic(py, deadline)?;
+                let deadline = this.monotonic(py, deadline);
                 let answer_to = this.answer_to(slf, Some(question))?;
                 match store.ask_thread(py, &tickets, token, deadline, answer_to) {
                     Ok(true) => {
@@ -196,12 +196,10 @@ impl QuicEndpoint {
     }
 
     /// When `time.monotonic()` says that it is `at`, or a moment before that.
-    fn monotonic(&self, py: Python<'_>, at: Instant) -> PyResult<f64> {
-        let time = py.import(intern!(py, "time"))?;
-        let clock = time.call_method0(intern!(py, "monotonic"))?;
+    fn monotonic(&self, py: Python<'_>, at: Instant) -> f64 {
+        let now = clock::monotonic();
         // Looked at second: what passes in between makes it earlier.
-        let left = at.saturating_duration_since(self.now(py));
-        Ok(clock.extract::<f64>()? + left.as_secs_f64())
+        now + at.saturating_duration_since(self.now(py)).as_secs_f64()
     }
 
     fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
