@@ -17,7 +17,7 @@ from benchmarks.harness import machine
 from benchmarks.harness.environment import ROOT, Environment
 from benchmarks.harness.plan import GRACE_SECONDS, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
-from benchmarks.harness.results import RESULTS, Spread
+from benchmarks.harness.results import MAIN_PYTHON, Spread, path_of
 from benchmarks.servers.loops import LOOPS as LOOP_NAMES
 from benchmarks.servers.loops import package_of
 
@@ -250,16 +250,15 @@ class MatrixResult:
     absent: dict[str, str] = field(default_factory=dict)
 
     def save(self) -> Path:
-        """Write `results/<matrix>.json`."""
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{self.matrix}.json"
+        """Write it to its file."""
+        path = path_of(self.matrix, self.machine["python"])
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
         return path
 
     @classmethod
-    def load(cls, matrix: str) -> MatrixResult | None:
-        """Read `results/<matrix>.json`, or None where there is none."""
-        path = RESULTS / f"{matrix}.json"
+    def load(cls, matrix: str, python: str = MAIN_PYTHON) -> MatrixResult | None:
+        """Read what was measured on `python`, or None where nothing was."""
+        path = path_of(matrix, python)
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def spread(self, column: str, row: str) -> Spread | None:

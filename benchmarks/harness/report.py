@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import profile_report, provenance
+from benchmarks.harness import interpreters, profile_report, provenance, ratios
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
@@ -41,7 +41,9 @@ def write() -> None:
     CHARTS.mkdir(exist_ok=True)
     cases = [(case, CaseResult.load(case.name)) for case in CASES]
     matrices = [(matrix, MatrixResult.load(matrix.name)) for matrix in MATRICES]
+    others = interpreters.results()
     taken = [result.machine for _, result in (*cases, *matrices) if result is not None]
+    taken += [machine for other in others for machine in other.machines()]
     parts = [HEAD, *provenance.tables(taken)]
     for case, result in cases:
         if result is not None:
@@ -52,6 +54,7 @@ def write() -> None:
             parts.append(_matrix(matrix, rates))
             if matrix.chart:
                 (CHARTS / f"{matrix.name}.svg").write_text(_matrix_chart(matrix, rates))
+    parts += [other.section() for other in others]
     profiled = profile_report.section()
     if profiled is not None:
         parts.append(profiled)
@@ -85,10 +88,10 @@ def _section(case: Case, result: CaseResult) -> str:
         cells = [name, figure(rate.median), f"{figure(rate.low)} – {figure(rate.high)}", ratio]
         if case.latency:
             cells += [_cell(peer.spread("p50_us")), _cell(peer.spread("p99_us"))]
-        cells += [_cell(_cpu(case, peer)), _cell(peer.spread("syscalls_per_unit"))]
+        cells += [_cell(ratios.cpu(case, peer)), _cell(peer.spread("syscalls_per_unit"))]
         if case.memory:
             cells.append(_cell(_grown(peer)))
-        cells += [_quotient(case, result, name, against) for against in held]
+        cells += [ratios.quotient(case, result, name, against) for against in held]
         rows.append(f"| {' | '.join(cells)} |")
     each = result.amount or f"{result.seconds:g} s"
     taken = f"{result.rounds} rounds of {each}, {provenance.stamp(result.machine)}."
@@ -104,21 +107,6 @@ def _held_against(case: Case) -> list[str]:
     others = [BEST_OTHER] if case.tags & {"loop", "h3"} else []
     limits = [limit.name for limit in (C_EPOLL, QUINN_H3) if limit in PEERS[case.family]]
     return others + limits
-
-
-def _quotient(case: Case, result: CaseResult, name: str, against: str) -> str:
-    """The processor time of the peer `name` divided by `against`'s."""
-    if against == BEST_OTHER:
-        names = [peer.name for peer in PEERS[case.family] if peer.foreign and peer.name != name]
-    else:
-        names = [against]
-    mine = _cpu(case, result.peers[name])
-    present = [result.peers[other] for other in names if other in result.peers]
-    others = [_cpu(case, other) for other in present if other.failed is None]
-    medians = [other.median for other in others if other is not None and other.median]
-    if mine is None or not medians:
-        return "–"
-    return f"{mine.median / min(medians):.2f}"
 
 
 def _matrix(matrix: Matrix, result: MatrixResult) -> str:
@@ -138,7 +126,7 @@ def _matrix(matrix: Matrix, result: MatrixResult) -> str:
                 cells.append(figure(rate.median))
             else:
                 cells.append(f"{figure(rate.median)} ({rate.median / baseline.median:.2f}×)")
-        cells += [_share(matrix, result, row, name) for name in ours]
+        cells += [ratios.share(matrix, result, row, name) for name in ours]
         rows.append(f"| {row} | {' | '.join(cells)} |")
     notes = [f"- {name} absent: {why.splitlines()[0]}" for name, why in result.absent.items()]
     window = "" if matrix.costs else f" of {result.seconds:g} s a row"
@@ -179,18 +167,6 @@ def _unit(row: str) -> str:
     return row.rpartition(" ")[2]
 
 
-def _share(matrix: Matrix, result: MatrixResult, row: str, name: str) -> str:
-    """The figure of one of ours divided by what the matrix is held against."""
-    mine = result.spread(name, row)
-    others = [one.name for one in matrix.columns if one.foreign]
-    names = others if matrix.against == BEST_OTHER else [matrix.against or ""]
-    spreads = [result.spread(other, row) for other in names]
-    medians = [other.median for other in spreads if other is not None and other.median]
-    if mine is None or not medians:
-        return "–"
-    return f"{mine.median / (min if matrix.costs else max)(medians):.2f}"
-
-
 def _chart(case: Case, result: CaseResult) -> str:
     bars = []
     for name in _order(case, result):
@@ -210,16 +186,6 @@ def _rate(case: Case, peer: PeerResult | None) -> Spread | None:
     if peer is None or peer.failed is not None:
         return None
     return Spread.of([case.unit.rate_of(sample) for sample in peer.samples])
-
-
-def _cpu(case: Case, peer: PeerResult) -> Spread | None:
-    return Spread.of(
-        [
-            sample["server_cpu_ns"] / 1000 / case.unit.count_of(sample)
-            for sample in peer.samples
-            if case.unit.count_of(sample)
-        ]
-    )
 
 
 def _grown(peer: PeerResult) -> Spread | None:

@@ -11,6 +11,22 @@ from typing import Any
 from benchmarks.harness.environment import HERE
 
 RESULTS = HERE / "results"
+MAIN_PYTHON = "3.13"
+"""The interpreter of the whole tables; what was measured on another one is told in ratios beside them."""
+
+
+def path_of(name: str, python: str = MAIN_PYTHON) -> Path:
+    """The file of a case's or a matrix's result on the interpreter `python`, in a folder that is there."""
+    minor = ".".join(python.split(".")[:2])
+    folder = RESULTS if minor == MAIN_PYTHON else RESULTS / f"cpython-{minor}"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{name}.json"
+
+
+def other_pythons() -> list[str]:
+    """Which other interpreters there are results of."""
+    found = [folder.name.removeprefix("cpython-") for folder in RESULTS.glob("cpython-*")]
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
 
 
 @dataclass
@@ -55,16 +71,15 @@ class CaseResult:
     peers: dict[str, PeerResult] = field(default_factory=dict)
 
     def save(self) -> Path:
-        """Write `results/<case>.json`."""
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{self.case}.json"
+        """Write it to its file."""
+        path = path_of(self.case, self.machine["python"])
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
         return path
 
     @classmethod
-    def load(cls, case: str) -> CaseResult | None:
-        """Read `results/<case>.json`, or None where there is none."""
-        path = RESULTS / f"{case}.json"
+    def load(cls, case: str, python: str = MAIN_PYTHON) -> CaseResult | None:
+        """Read what was measured on `python`, or None where nothing was."""
+        path = path_of(case, python)
         if not path.exists():
             return None
         raw = json.loads(path.read_text())

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness import interpreters, report, results, rounds
 from benchmarks.harness import matrix as matrices
-from benchmarks.harness import report, rounds
 from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, Environment
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
@@ -333,6 +333,28 @@ def test_a_matrix_tells_ours_beside_what_it_is_held_against(
     text = report._matrix(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
     assert f"uringcore-epoll ÷ {against} |" in text
     assert cells(text, "row")[-1] == share
+
+
+def test_what_other_interpreters_brought_is_told_in_ratios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    older = MACHINE | {"python": "3.11.7"}
+    peers = {
+        name: PeerResult(samples=[{"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": us * 1e6}])
+        for name, us in {"uvloop": 10, "uringcore-uring": 6, "c-epoll": 5}.items()
+    }
+    CaseResult("tcp_echo_1k_c1", older, 1, 1.0, None, peers).save()
+    rates = {"uvloop": {"chain": [2.0]}, "uringcore-epoll": {"chain": [3.0]}}
+    MatrixResult("micro", older, 1, 0.1, rates).save()
+    assert CaseResult.load("tcp_echo_1k_c1") is None, "the whole tables are of the main interpreter"
+
+    (older_one,) = interpreters.results()
+    text = older_one.section()
+    assert text.startswith("## On CPython 3.11\n")
+    assert cells(text, "TCP echo, 1 KiB, 1 connection")[1:] == ["0.60", "–", "1.20", "–"]
+    assert cells(text, "chain")[1:] == ["–", "1.50"]
+    assert older_one.machines() == [older, older]
 
 
 def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:

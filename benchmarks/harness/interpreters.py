@@ -1,0 +1,88 @@
+"""What the loops do on other interpreters than the tables' one, in ratios to the peers of the same runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.harness import provenance, ratios
+from benchmarks.harness.cases import CASES, Case
+from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix, MatrixResult
+from benchmarks.harness.peers import C_EPOLL, PEERS
+from benchmarks.harness.results import CaseResult, other_pythons
+
+ABOUT = (
+    "The loops' tables once more, in ratios only. Of processor time and of other costs less is better, of "
+    "rates more."
+)
+OURS = ("uringcore-uring", "uringcore-epoll")
+
+
+@dataclass
+class Interpreter:
+    """The results of one interpreter."""
+
+    version: str
+    cases: list[tuple[Case, CaseResult]]
+    matrices: list[tuple[Matrix, MatrixResult]]
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Where they were taken."""
+        of_cases = [result.machine for _, result in self.cases]
+        return of_cases + [result.machine for _, result in self.matrices]
+
+    def section(self) -> str:
+        """Its part of BENCHMARK.md."""
+        lines = [f"## On CPython {self.version}", "", ABOUT, ""]
+        if self.cases:
+            lines += [*self._cases(), ""]
+        for matrix, result in self.matrices:
+            lines += [*_matrix(matrix, result), ""]
+        stamps = provenance.stamps(self.machines())
+        rounds = {result.rounds for _, result in self.cases}
+        rounds |= {result.rounds for _, result in self.matrices}
+        lines += [f"{' or '.join(map(str, sorted(rounds)))} rounds, {stamps}.", ""]
+        return "\n".join(lines)
+
+    def _cases(self) -> list[str]:
+        head = [f"{name} ÷ {against}" for against in (BEST_OTHER, C_EPOLL.name) for name in OURS]
+        rows = [
+            f"| processor time | {' | '.join(head)} |",
+            "| --- " + "| ---: " * len(head) + "|",
+        ]
+        for case, result in self.cases:
+            limits = (BEST_OTHER, C_EPOLL.name) if C_EPOLL in PEERS[case.family] else (BEST_OTHER,)
+            cells = [
+                ratios.quotient(case, result, name, limit) for limit in limits for name in OURS
+            ]
+            cells += ["–"] * (len(head) - len(cells))
+            rows.append(f"| {case.title} | {' | '.join(cells)} |")
+        return rows
+
+
+def results() -> list[Interpreter]:
+    """All that there is of other interpreters, oldest first."""
+    return [_of(version) for version in other_pythons()]
+
+
+def _of(version: str) -> Interpreter:
+    cases = [(case, CaseResult.load(case.name, version)) for case in CASES if "loop" in case.tags]
+    matrices = [(one, MatrixResult.load(one.name, version)) for one in MATRICES if one.against]
+    return Interpreter(
+        version,
+        [(case, result) for case, result in cases if result is not None],
+        [(matrix, result) for matrix, result in matrices if result is not None],
+    )
+
+
+def _matrix(matrix: Matrix, result: MatrixResult) -> list[str]:
+    what = "cost" if matrix.costs else "rate"
+    head = [f"{name} ÷ {matrix.against}" for name in OURS]
+    rows = [
+        f"| {matrix.title}, {what} | {' | '.join(head)} |",
+        "| --- " + "| ---: " * len(head) + "|",
+    ]
+    for row in result.rows:
+        cells = [ratios.share(matrix, result, row, name) for name in OURS]
+        rows.append(f"| {row} | {' | '.join(cells)} |")
+    return rows
