@@ -4,6 +4,7 @@ conftest.py."""
 from __future__ import annotations
 
 import gc
+import signal
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.support import interpreter
 def pytest_configure() -> None:
     """Before the processes that run the tests are started, which inherit the answer."""
     interpreter.ask_once()
+    # Servers are told things by SIGHUP in many tests, and leave it ignored where nohup started the run.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module", autouse=True)
