@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytes::{Buf, Bytes};
-use uringcore_io::net::{self, FileId};
+use uringcore_io::net;
 use uringcore_io::{Driver, Errno, Interest, Outcome};
 
 use crate::backlog::Backlog;
@@ -49,9 +49,6 @@ pub(crate) struct Stream {
     /// So many receives are left to the host, which is told when there is something. Each large one fills
     /// this up again.
     left_to_host: u8,
-    /// The socket that the host receives from. The poll is the old file's where a program closed it under
-    /// its transport, and its number may be anybody's by now.
-    file: Option<Box<FileId>>,
     /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
     /// would be told behind what the host receives then.
     is_readable_untold: bool,
@@ -83,7 +80,6 @@ impl Stream {
             life,
             one_by_one: 0,
             left_to_host: 0,
-            file: None,
             is_readable_untold: false,
             is_second_due: false,
             waits_a_turn: false,
@@ -398,9 +394,6 @@ impl Stream {
             self.left_to_host = self.left_to_host.saturating_sub(1);
             return;
         }
-        if self.left_to_host == 0 {
-            self.file = net::file_of(self.life.fd).map(Box::new);
-        }
         self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
 
@@ -415,13 +408,13 @@ impl Stream {
     /// The socket is readable: true if the host is to be told (else the next resume looks again).
     pub(crate) fn deliver_readable(&mut self) -> bool {
         self.is_readable_untold = false;
-        if !self.life.is_delivering() || self.must_wait() || self.read_ended {
-            return false;
-        }
-        if self.file.is_none() || net::file_of(self.life.fd) != self.file.as_deref().copied() {
-            self.read_ended = true;
-        }
-        !self.read_ended
+        self.life.is_delivering() && !self.must_wait() && !self.read_ended
+    }
+
+    /// The descriptor is not the stream's any more.
+    pub(crate) fn stop_receiving(&mut self) {
+        self.read_ended = true;
+        self.is_second_due = false;
     }
 
     /// What came of a receive that was left to the host. True if the next one is due at once; that is followed

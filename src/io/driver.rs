@@ -46,6 +46,8 @@ pub struct Driver {
     backend: Backend,
     fallback_reason: Option<String>,
     patience: Patience,
+    /// The end of the last wait that was timed.
+    last_wait: Instant,
 }
 
 enum Inner {
@@ -84,6 +86,7 @@ impl Driver {
             backend,
             fallback_reason,
             patience: Patience::new(config.busy_poll),
+            last_wait: Instant::now(),
         })
     }
 
@@ -198,7 +201,8 @@ impl Driver {
         }
         let start = Instant::now();
         let entered = self.enter_backend(timeout);
-        self.patience.slept(start.elapsed());
+        self.last_wait = Instant::now();
+        self.patience.slept(self.last_wait - start);
         entered
     }
 
@@ -210,6 +214,7 @@ impl Driver {
         look: Duration,
     ) -> io::Result<Entered> {
         let start = Instant::now();
+        let worked = start - self.last_wait;
         let look = timeout.map_or(look, |limit| limit.min(look));
         let mut next_call = Duration::ZERO;
         loop {
@@ -218,7 +223,8 @@ impl Driver {
                 let entered = self.enter_backend(Some(Duration::ZERO))?;
                 if entered == Entered::Interrupted || self.has_completions() {
                     self.common.stats.busy_polls += 1;
-                    self.patience.looked(Some(start.elapsed()));
+                    self.last_wait = Instant::now();
+                    self.patience.looked(Some(self.last_wait - start), worked);
                     return Ok(entered);
                 }
                 if matches!(self.inner, Inner::Epoll(_)) {
@@ -230,13 +236,15 @@ impl Driver {
             if woken || passed >= look {
                 // A time-out that came first says nothing of the work.
                 let found = woken || timeout == Some(look);
-                self.patience.looked(found.then_some(passed));
+                self.patience.looked(found.then_some(passed), worked);
                 break;
             }
             std::hint::spin_loop();
         }
         let rest = timeout.map(|limit| limit.saturating_sub(start.elapsed()));
-        match (self.enter_backend(rest)?, rest) {
+        let entered = self.enter_backend(rest);
+        self.last_wait = Instant::now();
+        match (entered?, rest) {
             (Entered::Ready, Some(Duration::ZERO)) if !self.has_completions() => {
                 Ok(Entered::TimedOut)
             }

@@ -17,7 +17,7 @@ use crate::capi::buffer;
 use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::tls::TlsProtocol;
-use crate::transport::base::{BaseTransport, Receiver, fail_waiter};
+use crate::transport::base::{BaseTransport, Descriptor, Receiver, fail_waiter};
 
 impl StreamTransport {
     pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
@@ -39,6 +39,12 @@ impl StreamTransport {
     /// The socket has bytes, or has come to its end: they go straight to where the protocol finds them.
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
+        if !Self::still_has(base.get(), py, fd)? {
+            return match base.get().key(py) {
+                Some(key) => base.get().command(py, |engine| engine.stop_receiving(key)),
+                None => Ok(()),
+            };
+        }
         let receiver = base.get().state.with(py, |state| state.receiver);
         if receiver == Receiver::Buffer {
             return Self::receive_into_buffer(base, fd);
@@ -58,6 +64,20 @@ impl StreamTransport {
             // The engine tells of it in its place.
             Err(_) => Ok(()),
         }
+    }
+
+    /// Whether the descriptor is the transport's. A Python socket that it knows may have been closed, or asked
+    /// to give its number away.
+    fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
+        let socket = base.state.with(py, |state| match &state.descriptor {
+            Descriptor::Socket(socket) => Some(socket.clone_ref(py)),
+            Descriptor::Owned(_) | Descriptor::Gone => None,
+        });
+        let Some(socket) = socket else {
+            return Ok(true);
+        };
+        let number = socket.bind(py).call_method0(intern!(py, "fileno"))?;
+        Ok(number.extract::<RawFd>()? == fd)
     }
 
     /// The same for a protocol with a buffer of its own.
