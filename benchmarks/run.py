@@ -5,6 +5,7 @@
     python benchmarks/run.py --quick 1k       the echoes of 1 KiB in short rounds
     python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
     python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
+    python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
 The first run makes an environment of its own (a virtual environment with the peers and this project,
 the native programs, a certificate). A failure of another project's peer, be it a hang or a wrong byte,
@@ -39,6 +40,9 @@ def main() -> int:
     options = _options()
     # Servers and probes are taken away when a run is told to end, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # Programs tell servers to take new workers by SIGHUP, which these leave ignored if nohup started us.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
     if options.list:
         print("\n".join(f"{table.name:20} {table.title}" for table in (*CASES, *MATRICES)))
         return 0
@@ -68,11 +72,11 @@ def main() -> int:
             for peer in PEERS[case.family]
             if peer.name in result.peers and not peer.foreign
         )
-        result.save()
+        result.save(beside=options.beside)
     for matrix in matrices:
         print(matrix.title, flush=True)
         try:
-            run_matrix(matrix, place, plan).save()
+            run_matrix(matrix, place, plan).save(beside=options.beside)
         except BenchmarkFailure as failure:
             print(f"FAILED: {matrix.name}: {failure}", file=sys.stderr)
             return 1
@@ -118,6 +122,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keep-going", action="store_true", help="finish before failing")
     parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
     parser.add_argument("--venv", type=Path, help="environment to use instead of our own")
+    parser.add_argument(
+        "--beside", action="store_true", help="keep the tables, tell this interpreter's ratios"
+    )
     parser.add_argument("--no-install", action="store_true", help="install and build nothing")
     parser.add_argument("--profile", action="store_true", help="tell where the time goes instead")
     parser.add_argument("--list", action="store_true", help="name the cases")

@@ -4,6 +4,7 @@ conftest.py."""
 from __future__ import annotations
 
 import gc
+import os
 import signal
 
 import pytest
@@ -14,9 +15,17 @@ from tests.support import interpreter
 def pytest_configure() -> None:
     """Before the processes that run the tests are started, which inherit the answer."""
     interpreter.ask_once()
-    # Servers are told things by SIGHUP in many tests, and leave it ignored where nohup started the run.
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    let_servers_hang_up()
+
+
+def let_servers_hang_up() -> None:
+    """Servers are told things by SIGHUP in many tests, and leave it ignored where nohup started the run.
+
+    With a handler the run itself goes on all the same, and what it starts has the default.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "TESTS_UNDER_NOHUP" in os.environ:
+        os.environ["TESTS_UNDER_NOHUP"] = "1"
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 @pytest.fixture(scope="module", autouse=True)

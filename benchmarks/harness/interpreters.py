@@ -1,4 +1,4 @@
-"""What the loops do on other interpreters than the tables' one, in ratios to the peers of the same runs."""
+"""What the loops do on other interpreters than the whole tables', in ratios to the peers of the same runs."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ class Interpreter:
 
 
 def results() -> list[Interpreter]:
-    """All that there is of other interpreters, oldest first."""
-    return [_of(version) for version in other_pythons()]
+    """Each interpreter that loops were measured on beside the whole tables, oldest first."""
+    found = [_of(version) for version in other_pythons()]
+    return [one for one in found if one.machines()]
 
 
 def _of(version: str) -> Interpreter:

@@ -17,7 +17,7 @@ from benchmarks.harness import machine
 from benchmarks.harness.environment import ROOT, Environment
 from benchmarks.harness.plan import GRACE_SECONDS, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
-from benchmarks.harness.results import MAIN_PYTHON, Spread, path_of
+from benchmarks.harness.results import Spread, path_of, write
 from benchmarks.servers.loops import LOOPS as LOOP_NAMES
 from benchmarks.servers.loops import package_of
 
@@ -249,16 +249,14 @@ class MatrixResult:
     rates: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
-    def save(self) -> Path:
-        """Write it to its file."""
-        path = path_of(self.matrix, self.machine["python"])
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return path
+    def save(self, *, beside: bool = False) -> Path:
+        """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
+        return write(self.matrix, self.machine, json.dumps(asdict(self), indent=1), beside=beside)
 
     @classmethod
-    def load(cls, matrix: str, python: str = MAIN_PYTHON) -> MatrixResult | None:
-        """Read what was measured on `python`, or None where nothing was."""
-        path = path_of(matrix, python)
+    def load(cls, matrix: str, beside: str = "") -> MatrixResult | None:
+        """Read it, or what the interpreter `beside` brought; None where there is none."""
+        path = path_of(matrix, beside)
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def spread(self, column: str, row: str) -> Spread | None:

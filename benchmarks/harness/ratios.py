@@ -26,7 +26,7 @@ def quotient(case: Case, result: CaseResult, name: str, against: str) -> str:
     else:
         names = [against]
     peer = result.peers.get(name)
-    mine = None if peer is None else cpu(case, peer)
+    mine = None if peer is None or peer.failed is not None else cpu(case, peer)
     present = [result.peers[other] for other in names if other in result.peers]
     others = [cpu(case, other) for other in present if other.failed is None]
     medians = [other.median for other in others if other is not None and other.median]

@@ -11,20 +11,25 @@ from typing import Any
 from benchmarks.harness.environment import HERE
 
 RESULTS = HERE / "results"
-MAIN_PYTHON = "3.13"
-"""The interpreter of the whole tables; what was measured on another one is told in ratios beside them."""
 
 
-def path_of(name: str, python: str = MAIN_PYTHON) -> Path:
-    """The file of a case's or a matrix's result on the interpreter `python`, in a folder that is there."""
-    minor = ".".join(python.split(".")[:2])
-    folder = RESULTS if minor == MAIN_PYTHON else RESULTS / f"cpython-{minor}"
-    folder.mkdir(exist_ok=True)
+def path_of(name: str, beside: str = "") -> Path:
+    """The file of a case's or a matrix's result: of the whole tables, or of the interpreter `beside` them."""
+    folder = RESULTS / f"cpython-{beside}" if beside else RESULTS
     return folder / f"{name}.json"
 
 
+def write(name: str, machine: dict[str, Any], text: str, *, beside: bool) -> Path:
+    """Write a result to its file."""
+    minor = ".".join(machine["python"].split(".")[:2])
+    path = path_of(name, minor if beside else "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    return path
+
+
 def other_pythons() -> list[str]:
-    """Which other interpreters there are results of."""
+    """Of which interpreters there are results beside the whole tables."""
     found = [folder.name.removeprefix("cpython-") for folder in RESULTS.glob("cpython-*")]
     return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
 
@@ -70,16 +75,14 @@ class CaseResult:
     """What a visit did, where it did not last so many seconds."""
     peers: dict[str, PeerResult] = field(default_factory=dict)
 
-    def save(self) -> Path:
-        """Write it to its file."""
-        path = path_of(self.case, self.machine["python"])
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return path
+    def save(self, *, beside: bool = False) -> Path:
+        """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
+        return write(self.case, self.machine, json.dumps(asdict(self), indent=1), beside=beside)
 
     @classmethod
-    def load(cls, case: str, python: str = MAIN_PYTHON) -> CaseResult | None:
-        """Read what was measured on `python`, or None where nothing was."""
-        path = path_of(case, python)
+    def load(cls, case: str, beside: str = "") -> CaseResult | None:
+        """Read it, or what the interpreter `beside` brought; None where there is none."""
+        path = path_of(case, beside)
         if not path.exists():
             return None
         raw = json.loads(path.read_text())

@@ -28,7 +28,6 @@ _KNOWN_PARAMETERS = frozenset((
 ))
 # fmt: on
 _KNOWS_POPEN = _KNOWN_PARAMETERS - {"process_group"} <= set(_PARAMETERS) <= _KNOWN_PARAMETERS
-_ORIGINALS = (_Popen.__init__, _Popen._execute_child)  # type: ignore[attr-defined]
 
 
 class PendingPopen(_Popen):  # type: ignore[type-arg]
@@ -91,8 +90,6 @@ def can_spawn(options: dict[str, Any]) -> bool:
     """Whether the child can be made by `Spawn`, with everything that the options ask for."""
     return (
         _KNOWS_POPEN
-        and subprocess.Popen is _Popen
-        and (_Popen.__init__, _Popen._execute_child) == _ORIGINALS  # type: ignore[attr-defined]
         # The documented switch against vfork.
         and getattr(subprocess, "_USE_VFORK", True)
         and options.get("preexec_fn") is None

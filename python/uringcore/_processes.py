@@ -10,7 +10,8 @@ CPython's own way is kept where ours cannot do what was asked for: code of the c
 (``preexec_fn``), another user or group, descriptors inherited at large (``close_fds=False``), a
 ``subprocess.Popen`` that somebody replaced, and a child watcher that the program has set.
 
-Not here: what a child process is given (``_popen``, ``src/io/spawn.rs``), and the pipes' transports.
+Not here: a child until it runs (``_children``), what it is given (``_popen``, ``src/io/spawn.rs``), and the
+pipes' transports.
 """
 
 from __future__ import annotations
@@ -20,128 +21,36 @@ import collections
 import contextlib
 import logging
 import os
-import signal
+import subprocess
 import sys
 import threading
+import types
 import warnings
 from asyncio import unix_events
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ._popen import PendingPopen, can_spawn, close_pipes
+if TYPE_CHECKING:
+    from ._children import Start
 
 __all__ = ["ProcessMixin"]
 
 _asyncio_logger = logging.getLogger("asyncio")
 
 _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+# Before anybody can have put others in their place.
+_Popen: Any = subprocess.Popen
+_ORIGINALS = (_Popen.__init__, _Popen._execute_child)
 
 # More would only wait for each other in the kernel; each is a thread for a millisecond.
 _SPAWNS_AT_ONCE_MAX = 8
-# The exit status that asyncio reports for a child that somebody else has waited for.
-_UNKNOWN_STATUS = 255
-
-
-class _SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
-    """asyncio's transport over a process that may run already."""
-
-    def _start(self, *args: Any, process: Any = None, **kwargs: Any) -> None:
-        if process is None:
-            super()._start(*args, **kwargs)
-        else:
-            self._proc = process
-
-
-class _Start:
-    """One child between the request and its first instruction.
-
-    Callbacks carry it, not the coroutine that waits for it: whether that is cancelled, closed or never
-    resumed, the child is either handed over or killed and waited for.
-    """
-
-    def __init__(self, loop: ProcessMixin, process: PendingPopen) -> None:
-        self._loop = loop
-        self._process = process
-        self._fd = -1
-        self._begun = False
-        self._unwanted = False
-        self.done: asyncio.Future[tuple[int, int]] = loop.create_future()
-        self._gone: asyncio.Future[None] = loop.create_future()
-
-    @property
-    def unwanted(self) -> bool:
-        """Whether nobody waits for the child any more."""
-        return self._unwanted or self.done.cancelled()
-
-    def begin(self) -> None:
-        """Start the thread."""
-        try:
-            self._fd = self._process.spawn.start()
-        except BaseException:
-            self._end_without_child()
-            raise
-        self._begun = True
-        self._loop._add_reader(self._fd, self._finished)
-
-    async def abandon(self) -> None:
-        """Give the child up and wait until it has gone."""
-        self.discard()
-        await self._gone
-
-    def discard(self) -> None:
-        """Nobody wants the child: it never starts, or is killed as soon as it exists."""
-        self._unwanted = True
-        if not self._begun:
-            self._end_without_child()
-        elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
-            self._kill(*self.done.result())  # it was handed over, and nobody took it
-        # Else _finished() sees it; if the loop is closed before that, the end of `Spawn` kills.
-
-    def _finished(self) -> None:
-        self._loop._remove_reader(self._fd)
-        self._loop._start_next_child()
-        pid, pidfd, failure = self._process.spawn.finish()
-        if failure is not None:
-            error = self._process.failed(*failure)
-            if not self.unwanted:
-                self.done.set_exception(error)
-            self._end_without_child()
-            return
-        self._process.started(pid)
-        if self.unwanted:
-            self._kill(pid, pidfd)
-        else:
-            self.done.set_result((pid, pidfd))
-
-    def _kill(self, pid: int, pidfd: int) -> None:
-        close_pipes(self._process)
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            # With SIGCHLD ignored the kernel reaps by itself; the wait below tells so too.
-            _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
-        if not self._loop.is_closed():
-            self._loop._await_child(pid, pidfd, self._killed)
-            return
-        if pidfd >= 0:
-            os.close(pidfd)
-        self._process.returncode = _reap(pid)
-
-    def _killed(self, pid: int, status: int | None) -> None:
-        self._process.returncode = _UNKNOWN_STATUS if status is None else status
-        self._tell_gone()
-
-    def _end_without_child(self) -> None:
-        close_pipes(self._process)
-        self._tell_gone()
-
-    def _tell_gone(self) -> None:
-        if not self._gone.done() and not self._loop.is_closed():
-            self._gone.set_result(None)
 
 
 class ProcessMixin:
     """``subprocess_exec`` and ``subprocess_shell``, from the point where asyncio makes the process."""
+
+    # The exit status that asyncio reports for a child that somebody else has waited for.
+    _UNKNOWN_STATUS = 255
 
     if TYPE_CHECKING:
         _add_reader: Callable[..., Any]
@@ -155,7 +64,7 @@ class ProcessMixin:
 
     def _prepare_children(self) -> None:
         self._children_starting = 0
-        self._children_waiting: collections.deque[_Start] = collections.deque()
+        self._children_waiting: collections.deque[Start] = collections.deque()
         self._pidfds: set[int] = set()
 
     def close(self) -> None:
@@ -185,9 +94,10 @@ class ProcessMixin:
             return await base._make_subprocess_transport(
                 protocol, args, shell, *streams, bufsize, extra, **kwargs
             )
-        pidfd = -1
-        if can_spawn(kwargs):
-            process = PendingPopen(
+        transport_class, pidfd = _UnixSubprocessTransport, -1
+        children = _our_way()
+        if children is not None and children.can_spawn(kwargs):
+            process = children.PendingPopen(
                 args,
                 shell=shell,
                 stdin=stdin,
@@ -197,10 +107,10 @@ class ProcessMixin:
                 bufsize=bufsize,
                 **kwargs,
             )
-            _, pidfd = await self._start_child(process)
-            kwargs = {"process": process}
+            _, pidfd = await self._start_child(children.Start(self, process))
+            transport_class, kwargs = children.SubprocessTransport, {"process": process}
         waiter = self.create_future()
-        transport = _SubprocessTransport(
+        transport = transport_class(
             self, protocol, args, shell, *streams, bufsize, waiter=waiter, extra=extra, **kwargs
         )
         self._await_child(transport.get_pid(), pidfd, self._child_ended, transport)
@@ -214,9 +124,8 @@ class ProcessMixin:
             raise
         return transport
 
-    async def _start_child(self, process: PendingPopen) -> tuple[int, int]:
+    async def _start_child(self, start: Start) -> tuple[int, int]:
         """`(pid, pidfd)` of a new child; no child is left when this raises."""
-        start = _Start(self, process)
         if self._children_starting < _SPAWNS_AT_ONCE_MAX:
             start.begin()
             self._children_starting += 1
@@ -254,7 +163,7 @@ class ProcessMixin:
             try:
                 pidfd = os.pidfd_open(pid)
             except ProcessLookupError:
-                self.call_soon(ended, pid, _reap(pid), *args)
+                self.call_soon(ended, pid, self._reap(pid), *args)
                 return
             except OSError:  # an old kernel, or a filter that does not know the call
                 thread = threading.Thread(
@@ -272,7 +181,7 @@ class ProcessMixin:
         self._remove_reader(pidfd)
         self._pidfds.discard(pidfd)
         try:
-            status = _reap(pid)
+            status = self._reap(pid)
         finally:
             os.close(pidfd)
         ended(pid, status, *args)
@@ -285,11 +194,20 @@ class ProcessMixin:
         try:
             self.call_soon_threadsafe(self._child_seen, pid, ended, args)
         except RuntimeError:  # the loop is closed
-            _reap(pid)
+            self._reap(pid)
             _asyncio_logger.warning("Loop %r that handles pid %r is closed", self, pid)
 
     def _child_seen(self, pid: int, ended: Callable[..., None], args: Any) -> None:
-        ended(pid, _reap(pid), *args)
+        ended(pid, self._reap(pid), *args)
+
+    @staticmethod
+    def _reap(pid: int) -> int | None:
+        """The exit code of a child that has ended, negative for a signal; None if it was reaped before."""
+        try:
+            _, status = os.waitpid(pid, 0)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status)
 
     def _child_ended(self, pid: int, status: int | None, transport: Any) -> None:
         if status is None:
@@ -300,7 +218,7 @@ class ProcessMixin:
             _asyncio_logger.warning(
                 "child process pid %d exit status already read:  will report returncode 255", pid
             )
-            status = _UNKNOWN_STATUS
+            status = self._UNKNOWN_STATUS
         self._child_watcher_callback(pid, status, transport)
 
 
@@ -324,10 +242,14 @@ def _has_watcher_of_its_own() -> bool:
             return False
 
 
-def _reap(pid: int) -> int | None:
-    """The exit code of a child that has ended, negative for a signal; None if it was reaped before."""
-    try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
+def _our_way() -> types.ModuleType | None:
+    """What makes children in our way; None where CPython's has to do."""
+    originals = (_Popen.__init__, _Popen._execute_child)
+    if subprocess.Popen is not _Popen or originals != _ORIGINALS:
         return None
-    return os.waitstatus_to_exitcode(status)
+    try:
+        from . import _children
+    except ImportError:
+        # Out of reach by now: the program has changed its root directory, or its user.
+        return None
+    return _children

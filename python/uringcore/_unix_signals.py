@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["SignalMixin", "forget_wakeup_in_child"]
+__all__ = ["SignalMixin"]
 
 _NOBODY = -1
 
@@ -101,29 +101,29 @@ class SignalMixin:
         if is_held and threading.current_thread() is threading.main_thread():
             self._let_go_of_wakeup_fd()
 
+    @staticmethod
+    def _forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
+        """In a forked child: its signals must not be told to the parent's loops.
 
-def forget_wakeup_in_child(loops: Iterable[SignalMixin]) -> None:
-    """In a forked child: its signals must not be told to the parent's loops.
-
-    The wakeup descriptor is a socket pair that both processes share. CPython lets go of it since 3.12.
-    """
-    loops = [loop for loop in loops if not loop.is_closed()]
-    own = set()
-    for loop in loops:
-        own.add(loop._csock.fileno())
-        loop._self_pipe_is_parents = True
-        loop._wakeup_is_ours = False
-    try:
-        current = signal.set_wakeup_fd(_NOBODY)
-    except ValueError:  # a subinterpreter has none
-        return
-    if current not in own:
-        _give_wakeup_fd(current)
-    for loop in loops:
-        if loop.is_running():
-            # The run that was forked in may go on, and begins no more.
-            loop._leave_self_pipe_to_parent()
-            loop._prepare_to_sleep()
+        The wakeup descriptor is a socket pair that both processes share. CPython lets go of it since 3.12.
+        """
+        loops = [loop for loop in loops if not loop.is_closed()]
+        own = set()
+        for loop in loops:
+            own.add(loop._csock.fileno())
+            loop._self_pipe_is_parents = True
+            loop._wakeup_is_ours = False
+        try:
+            current = signal.set_wakeup_fd(_NOBODY)
+        except ValueError:  # a subinterpreter has none
+            return
+        if current not in own:
+            _give_wakeup_fd(current)
+        for loop in loops:
+            if loop.is_running():
+                # The run that was forked in may go on, and begins no more.
+                loop._leave_self_pipe_to_parent()
+                loop._prepare_to_sleep()
 
 
 def _give_wakeup_fd(fd: int) -> bool:

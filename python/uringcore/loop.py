@@ -18,13 +18,13 @@ import selectors
 import socket
 import sys
 import threading
-import weakref
 from asyncio import events, format_helpers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
 from ._debug import DebugHandles
+from ._forks import open_loops
 from ._own_methods import (
     DATAGRAM_METHODS,
     LISTENER_METHODS,
@@ -37,7 +37,7 @@ from ._processes import ProcessMixin
 from ._selector import ReadyView, WatchersView
 from ._sockets import SocketCalls
 from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
-from ._unix_signals import SignalMixin, forget_wakeup_in_child
+from ._unix_signals import SignalMixin
 
 if TYPE_CHECKING:
     import contextvars
@@ -81,9 +81,9 @@ class UringEventLoop(  # type: ignore[misc]
             sleeps, at most a second, 0 for never; ``None`` takes the environment variable
             ``URINGCORE_BUSY_POLL_US``. It spares a lone request the sleep and the wake, tens of
             microseconds, and costs a processor that is never idle: for a loop with a core of its
-            own. Without a number a loop looks for at most 25 microseconds, and only while its
-            last waits were that short, which costs less processor time than the sleeps. The
-            interpreter lock is released meanwhile.
+            own. Without a number a loop looks for as long as its last waits were (25 to 200
+            microseconds), while that brings work clearly sooner than a sleep, and hardly where
+            there is always more work. The interpreter lock is released meanwhile.
 
     Raises:
         RuntimeError: ``backend="uring"`` was asked for and io_uring cannot be set up. The message
@@ -160,7 +160,7 @@ class UringEventLoop(  # type: ignore[misc]
             logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
         else:
             logger.debug("event loop backend: %s", self.backend)
-        _open_loops.add(self)
+        open_loops.add(self)
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges of this loop.
@@ -248,7 +248,7 @@ class UringEventLoop(  # type: ignore[misc]
             return
         self._let_go_of_wakeup_fd_if_held()
         super().close()
-        _open_loops.discard(self)
+        open_loops.discard(self)
         self._core_close()
 
     # Transports ---------------------------------------------------------------------------------
@@ -462,22 +462,3 @@ def _busy_poll_from_environment() -> int | None:
         raise ValueError(
             f"URINGCORE_BUSY_POLL_US must be a number of microseconds, not {text!r}"
         ) from None
-
-
-_open_loops: weakref.WeakSet[UringEventLoop] = weakref.WeakSet()
-
-
-def _rest_before_fork() -> None:
-    for loop in list(_open_loops):
-        loop._before_fork()
-
-
-def _inherit_loops() -> None:
-    # A ring belongs to the process that made it; the child must neither submit to it nor reap.
-    loops = list(_open_loops)
-    for loop in loops:
-        loop._after_fork_in_child()
-    forget_wakeup_in_child(loops)
-
-
-os.register_at_fork(before=_rest_before_fork, after_in_child=_inherit_loops)

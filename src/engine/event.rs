@@ -105,7 +105,7 @@ pub enum Event {
     },
     /// Much has arrived lately, and there is more, or the end: the host receives from the socket into memory
     /// of its own, as much as it likes, and says what came of it with `received`. If others than the host know
-    /// the descriptor it looks first whether that is still the stream's, and says `stop_receiving` if not.
+    /// the descriptor it looks first whether that is still the stream's.
     StreamReadable {
         stream: Key,
         fd: RawFd,

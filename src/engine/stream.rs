@@ -411,12 +411,6 @@ impl Stream {
         self.life.is_delivering() && !self.must_wait() && !self.read_ended
     }
 
-    /// The descriptor is not the stream's any more.
-    pub(crate) fn stop_receiving(&mut self) {
-        self.read_ended = true;
-        self.is_second_due = false;
-    }
-
     /// What came of a receive that was left to the host. True if the next one is due at once; that is followed
     /// by one in its turn in the queue, so that no stream keeps the others waiting.
     pub(crate) fn received_by_host(

@@ -310,12 +310,6 @@ impl Engine {
         .unwrap_or(false)
     }
 
-    /// A program has closed the socket under its transport: the poll was the old file's, and the number may be
-    /// anybody's by now. The host, which is to receive from it, has seen that, and nothing is received any more.
-    pub fn stop_receiving(&mut self, key: Key) {
-        self.on_stream(key, |stream, _| stream.stop_receiving());
-    }
-
     /// Whether the host is to receive from the stream once more now, after one that filled its room.
     pub fn receives_again(&mut self, key: Key) -> bool {
         self.on(key, |one, _, events| match one {

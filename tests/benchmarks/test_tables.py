@@ -344,10 +344,12 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
         name: PeerResult(samples=[{"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": us * 1e6}])
         for name, us in {"uvloop": 10, "uringcore-uring": 6, "c-epoll": 5}.items()
     }
-    CaseResult("tcp_echo_1k_c1", older, 1, 1.0, None, peers).save()
+    peers["uringcore-epoll"] = PeerResult("", "a reply differs", peers["uvloop"].samples)
+    CaseResult("tcp_echo_1k_c1", older, 1, 1.0, None, peers).save(beside=True)
     rates = {"uvloop": {"chain": [2.0]}, "uringcore-epoll": {"chain": [3.0]}}
-    MatrixResult("micro", older, 1, 0.1, rates).save()
-    assert CaseResult.load("tcp_echo_1k_c1") is None, "the whole tables are of the main interpreter"
+    MatrixResult("micro", older, 1, 0.1, rates).save(beside=True)
+    CaseResult("h3_hello", MACHINE | {"python": "3.14.1"}, 1, 1.0).save(beside=True)
+    assert CaseResult.load("tcp_echo_1k_c1") is None, "the whole tables are as they were"
 
     (older_one,) = interpreters.results()
     text = older_one.section()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -244,6 +245,29 @@ def test_an_exit_out_of_get_buffer_leaves_the_bytes_where_they_are(run_ours: Run
     peer.close()
     assert loop.run_until_complete(asyncio.wait_for(protocol.ended, 20)) is None
     loop.close()
+
+
+def test_a_socket_without_a_number_ends_its_connection(run: Runner) -> None:
+    async def main() -> None:
+        protocol = Plain()
+        ours, peer = socket.socketpair()
+        peer.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: protocol, sock=ours)
+        await say(peer, protocol)
+        number = ours.detach()
+        try:
+            peer.send(b"for whoever has the number now")
+            error = await asyncio.wait_for(protocol.ended, 20)
+            assert isinstance(error, OSError)
+            assert error.errno == errno.EBADF
+            assert os.read(number, 100) == b"for whoever has the number now"
+        finally:
+            os.close(number)
+            peer.close()
+
+    run(main())
+    run.complaints.contexts.clear()
 
 
 def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> None:

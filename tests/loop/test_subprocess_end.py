@@ -292,6 +292,44 @@ def test_a_replaced_popen_is_used(run: Runner, monkeypatch: pytest.MonkeyPatch) 
     assert seen == [("/bin/echo", "seen")]
 
 
+FIRST_CHILD = """
+import asyncio, subprocess, sys
+import uringcore
+
+seen, loaded = [], lambda: "uringcore._popen" in sys.modules
+stock = subprocess.Popen
+
+class Popen(stock):
+    def __init__(self, args, **options):
+        seen.append(args)
+        super().__init__(args, **options)
+
+async def child():
+    process = await asyncio.create_subprocess_exec("/bin/echo", "heard", stdout=subprocess.PIPE)
+    assert (await process.communicate())[0] == b"heard\\n"
+
+async def main():
+    assert not loaded()
+    subprocess.Popen = Popen
+    await child()
+    assert len(seen) == 1 and not loaded(), "the program's class was used and not taken for CPython's"
+    subprocess.Popen = stock
+    sys.modules["uringcore._children"] = None
+    await child()
+    assert not loaded(), "as after chroot(), where nothing can be imported"
+    del sys.modules["uringcore._children"]
+    await child()
+    assert len(seen) == 1 and loaded()
+
+uringcore.run(main())
+"""
+
+
+def test_the_first_child_may_come_late() -> None:
+    """What makes children is loaded with it."""
+    subprocess.run([PYTHON, "-c", FIRST_CHILD], check=True, timeout=60)
+
+
 def test_no_signal_handler_is_taken(run_ours: Runner) -> None:
     before = signal.getsignal(signal.SIGCHLD)
 

@@ -57,6 +57,8 @@ pub struct SocketTypes {
     proto: Py<PyAny>,
     /// The C class's method, which gives the number away.
     pub detach: Py<PyAny>,
+    /// The C class's, which runs no code of the program's.
+    fileno: Py<PyAny>,
     /// The methods as they were, in the order of `NAMES`.
     methods: Vec<Py<PyAny>>,
     /// `version tag of the class:32 | replaced methods:32`, as of the last look.
@@ -150,6 +152,7 @@ pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
             kind: base.getattr("type")?.unbind(),
             proto: base.getattr("proto")?.unbind(),
             detach: base.getattr("detach")?.unbind(),
+            fileno: base.getattr("fileno")?.unbind(),
         })
     })
 }
@@ -181,4 +184,12 @@ pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     socket
         .call_method0(intern!(socket.py(), "fileno"))?
         .extract()
+}
+
+/// Whether a socket object still stands for `fd`: it was not closed, nor asked to give the number away.
+/// Of an object that is no socket nobody knows.
+pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
+    let py = socket.py();
+    let number = socket_types(py)?.fileno.bind(py).call1((socket,));
+    number.map_or(Ok(true), |number| Ok(number.extract::<RawFd>()? == fd))
 }

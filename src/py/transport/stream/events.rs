@@ -16,6 +16,7 @@ use super::StreamTransport;
 use crate::capi::buffer;
 use crate::capi::context::Inside;
 use crate::capi::error;
+use crate::sock::plain_socket;
 use crate::tls::TlsProtocol;
 use crate::transport::base::{BaseTransport, Descriptor, Receiver, fail_waiter};
 
@@ -40,10 +41,10 @@ impl StreamTransport {
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         if !Self::still_has(base.get(), py, fd)? {
-            return match base.get().key(py) {
-                Some(key) => base.get().command(py, |engine| engine.stop_receiving(key)),
-                None => Ok(()),
-            };
+            // As asyncio, which asks the socket.
+            let closed = io::Error::from_raw_os_error(libc::EBADF);
+            let next = NextReceive::WhenReadable;
+            return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
         }
         let receiver = base.get().state.with(py, |state| state.receiver);
         if receiver == Receiver::Buffer {
@@ -66,18 +67,18 @@ impl StreamTransport {
         }
     }
 
-    /// Whether the descriptor is the transport's. A Python socket that it knows may have been closed, or asked
-    /// to give its number away.
+    /// The poll was the stream's, but the receive is by number, and that may be anybody's where a program has
+    /// closed its socket under the transport.
     fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let socket = base.state.with(py, |state| match &state.descriptor {
-            Descriptor::Socket(socket) => Some(socket.clone_ref(py)),
-            Descriptor::Owned(_) | Descriptor::Gone => None,
+            Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),
+            Descriptor::Owned(_) => Err(true),
+            Descriptor::Gone => Err(false),
         });
-        let Some(socket) = socket else {
-            return Ok(true);
-        };
-        let number = socket.bind(py).call_method0(intern!(py, "fileno"))?;
-        Ok(number.extract::<RawFd>()? == fd)
+        match socket {
+            Ok(socket) => plain_socket::stands_for(socket.bind(py), fd),
+            Err(known) => Ok(known),
+        }
     }
 
     /// The same for a protocol with a buffer of its own.

@@ -1,0 +1,118 @@
+"""Children that asyncio's subprocess transport gets ready-made: from the request to the first instruction.
+
+Loaded with the first child, while ``subprocess.Popen`` is CPython's own: a program that only wants a loop
+does not wait for it. Not here: when children are started and how their ends are learned (``_processes``),
+what a child is given (``_popen``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio import unix_events
+from typing import Any
+
+from ._popen import PendingPopen, can_spawn, close_pipes
+
+__all__ = ["PendingPopen", "Start", "SubprocessTransport", "can_spawn"]
+
+_asyncio_logger = logging.getLogger("asyncio")
+
+_UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+
+
+class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
+    """asyncio's transport over a process that runs already."""
+
+    def _start(self, *args: Any, process: Any, **kwargs: Any) -> None:
+        self._proc = process
+
+
+class Start:
+    """One child between the request and its first instruction.
+
+    Callbacks carry it, not the coroutine that waits for it: whether that is cancelled, closed or never
+    resumed, the child is either handed over or killed and waited for.
+    """
+
+    def __init__(self, loop: Any, process: PendingPopen) -> None:
+        self._loop = loop
+        self._process = process
+        self._fd = -1
+        self._begun = False
+        self._unwanted = False
+        self.done: asyncio.Future[tuple[int, int]] = loop.create_future()
+        self._gone: asyncio.Future[None] = loop.create_future()
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether nobody waits for the child any more."""
+        return self._unwanted or self.done.cancelled()
+
+    def begin(self) -> None:
+        """Start the thread."""
+        try:
+            self._fd = self._process.spawn.start()
+        except BaseException:
+            self._end_without_child()
+            raise
+        self._begun = True
+        self._loop._add_reader(self._fd, self._finished)
+
+    async def abandon(self) -> None:
+        """Give the child up and wait until it has gone."""
+        self.discard()
+        await self._gone
+
+    def discard(self) -> None:
+        """Nobody wants the child: it never starts, or is killed as soon as it exists."""
+        self._unwanted = True
+        if not self._begun:
+            self._end_without_child()
+        elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
+            self._kill(*self.done.result())  # it was handed over, and nobody took it
+        # Else _finished() sees it; if the loop is closed before that, the end of `Spawn` kills.
+
+    def _finished(self) -> None:
+        self._loop._remove_reader(self._fd)
+        self._loop._start_next_child()
+        pid, pidfd, failure = self._process.spawn.finish()
+        if failure is not None:
+            error = self._process.failed(*failure)
+            if not self.unwanted:
+                self.done.set_exception(error)
+            self._end_without_child()
+            return
+        self._process.started(pid)
+        if self.unwanted:
+            self._kill(pid, pidfd)
+        else:
+            self.done.set_result((pid, pidfd))
+
+    def _kill(self, pid: int, pidfd: int) -> None:
+        close_pipes(self._process)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            # With SIGCHLD ignored the kernel reaps by itself; the wait below tells so too.
+            _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
+        if not self._loop.is_closed():
+            self._loop._await_child(pid, pidfd, self._killed)
+            return
+        if pidfd >= 0:
+            os.close(pidfd)
+        self._process.returncode = self._loop._reap(pid)
+
+    def _killed(self, pid: int, status: int | None) -> None:
+        self._process.returncode = self._loop._UNKNOWN_STATUS if status is None else status
+        self._tell_gone()
+
+    def _end_without_child(self) -> None:
+        close_pipes(self._process)
+        self._tell_gone()
+
+    def _tell_gone(self) -> None:
+        if not self._gone.done() and not self._loop.is_closed():
+            self._gone.set_result(None)

@@ -1,0 +1,32 @@
+"""Which loops there are when the process forks, and what they do then.
+
+CPython keeps the functions here to the very end of the interpreter, and with them all that their module can
+reach. So it reaches nothing of asyncio, which the last collections would walk through once more.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+__all__ = ["open_loops"]
+
+open_loops: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _rest_before_fork() -> None:
+    for loop in list(open_loops):
+        loop._before_fork()
+
+
+def _inherit_loops() -> None:
+    # A ring belongs to the process that made it; the child must neither submit to it nor reap.
+    loops = list(open_loops)
+    for loop in loops:
+        loop._after_fork_in_child()
+    if loops:
+        loops[0]._forget_wakeup_in_child(loops)
+
+
+os.register_at_fork(before=_rest_before_fork, after_in_child=_inherit_loops)
