@@ -107,7 +107,8 @@ MATRICES: tuple[Matrix, ...] = (
             "What a process with each loop costs before it does anything: `import` of its package "
             "(asyncio's own for asyncio), and `asyncio.run` of a coroutine that returns at once. Wall and "
             "processor time are the whole process's, the interpreter's start and end included; memory is "
-            "its peak (`VmHWM`). Each visit starts every process three times. Then a loop that sleeps a "
+            "its peak (`VmHWM`), with the package's files in the page cache as they come from the disk, not "
+            "as they were written. Each visit starts every process three times. Then a loop that sleeps a "
             "second at a time: its system calls and its processor time a second. Less is better."
         ),
         program="start",
