@@ -10,7 +10,7 @@
 //! - A look takes as long as short sleeps have lately taken, the wake included. Each that finds something
 //!   earns credit, one that finds nothing takes four times as much. Without credit the loop sleeps for a
 //!   while, longer each time, before it tries once more.
-//! - A look that finds its work hardly sooner than a sleep would have brought it (by less than a quarter of
+//! - A look that finds its work hardly sooner than a sleep would have brought it (by less than a third of
 //!   that, or [`SAVING`]) is as good as one in vain. Where a wake costs little, as on bare metal, work is looked
 //!   for only if it comes at once; where it costs much, as in a virtual machine, most of a sleep is the wake,
 //!   and a loop whose looks succeed uses about as much processor time as one that sleeps. Where client and
@@ -93,7 +93,7 @@ impl Patience {
     /// A look is over: it has found something after this time, or nothing. `worked` is the time since the wait
     /// before it.
     pub(crate) fn looked(&mut self, found: Option<Duration>, worked: Duration) {
-        let saving = (self.sleep / 4).max(SAVING);
+        let saving = (self.sleep / 3).max(SAVING);
         let is_good = found.is_some_and(|waited| waited + saving <= self.sleep);
         self.credit = match is_good {
             true => (self.credit + 1).min(CREDIT_MAX),
