@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.harness import provenance, ratios
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix, MatrixResult
-from benchmarks.harness.peers import C_EPOLL, PEERS
+from benchmarks.harness.peers import C_EPOLL
 from benchmarks.harness.results import CaseResult, other_pythons
 
 ABOUT = (
@@ -45,19 +46,18 @@ class Interpreter:
         return "\n".join(lines)
 
     def _cases(self) -> list[str]:
-        head = [f"{name} ÷ {against}" for against in (BEST_OTHER, C_EPOLL.name) for name in OURS]
-        rows = [
-            f"| processor time | {' | '.join(head)} |",
-            "| --- " + "| ---: " * len(head) + "|",
-        ]
-        for case, result in self.cases:
-            limits = (BEST_OTHER, C_EPOLL.name) if C_EPOLL in PEERS[case.family] else (BEST_OTHER,)
-            cells = [
-                ratios.quotient(case, result, name, limit) for limit in limits for name in OURS
+        limits = (BEST_OTHER, C_EPOLL.name)
+        rows = {
+            case.title: [
+                ratios.quotient(case, result, name, limit)
+                if limit in ratios.held_against(case)
+                else "–"
+                for limit in limits
+                for name in OURS
             ]
-            cells += ["–"] * (len(head) - len(cells))
-            rows.append(f"| {case.title} | {' | '.join(cells)} |")
-        return rows
+            for case, result in self.cases
+        }
+        return _table("processor time", limits, rows)
 
 
 def results() -> list[Interpreter]:
@@ -78,12 +78,15 @@ def _of(version: str) -> Interpreter:
 
 def _matrix(matrix: Matrix, result: MatrixResult) -> list[str]:
     what = "cost" if matrix.costs else "rate"
-    head = [f"{name} ÷ {matrix.against}" for name in OURS]
-    rows = [
-        f"| {matrix.title}, {what} | {' | '.join(head)} |",
+    rows = {row: [ratios.share(matrix, result, row, name) for name in OURS] for row in result.rows}
+    return _table(f"{matrix.title}, {what}", (matrix.against or "",), rows)
+
+
+def _table(title: str, limits: Sequence[str], rows: dict[str, list[str]]) -> list[str]:
+    """Ours divided by each of `limits`."""
+    head = [f"{name} ÷ {limit}" for limit in limits for name in OURS]
+    return [
+        f"| {title} | {' | '.join(head)} |",
         "| --- " + "| ---: " * len(head) + "|",
+        *(f"| {row} | {' | '.join(cells)} |" for row, cells in rows.items()),
     ]
-    for row in result.rows:
-        cells = [ratios.share(matrix, result, row, name) for name in OURS]
-        rows.append(f"| {row} | {' | '.join(cells)} |")
-    return rows

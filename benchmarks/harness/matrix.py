@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +252,7 @@ class MatrixResult:
 
     def save(self, *, beside: bool = False) -> Path:
         """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
-        return write(self.matrix, self.machine, json.dumps(asdict(self), indent=1), beside=beside)
+        return write(self.matrix, self, beside=beside)
 
     @classmethod
     def load(cls, matrix: str, beside: str = "") -> MatrixResult | None:

@@ -8,7 +8,7 @@ do not: rates are the tables', not the profile's.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, load_command
 from benchmarks.harness.plan import GRACE_SECONDS
 from benchmarks.harness.process import BenchmarkFailure, Server, run_load
-from benchmarks.harness.results import RESULTS
+from benchmarks.harness.results import path_of, write
 
 PEERS_SHOWN = ("uringcore-uring", "quinn", "quinn + h3")
 COUNTED_SECONDS = 0.5
@@ -49,15 +49,12 @@ class CaseProfile:
 
     def save(self) -> Path:
         """Write `results/profile_<case>.json`."""
-        RESULTS.mkdir(exist_ok=True)
-        path = _path(self.case)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        return path
+        return write(f"profile_{self.case}", self)
 
     @classmethod
     def load(cls, case: str) -> CaseProfile | None:
         """Read `results/profile_<case>.json`, or None where there is none."""
-        path = _path(case)
+        path = path_of(f"profile_{case}")
         if not path.exists():
             return None
         raw = json.loads(path.read_text())
@@ -134,7 +131,3 @@ def _told(name: str, found: PeerProfile) -> str:
             *functions,
         ]
     )
-
-
-def _path(case: str) -> Path:
-    return RESULTS / f"profile_{case}.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness.cases import Case
 from benchmarks.harness.matrix import BEST_OTHER, Matrix, MatrixResult
-from benchmarks.harness.peers import PEERS
+from benchmarks.harness.peers import C_EPOLL, PEERS, QUINN_H3
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
 
@@ -17,6 +17,13 @@ def cpu(case: Case, peer: PeerResult) -> Spread | None:
             if case.unit.count_of(sample)
         ]
     )
+
+
+def held_against(case: Case) -> list[str]:
+    """What the table of `case` tells the processor time's ratio to."""
+    others = [BEST_OTHER] if case.tags & {"loop", "h3"} else []
+    limits = [limit.name for limit in (C_EPOLL, QUINN_H3) if limit in PEERS[case.family]]
+    return others + limits
 
 
 def quotient(case: Case, result: CaseResult, name: str, against: str) -> str:

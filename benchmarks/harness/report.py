@@ -6,8 +6,8 @@ from benchmarks.harness import interpreters, profile_report, provenance, ratios
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import Bar, figure, render
 from benchmarks.harness.environment import HERE, ROOT
-from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix, MatrixResult
-from benchmarks.harness.peers import C_EPOLL, PEERS, QUINN_H3, kind_of
+from benchmarks.harness.matrix import MATRICES, Matrix, MatrixResult
+from benchmarks.harness.peers import PEERS, kind_of
 from benchmarks.harness.results import CaseResult, PeerResult, Spread
 
 CHARTS = HERE / "charts"
@@ -70,7 +70,7 @@ def _section(case: Case, result: CaseResult) -> str:
     head += [f"CPU µs/{case.unit.per}", f"syscalls/{case.unit.per}"]
     if case.memory:
         head.append("memory MiB")
-    held = _held_against(case)
+    held = ratios.held_against(case)
     head += [f"CPU ÷ {against}" for against in held]
     rows = [f"| {' | '.join(head)} |", "| --- " + "| ---: " * (len(head) - 1) + "|"]
     baseline = _rate(case, result.peers.get(case.baseline))
@@ -100,13 +100,6 @@ def _section(case: Case, result: CaseResult) -> str:
         lines += [*notes, ""]
     lines += [f"![{case.title}](benchmarks/charts/{case.name}.svg)", "", taken, ""]
     return "\n".join(lines)
-
-
-def _held_against(case: Case) -> list[str]:
-    """What the table of `case` tells the processor time's ratio to."""
-    others = [BEST_OTHER] if case.tags & {"loop", "h3"} else []
-    limits = [limit.name for limit in (C_EPOLL, QUINN_H3) if limit in PEERS[case.family]]
-    return others + limits
 
 
 def _matrix(matrix: Matrix, result: MatrixResult) -> str:

@@ -14,17 +14,17 @@ RESULTS = HERE / "results"
 
 
 def path_of(name: str, beside: str = "") -> Path:
-    """The file of a case's or a matrix's result: of the whole tables, or of the interpreter `beside` them."""
+    """The file of a result: of the whole tables, or of the interpreter `beside` them."""
     folder = RESULTS / f"cpython-{beside}" if beside else RESULTS
     return folder / f"{name}.json"
 
 
-def write(name: str, machine: dict[str, Any], text: str, *, beside: bool) -> Path:
-    """Write a result to its file."""
-    minor = ".".join(machine["python"].split(".")[:2])
+def write(name: str, result: Any, *, beside: bool = False) -> Path:
+    """Write a result, a dataclass that tells its machine, to its file."""
+    minor = ".".join(result.machine["python"].split(".")[:2])
     path = path_of(name, minor if beside else "")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n")
     return path
 
 
@@ -77,7 +77,7 @@ class CaseResult:
 
     def save(self, *, beside: bool = False) -> Path:
         """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
-        return write(self.case, self.machine, json.dumps(asdict(self), indent=1), beside=beside)
+        return write(self.case, self, beside=beside)
 
     @classmethod
     def load(cls, case: str, beside: str = "") -> CaseResult | None:

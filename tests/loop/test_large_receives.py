@@ -80,12 +80,18 @@ class Odd(Buffered):
         return self.act() if self.act is not None else self.buffer
 
 
-async def connected(protocol: Plain) -> socket.socket:
-    """A socket, whose peer the protocol gets on a transport."""
+async def connected_pair(protocol: Plain) -> tuple[socket.socket, socket.socket]:
+    """The socket that the protocol gets on a transport, and its peer."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.create_connection(lambda: protocol, sock=ours)
+    return ours, theirs
+
+
+async def connected(protocol: Plain) -> socket.socket:
+    """A socket, whose peer the protocol gets on a transport."""
+    _, theirs = await connected_pair(protocol)
     return theirs
 
 
@@ -250,10 +256,7 @@ def test_an_exit_out_of_get_buffer_leaves_the_bytes_where_they_are(run_ours: Run
 def test_a_socket_without_a_number_ends_its_connection(run: Runner) -> None:
     async def main() -> None:
         protocol = Plain()
-        ours, peer = socket.socketpair()
-        peer.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: protocol, sock=ours)
+        ours, peer = await connected_pair(protocol)
         await say(peer, protocol)
         number = ours.detach()
         try:
@@ -273,10 +276,7 @@ def test_a_socket_without_a_number_ends_its_connection(run: Runner) -> None:
 def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> None:
     async def main() -> None:
         protocol = Plain()
-        ours, peer = socket.socketpair()
-        peer.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: protocol, sock=ours)
+        ours, peer = await connected_pair(protocol)
         await say(peer, protocol)
         number = ours.fileno()
         ours.close()
