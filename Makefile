@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem check bench bench-instructions develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem check wheel bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -19,6 +19,8 @@ PYTHON ?= $(shell python3 .ci/pythons.py default)
 PYTEST ?=
 # Close to release speed without the minutes that link-time optimisation takes.
 TEST_PROFILE ?= dev-opt
+# What is installed for Python's tests; `make test BUILD=guided` tests what `make wheel` builds.
+BUILD ?= $(TEST_PROFILE)
 DEV_VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PACKAGES := python examples tests benchmarks .ci
 # Crates outside of the workspace, with lock files of their own, which follow ours.
@@ -38,6 +40,7 @@ help:
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
 	@echo 'make bench-instructions  count the instructions of the hot paths, compare with the committed counts'
+	@echo 'make wheel    the wheel as it is released, in dist/: optimised by a profile of its hot paths'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'
 	@echo 'make clean    remove the environments and everything built'
 
@@ -166,13 +169,18 @@ bench-instructions:
 	@$(PYTHON) .ci/venv.py --venv .venv --python "$(PYTHON)" --extras demo --profile release
 	@.venv/bin/python -m benchmarks.instructions $(INSTRUCTIONS)
 
+# A quarter of an hour: it is built twice, and its hot paths run in between (benchmarks/training.py). Needs rustup's
+# llvm-tools, which are fetched. `make wheel PYTHON=python3.12` is for another CPython.
+wheel:
+	@$(PYTHON) .ci/venv.py --venv .venv-wheel --python "$(PYTHON)" --profile guided --out dist
+
 develop: $(DEV_VENV)
 	@echo 'source $(DEV_VENV)/bin/activate; after a change of Rust code: maturin develop --profile dev-opt'
 
 # Always asked; venv.py knows whether there is anything to do.
 .PHONY: $(DEV_VENV)
 $(DEV_VENV):
-	@$(PYTHON) .ci/venv.py --venv $(DEV_VENV) --python "$(PYTHON)" --extras dev --profile $(TEST_PROFILE)
+	@$(PYTHON) .ci/venv.py --venv $(DEV_VENV) --python "$(PYTHON)" --extras dev --profile $(BUILD)
 
 clean:
 	rm -rf .venv .venv-* target dist build .pytest_cache .mypy_cache .ruff_cache

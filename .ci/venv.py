@@ -2,6 +2,9 @@
 
     python3 .ci/venv.py --venv .venv-3.12 --python /usr/bin/python3.12 --extras dev --profile dev-opt
 
+The profile `guided` is Cargo's `release` as wheels are released: built twice, so that the compiler knows
+which way the hot paths go (benchmarks/training.py). `--out` keeps the wheel, tagged for other machines.
+
 Safe to run again at any time: a venv of another interpreter is made anew, and nothing is built or
 installed when neither the sources nor the arguments have changed since the last success. Quiet
 unless something fails; then the failing tool's output is shown whole. Standard library only, since
@@ -21,7 +24,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STAMP = "uringcore-build.json"
-MATURIN = "maturin>=1.9,<2"  # as in pyproject.toml's build-system
+MATURIN = "maturin>=1.15,<2"  # as in pyproject.toml's build-system
+GUIDED = "guided"
 TOOLS = {
     "cargo": "a Rust toolchain (rustup, or your distribution's rustc and cargo)",
     "cc": "a C compiler (on Debian and Ubuntu: apt-get install build-essential)",
@@ -41,10 +45,10 @@ def main():
         check_tools()
         make_venv(venv, options.python)
         wanted = {"sources": sources_digest(), "extras": options.extras, "profile": options.profile}
-        if stamp(venv) == wanted:
+        if stamp(venv) == wanted and not options.out:
             return
         fetching = install_requirements(python, options.extras)
-        wheel = build_wheel(venv, options.profile)
+        wheel = build_wheel(venv, options.profile, options.out)
         fetching.wait()
         install(python, wheel, options.extras)
         (venv / STAMP).write_text(json.dumps(wanted))
@@ -57,7 +61,8 @@ def arguments():
     parser.add_argument("--venv", required=True, help="folder of the environment")
     parser.add_argument("--python", default=sys.executable, help="the interpreter to use")
     parser.add_argument("--extras", default="", help="extras of the package, comma-separated")
-    parser.add_argument("--profile", default="release", help="Cargo profile")
+    parser.add_argument("--profile", default="release", help=f"Cargo profile, or {GUIDED}")
+    parser.add_argument("--out", help="keep the wheel in this folder")
     return parser.parse_args()
 
 
@@ -116,20 +121,46 @@ def stamp(venv):
         return None
 
 
-def build_wheel(venv, profile):
+def check_profile_tools():
+    """What reads the profile has to be of the compiler's own version: a component of its toolchain."""
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True).stdout
+    if any(pathlib.Path(sysroot.strip()).glob("lib/rustlib/*/bin/llvm-profdata")):
+        return
+    if shutil.which("rustup") is None:
+        raise Failed(
+            f"llvm-profdata was not found in {sysroot.strip()}; install rustup's llvm-tools"
+        )
+    run(["rustup", "component", "add", "llvm-tools"], "rustup component add llvm-tools")
+
+
+def build_wheel(venv, profile, out):
     """Every interpreter shares Cargo's target directory, so only the bindings are built again."""
     python = venv / "bin" / "python"
+    environment = clean_environment()
+    options = ["--profile", profile]
+    if profile == GUIDED:
+        check_profile_tools()
+        options = ["--profile", "release", "--pgo"]
+        # Cargo would throw away what is built without a profile, and the other way round.
+        target = pathlib.Path(environment.get("CARGO_TARGET_DIR", ROOT / "target")) / GUIDED
+        environment["CARGO_TARGET_DIR"] = str(target)
     if not (venv / "bin" / "maturin").exists():
         pip(python, "install", MATURIN)
     wheels = venv / "wheel"
     shutil.rmtree(wheels, ignore_errors=True)
+    if not out:
+        options += ["--auditwheel", "skip"]
     say(f"building the wheel for {venv.name} (profile {profile})")
     started = time.monotonic()
-    command = [str(venv / "bin" / "maturin"), "build", "--locked", "--profile", profile]
-    command += ["--interpreter", str(python), "--out", str(wheels), "--auditwheel", "skip"]
-    run(command, "maturin build")
+    command = [str(venv / "bin" / "maturin"), "build", "--locked", *options]
+    command += ["--interpreter", str(python), "--out", str(wheels)]
+    run(command, "maturin build", environment)
     say(f"built in {time.monotonic() - started:.0f} s")
-    return next(wheels.glob("*.whl"))
+    wheel = next(wheels.glob("*.whl"))
+    if out:
+        os.makedirs(ROOT / out, exist_ok=True)
+        say(f"kept as {shutil.copy(wheel, ROOT / out)}")
+    return wheel
 
 
 def install_requirements(python, extras):
@@ -177,11 +208,11 @@ def clean_environment():
     return environment
 
 
-def run(command, what):
+def run(command, what, environment=None):
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=clean_environment(),
+        env=environment or clean_environment(),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,10 +7,11 @@
     python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
     python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
-The first run makes an environment of its own (a virtual environment with the peers and this project,
-the native programs, a certificate). A failure of another project's peer, be it a hang or a wrong byte,
-stands in its table, and the run goes on. One of this project, or of a native program, ends the run with
-status 1; `--keep-going` finishes the others first.
+The first run makes an environment of its own (a virtual environment with the peers and this project's wheel
+as `make wheel` builds it, the native programs, a certificate); the wheel is built again when its sources
+change. A failure of another project's peer, be it a hang or a wrong byte, stands in its table, and the run
+goes on. One of this project, or of a native program, ends the run with status 1; `--keep-going` finishes
+the others first.
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environm
             print(f"making {folder}", flush=True)
             subprocess.run([str(base), "-m", "venv", str(folder)], check=True)
         _install_peers(environment)
+        _install_ours(base, folder)
         _build_native(environment, target)
     elif not environment.python.exists():
         raise SystemExit(f"{folder} does not exist; run without --no-install")
@@ -143,17 +144,13 @@ def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environm
 
 def _install_peers(environment: Environment) -> None:
     lines = (HERE / "requirements.txt").read_text().splitlines()
-    for line in [*lines, str(ROOT)]:
+    for line in lines:
         requirement = line.partition("#")[0].strip()
         if not requirement:
             continue
-        ours = requirement == str(ROOT)
-        name = (
-            "uringcore" if ours else requirement.split(";")[0].split("[")[0].split(">")[0].strip()
-        )
+        name = requirement.split(";")[0].split("[")[0].split(">")[0].strip()
         print(f"installing {name}", flush=True)
-        options = ["--force-reinstall", "--no-deps"] if ours else []
-        pip = [str(environment.python), "-m", "pip", "install", "--quiet", *options, requirement]
+        pip = [str(environment.python), "-m", "pip", "install", "--quiet", requirement]
         done = subprocess.run(
             [*pip, "--disable-pip-version-check"], capture_output=True, text=True, check=False
         )
@@ -165,6 +162,14 @@ def _install_peers(environment: Environment) -> None:
             # A marker that excludes this interpreter makes pip succeed without installing.
             marker = requirement.partition(";")[2].strip()
             environment.refused[name.lower()] = f"its wheels need {marker}"
+
+
+def _install_ours(base: Path, folder: Path) -> None:
+    """The wheel as it is released, which the compiler has a profile of the hot paths for."""
+    builder = [sys.executable, str(ROOT / ".ci" / "venv.py"), "--profile", "guided"]
+    command = [*builder, "--venv", str(folder.resolve()), "--python", str(base)]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise SystemExit("this project's wheel could not be built")
 
 
 def _build_native(environment: Environment, target: Path) -> None:

@@ -2,7 +2,8 @@
 
 `harness/callgrind.py` runs this under `valgrind --tool=callgrind`. Each row is done a few times and many
 times, with a mark after each, so that the difference has neither the start of the interpreter nor what
-begins and ends a row. Without `--marks` the program does the same and nothing is counted.
+begins and ends a row. Without `--marks` the program does the same and nothing is counted: so training.py has
+it done, `--times` as much of what meets a socket.
 
 The clients of the echoes and of the HTTP/3 server are processes of their own on the same core, which
 valgrind does not follow. QUIC is two connections in this process with a clock of their own: what a KiB
@@ -16,6 +17,7 @@ import asyncio
 import ctypes
 import gc
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -57,12 +59,15 @@ HANDSHAKES: Counts = (4, 20)
 # Their instructions depend on when which thread runs.
 WITH_THREADS = ("run_in_executor round trip", "call_soon_threadsafe round trip")
 ECHOES = (
-    ("Protocol echo, 1 KiB", "protocol", 1024),
-    ("Protocol echo, 10 KiB", "protocol", 10 * 1024),
-    ("Protocol echo, 100 KiB", "protocol", 100 * 1024),
-    ("streams echo, 1 KiB", "streams", 1024),
-    ("sock_* echo, 1 KiB", "sock", 1024),
-    ("UDP echo, 1 KiB", "udp", 1024),
+    ("Protocol echo, 1 KiB", "protocol", "tcp", 1024),
+    ("Protocol echo, 10 KiB", "protocol", "tcp", 10 * 1024),
+    ("Protocol echo, 100 KiB", "protocol", "tcp", 100 * 1024),
+    ("BufferedProtocol echo, 10 KiB", "buffered", "tcp", 10 * 1024),
+    ("streams echo, 1 KiB", "streams", "tcp", 1024),
+    ("streams echo, 100 KiB", "streams", "tcp", 100 * 1024),
+    ("sock_* echo, 1 KiB", "sock", "tcp", 1024),
+    ("UDP echo, 1 KiB", "udp", "udp", 1024),
+    ("TLS echo, 10 KiB", "protocol", "tls", 10 * 1024),
 )
 QUIC_WRITES = (
     ("stream in writes of 1 KiB, per KiB", 1),
@@ -179,35 +184,53 @@ def count_rows(rows: dict[str, Row], counts: Counts, mark: Callable[[str], None]
                 mark(f"{count} {name}")
 
 
-def count_loop(name: str, mark: Callable[[str], None]) -> None:
+def more(counts: Counts, times: int) -> Counts:
+    """`times` as much."""
+    return counts[0] * times, counts[1] * times
+
+
+def leave() -> None:
+    """End without Python's own end: the servers' tasks and transports go with the process. What C
+    libraries do at the end is done: a profile is written then."""
+    sys.stdout.flush()
+    ctypes.CDLL(None).exit(0)
+
+
+def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
     """The rows of the loop called `name`."""
+    from uringcore.devcert import DevelopmentCertificate
+
     loop = new_loop(name)
     asyncio.set_event_loop(loop)
     rows = micro.Rows(loop).all()
     for left_out in WITH_THREADS:
         del rows[left_out]
     count_rows(rows, MICRO, mark)
-    for title, style, size in ECHOES:
-        port = loop.run_until_complete(echo.STYLES[style](None))
-        transport = "udp" if style == "udp" else "tcp"
-        echoing = ServedRow(loop, "echo_client", port, size, transport)
-        count_rows({title: echoing}, ECHO, mark)
-        echoing.end()
-    # The servers' tasks and transports go with the process: nothing of them is counted any more.
-    os._exit(0)
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(certificate, key)
+        for title, style, transport, size in ECHOES:
+            tls = serving if transport == "tls" else None
+            port = loop.run_until_complete(echo.STYLES[style](tls))
+            echoing = ServedRow(loop, "echo_client", port, size, transport, certificate)
+            count_rows({title: echoing}, more(ECHO, times), mark)
+            echoing.end()
+    leave()
 
 
-def count_quic(mark: Callable[[str], None]) -> None:
+def count_quic(mark: Callable[[str], None], times: int) -> None:
     """The rows of QUIC."""
     pair = QuicPair()
 
     def row(write: int) -> Row:
         return lambda count: pair.send(write, count)
 
-    count_rows({title: row(write) for title, write in QUIC_WRITES}, KIB, mark)
+    count_rows({title: row(write) for title, write in QUIC_WRITES}, more(KIB, times), mark)
+    leave()
 
 
-def count_face(face: str, mark: Callable[[str], None]) -> None:
+def count_face(face: str, mark: Callable[[str], None], times: int) -> None:
     """The rows of a server on one of QUIC's interfaces: what they cost it, its program included."""
     from uringcore.devcert import DevelopmentCertificate
 
@@ -231,18 +254,18 @@ def count_face(face: str, mark: Callable[[str], None]) -> None:
                 # It only echoes.
                 continue
             asking = ServedRow(loop, "quic_client", port, certificate, mode)
-            count_rows({title: asking}, counts, mark)
+            count_rows({title: asking}, more(counts, times), mark)
             asking.end()
     if listener is not None and serving.done():
         serving.result()
-    os._exit(0)
+    leave()
 
 
 async def _listening(certificate: str, key: str) -> Any:
     return await quic_native.listening(certificate, key)
 
 
-def count_h3(mark: Callable[[str], None]) -> None:
+def count_h3(mark: Callable[[str], None], times: int) -> None:
     """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
     from uringcore.devcert import DevelopmentCertificate
 
@@ -255,14 +278,14 @@ def count_h3(mark: Callable[[str], None]) -> None:
         serving = loop.run_until_complete(starting)
         for title, at_once in HELLOS:
             asking = ServedRow(loop, "h3_client", port, certificate, at_once)
-            count_rows({title: asking}, REQUESTS, mark)
+            count_rows({title: asking}, more(REQUESTS, times), mark)
             asking.end()
     if serving.done():
         serving.result()
-    os._exit(0)
+    leave()
 
 
-def count_webtransport(mark: Callable[[str], None]) -> None:
+def count_webtransport(mark: Callable[[str], None], times: int) -> None:
     """The rows of the WebTransport server, its program included."""
     from uringcore.devcert import DevelopmentCertificate
 
@@ -274,11 +297,11 @@ def count_webtransport(mark: Callable[[str], None]) -> None:
         server = loop.run_until_complete(webtransport.serve_uringcore(port, certificate, key))
         for title, mode in WEBTRANSPORT_ROWS:
             asking = ServedRow(loop, "webtransport_client", port, certificate, mode)
-            count_rows({title: asking}, REQUESTS, mark)
+            count_rows({title: asking}, more(REQUESTS, times), mark)
             asking.end()
     if server.is_closed:
         raise RuntimeError("the server has closed by itself")
-    os._exit(0)
+    leave()
 
 
 def main() -> None:
@@ -286,6 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--group", choices=GROUPS, required=True)
     parser.add_argument("--marks", type=Path, help="the built callgrind_mark.c")
+    parser.add_argument("--times", type=int, default=1)
     options = parser.parse_args()
 
     def mark(name: str) -> None:
@@ -295,15 +319,15 @@ def main() -> None:
     pin(SERVER_CORE)
     marks = ctypes.CDLL(str(options.marks)) if options.marks else None
     if options.group == QUIC:
-        count_quic(mark)
+        count_quic(mark, options.times)
     elif options.group in QUIC_FACES:
-        count_face(options.group, mark)
+        count_face(options.group, mark, options.times)
     elif options.group == H3:
-        count_h3(mark)
+        count_h3(mark, options.times)
     elif options.group == WEBTRANSPORT:
-        count_webtransport(mark)
+        count_webtransport(mark, options.times)
     else:
-        count_loop(options.group, mark)
+        count_loop(options.group, mark, options.times)
 
 
 if __name__ == "__main__":

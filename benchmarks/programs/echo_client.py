@@ -1,6 +1,6 @@
 """The client of an echo whose server is looked at by somebody else: it sends as many messages as it is told.
 
-    python -m benchmarks.programs.echo_client PORT SIZE tcp
+    python -m benchmarks.programs.echo_client PORT SIZE tcp|udp|tls CERTIFICATE
 
 Each line on stdin is a number of messages, one in flight at a time; a byte on stdout says that all have
 come back as they were. It runs when the server, on the same core, has nothing to do, so that the server's
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
-
-TYPES = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
 
 
 def exchange(connection: socket.socket, message: bytes) -> None:
@@ -29,16 +28,26 @@ def exchange(connection: socket.socket, message: bytes) -> None:
         raise ValueError("a reply differs from its message")
 
 
+def connect(port: int, transport: str, certificate: str) -> socket.socket:
+    """A connection to the server; with TLS it is verified."""
+    kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
+    connection = socket.socket(socket.AF_INET, kind)
+    connection.connect(("127.0.0.1", port))
+    if transport != "udp":
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if transport == "tls":
+        verifying = ssl.create_default_context(cafile=certificate)
+        connection = verifying.wrap_socket(connection, server_hostname="localhost")
+    return connection
+
+
 def main() -> None:
     """Exchange until stdin ends."""
-    port, size, transport = sys.argv[1:]
+    port, size, transport, certificate = sys.argv[1:]
     # Such a process does not take the core from another when it wakes up.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     message = bytes(index * 7 % 251 for index in range(int(size)))
-    with socket.socket(socket.AF_INET, TYPES[transport]) as connection:
-        connection.connect(("127.0.0.1", int(port)))
-        if transport == "tcp":
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connect(int(port), transport, certificate) as connection:
         for line in sys.stdin:
             for _ in range(int(line)):
                 exchange(connection, message)
