@@ -1,6 +1,6 @@
 """``sock_*``: the calls on sockets that belong to the program, as operations of the ring.
 
-The work is in Rust (``ops_socket``); the coroutines here wait for it, and see to it that a cancelled
+The work is in Rust (``src/py/sock``); the coroutines here wait for it, and see to it that a cancelled
 call takes its operation with it and loses nothing: what the kernel handed over for a waiter that is
 gone is kept for the next call on the same socket object.
 

@@ -1,9 +1,9 @@
 """The event loop: what asyncio's own unix loop class does not already do well.
 
 ``UringEventLoop`` puts the Rust core (:class:`uringcore._uringcore.LoopCore`: scheduling, timers,
-watchers, stream and datagram transports, all on the ring) in front of
-:class:`asyncio.SelectorEventLoop` in the method resolution order. What the core does not replace
-(happy eyeballs, subprocesses, signal handlers, the ``sock_*`` calls, debug mode, executors) is
+watchers, stream and datagram transports, all on the ring) and a class for each thing that Python adds to
+it (``sock_*``, TLS, child processes, signals, debug mode) in front of :class:`asyncio.SelectorEventLoop`
+in the method resolution order. What they do not replace (happy eyeballs, name lookups, executors) is
 CPython's own code of the running version, so its behaviour and its newest arguments are exact.
 
 Not here: QUIC (``create_quic_endpoint`` imports it on first use), and any byte on the wire.

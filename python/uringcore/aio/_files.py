@@ -3,7 +3,7 @@
 One object per loop (and executor), with one method per operation; most start the operation and
 return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
 operation and threads for the rest; :class:`ThreadFiles` serves the epoll backend and every other
-asyncio loop. Not here: buffers, positions, text (``_binary``, ``_text``), paths (``os``).
+asyncio loop. Not here: buffers, positions, text (``_file``, ``_text``), paths (``os``).
 """
 
 from __future__ import annotations
