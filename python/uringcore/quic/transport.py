@@ -12,7 +12,7 @@ import functools
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic.acceptance import Acceptance, ProtocolFactory
@@ -24,12 +24,6 @@ from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
 from uringcore.quic.sockets import further_socket, is_connected, numeric_family, reachable
 
 __all__ = ["QuicTransport"]
-
-
-class ConnectionProtocol(Protocol):
-    """What a connection's protocol is called with."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
 
 
 class QuicTransport(asyncio.BaseTransport):
