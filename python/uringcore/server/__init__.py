@@ -139,7 +139,7 @@ def run(app: Any, **options: Any) -> None:
     """
     require_uvicorn()
     from uringcore.server.config import ServerConfig
-    from uringcore.server.server import serve
+    from uringcore.server.serving import serve
 
     serve(ServerConfig(app, **options))
 

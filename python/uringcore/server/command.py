@@ -20,7 +20,7 @@ from uringcore.quic.limits import RetryPolicy
 from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
 from uringcore.server.options import PLACES, idle_options
-from uringcore.server.server import serve
+from uringcore.server.serving import serve
 from uringcore.server.startup import StartupError, ended_by_sigterm
 
 __all__ = ["command"]

@@ -2,14 +2,13 @@
 
 Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the sockets before
 start-up and the QUIC endpoints after it, Alt-Svc, a certificate that is renewed, and HTTP/3's share of
-the stop. What several processes do together is supervisor.py's.
+the stop. In which process one runs is serving.py's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import signal
 import socket
@@ -21,7 +20,6 @@ from typing import Any, Protocol
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
-from uvicorn.supervisors import ChangeReload
 
 from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.workers import PortWorker
@@ -42,18 +40,16 @@ from uringcore.server.service import Service
 from uringcore.server.sockets import (
     ServerSockets,
     SharedSocket,
-    at,
-    bind_metrics,
-    listen,
-    remove_unix,
+    bind_metrics_or_exit,
+    listen_or_exit,
+    tell_metrics,
+    tell_where,
 )
-from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
-from uringcore.server.supervisor import Supervisor
+from uringcore.server.startup import STARTUP_FAILURE
 from uringcore.server.terminal import has_terminal
 from uringcore.server.webtransport import SessionService
-from uringcore.server.worker import WorkerSeat
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server"]
 
 ALT_SVC_MAX_AGE_SECONDS = 86400
 
@@ -78,113 +74,6 @@ def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
         ping_interval=config.ws_ping_interval,
         ping_timeout=config.ws_ping_timeout,
     )
-
-
-def serve(config: ServerConfig) -> None:
-    """Runs a server until a signal ends it.
-
-    Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
-    """
-    if config.dev_certificate is not None:
-        for line in config.dev_certificate.describe().splitlines():
-            logger.info(line)
-    try:
-        if not config.use_subprocess:
-            serve_here(config)
-        elif not isinstance(config.app, str):
-            logger.error("--reload and --workers need the application as an import string.")
-            sys.exit(STARTUP_FAILURE)
-        else:
-            serve_in_children(config)
-    finally:
-        with undisturbed():
-            config.cleanup()
-            if config.uds is not None:
-                remove_unix(config.uds)
-
-
-def serve_here(config: ServerConfig) -> None:
-    """In this process."""
-    server = Server(config)
-    try:
-        server.run()
-    except KeyboardInterrupt:
-        logger.info("Interrupted before start-up was complete")
-    if not server.started:
-        sys.exit(STARTUP_FAILURE)
-
-
-def serve_in_children(config: ServerConfig) -> None:
-    """In processes that are replaced, on sockets that stay."""
-    sockets = listen_or_exit(config)
-    tell_where(config, sockets)
-    with contextlib.closing(sockets):
-        if config.should_reload:
-            config.share_keys()
-            target = functools.partial(serve_as_child, config)
-            ChangeReload(config, target=target, sockets=list(sockets)).run()
-            return
-        try:
-            supervisor = Supervisor(config, sockets, serve_as_child)
-        except OSError as exc:
-            logger.error("HTTP/3 cannot have a port for all workers: %s", exc.strerror or exc)
-            sys.exit(STARTUP_FAILURE)
-        supervisor.run()
-
-
-def serve_as_child(
-    config: ServerConfig, sockets: list[socket.socket], seat: WorkerSeat | None = None
-) -> None:
-    """What a child process does; ends it with uvicorn's code 3 when start-up fails."""
-    server = Server(config, seat)
-    try:
-        server.run(sockets)
-    except StartupError as exc:
-        logger.error(exc)
-    finally:
-        if seat is not None and seat.is_orphan:
-            config.forget_sessions()
-    if not server.started and not server.should_exit:
-        sys.exit(STARTUP_FAILURE)
-
-
-def listen_or_exit(config: ServerConfig) -> ServerSockets:
-    try:
-        return listen(config)
-    except OSError as exc:
-        logger.error(exc.strerror or exc)
-        sys.exit(STARTUP_FAILURE)
-
-
-def bind_metrics_or_exit(config: ServerConfig) -> None:
-    try:
-        bind_metrics(config)
-    except OSError as exc:
-        logger.error(exc.strerror or exc)
-        sys.exit(STARTUP_FAILURE)
-
-
-def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
-    """Says what is listened on."""
-    scheme = "https" if config.is_ssl else "http"
-    host, port = config.host or "0.0.0.0", config.port
-    if sockets.are_given and config.fd is None:
-        names = [f"{at(sock)} ({sock.type.name})" for sock in sockets]
-        where = f"sockets of systemd: {', '.join(names)}"
-    elif config.fd is not None:
-        where = f"socket {sockets.tcp[0].getsockname()}"
-    elif config.uds is not None:
-        where = f"unix socket {config.uds}"
-    else:
-        where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-    logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
-    tell_metrics(config)
-
-
-def tell_metrics(config: ServerConfig) -> None:
-    """And where the metrics are, if they have a port."""
-    for sock in config.metrics_sockets:
-        logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
 
 
 class Seat(Protocol):

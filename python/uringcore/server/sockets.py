@@ -1,17 +1,19 @@
 """The sockets that a server listens on, TCP and UDP: bound by address, or given by whoever has them.
 
 All are there before the application's lifespan begins, so that a port in use is said before anything
-starts. Not here: what systemd passes on (activation.py), and who receives on them (listener.py for
-UDP, uvicorn for TCP).
+starts, and so is where they are. Not here: what systemd passes on (activation.py), and who receives on
+them (listener.py for UDP, uvicorn for TCP).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,16 +21,21 @@ from typing import Any
 from uringcore.quic.sockets import bind_udp, make_room
 from uringcore.server.activation import activation_sockets
 from uringcore.server.config import ServerConfig
+from uringcore.server.metrics_port import METRICS_PATH
+from uringcore.server.startup import STARTUP_FAILURE
 
 __all__ = [
     "ServerSockets",
     "SharedSocket",
-    "at",
     "bind_addresses",
-    "bind_metrics",
-    "listen",
+    "bind_metrics_or_exit",
+    "listen_or_exit",
     "remove_unix",
+    "tell_metrics",
+    "tell_where",
 ]
+
+logger = logging.getLogger("uvicorn.error")
 
 # Ports tried when the system may choose: each must be free for UDP and TCP on every address.
 PORT_ATTEMPTS = 16
@@ -122,6 +129,14 @@ def listen(config: ServerConfig) -> ServerSockets:
         raise
 
 
+def listen_or_exit(config: ServerConfig) -> ServerSockets:
+    try:
+        return listen(config)
+    except OSError as exc:
+        logger.error(exc.strerror or exc)
+        sys.exit(STARTUP_FAILURE)
+
+
 def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
     """The ports that are to be served besides the sockets that are there."""
     port = None if found.tcp or found.are_given else config.port
@@ -148,6 +163,14 @@ def bind_metrics(config: ServerConfig) -> None:
     except BaseException:
         close_metrics(config)
         raise
+
+
+def bind_metrics_or_exit(config: ServerConfig) -> None:
+    try:
+        bind_metrics(config)
+    except OSError as exc:
+        logger.error(exc.strerror or exc)
+        sys.exit(STARTUP_FAILURE)
 
 
 def close_metrics(config: ServerConfig) -> None:
@@ -270,6 +293,29 @@ def at(sock: socket.socket) -> str:
     if isinstance(name, tuple):
         return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
     return os.fsdecode(name)
+
+
+def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
+    """Says what is listened on."""
+    scheme = "https" if config.is_ssl else "http"
+    host, port = config.host or "0.0.0.0", config.port
+    if sockets.are_given and config.fd is None:
+        names = [f"{at(sock)} ({sock.type.name})" for sock in sockets]
+        where = f"sockets of systemd: {', '.join(names)}"
+    elif config.fd is not None:
+        where = f"socket {sockets.tcp[0].getsockname()}"
+    elif config.uds is not None:
+        where = f"unix socket {config.uds}"
+    else:
+        where = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    logger.info("Uvicorn running on %s (Press CTRL+C to quit)", where)
+    tell_metrics(config)
+
+
+def tell_metrics(config: ServerConfig) -> None:
+    """And where the metrics are, if they have a port."""
+    for sock in config.metrics_sockets:
+        logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,93 @@
+"""How a server is run until it ends: in this process, in one that ``--reload`` replaces, or in workers.
+
+What a server does is server.py's, and what several do together supervisor.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import socket
+import sys
+
+from uvicorn.supervisors import ChangeReload
+
+from uringcore.server.config import ServerConfig
+from uringcore.server.server import Server
+from uringcore.server.sockets import listen_or_exit, remove_unix, tell_where
+from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
+from uringcore.server.supervisor import Supervisor
+from uringcore.server.worker import WorkerSeat
+
+__all__ = ["serve"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def serve(config: ServerConfig) -> None:
+    """Runs a server until a signal ends it.
+
+    Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
+    """
+    if config.dev_certificate is not None:
+        for line in config.dev_certificate.describe().splitlines():
+            logger.info(line)
+    try:
+        if not config.use_subprocess:
+            serve_here(config)
+        elif not isinstance(config.app, str):
+            logger.error("--reload and --workers need the application as an import string.")
+            sys.exit(STARTUP_FAILURE)
+        else:
+            serve_in_children(config)
+    finally:
+        with undisturbed():
+            config.cleanup()
+            if config.uds is not None:
+                remove_unix(config.uds)
+
+
+def serve_here(config: ServerConfig) -> None:
+    """In this process."""
+    server = Server(config)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        logger.info("Interrupted before start-up was complete")
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def serve_in_children(config: ServerConfig) -> None:
+    """In processes that are replaced, on sockets that stay."""
+    sockets = listen_or_exit(config)
+    tell_where(config, sockets)
+    with contextlib.closing(sockets):
+        if config.should_reload:
+            config.share_keys()
+            target = functools.partial(serve_as_child, config)
+            ChangeReload(config, target=target, sockets=list(sockets)).run()
+            return
+        try:
+            supervisor = Supervisor(config, sockets, serve_as_child)
+        except OSError as exc:
+            logger.error("HTTP/3 cannot have a port for all workers: %s", exc.strerror or exc)
+            sys.exit(STARTUP_FAILURE)
+        supervisor.run()
+
+
+def serve_as_child(
+    config: ServerConfig, sockets: list[socket.socket], seat: WorkerSeat | None = None
+) -> None:
+    """What a child process does; ends it with uvicorn's code 3 when start-up fails."""
+    server = Server(config, seat)
+    try:
+        server.run(sockets)
+    except StartupError as exc:
+        logger.error(exc)
+    finally:
+        if seat is not None and seat.is_orphan:
+            config.forget_sessions()
+    if not server.started and not server.should_exit:
+        sys.exit(STARTUP_FAILURE)
