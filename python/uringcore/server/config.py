@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from uvicorn.config import LOGGING_CONFIG, Config
 
-from uringcore.devcert import DevelopmentCertificate
+from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.logger import QuicFileLogger
@@ -307,7 +307,9 @@ class ServerConfig(Config):
 
     def share_sessions(self) -> None:
         """Keeps TLS sessions where all processes of this server find them; gone with the first."""
-        folder = tempfile.mkdtemp(prefix="uringcore-sessions-", dir=memory_folder())
+        # In memory, if there is a folder for that, and else in the system's for short-lived files.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
+        folder = tempfile.mkdtemp(prefix="uringcore-sessions-", dir=memory)
         self._session_folder = folder
         self._cleanup.callback(self.forget_sessions)
         self.session_store = SharedSessionStore(
@@ -355,7 +357,9 @@ class ServerConfig(Config):
     def _make_dev_certificate(self) -> None:
         if self.ssl_certfile or self.ssl_keyfile:
             raise StartupError("--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile")
-        self.dev_certificate = DevelopmentCertificate.make(dev_cert_names(self.host))
+        # And the host that is served, where that is another name.
+        others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
+        self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
         # uvicorn takes files only.
         folder = tempfile.mkdtemp(prefix="uringcore-dev-cert-")
         self._cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -419,16 +423,3 @@ def close_in(process: int, files: contextlib.ExitStack) -> None:
     """A fork of the process that made them leaves them alone."""
     if os.getpid() == process:
         files.close()
-
-
-def dev_cert_names(host: str | None) -> list[str]:
-    """localhost in its three spellings, and the host that is served when that is another name."""
-    names = ["localhost", "127.0.0.1", "::1"]
-    if host and host not in names and host not in ("0.0.0.0", "::"):
-        names.append(host)
-    return names
-
-
-def memory_folder() -> str | None:
-    """Where files do not outlive the machine's run; ``None`` is the system's folder for short-lived ones."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
