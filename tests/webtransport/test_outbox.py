@@ -18,6 +18,7 @@ from tests.webtransport.event_pairs import (
 )
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import events as wt
+from uringcore.webtransport.outbox import Outboxes
 
 MEBIBYTE = 1 << 20
 
@@ -137,6 +138,33 @@ def test_a_program_takes_no_wakeup_of_create_stream(run_anywhere, files):
                 await session.send_stream_data_drained(one, b"", end_stream=True)
             await eventually(lambda: len(tasks) == 2)
             assert [len(got) for got in await asyncio.gather(*tasks)] == [queued, 0]
+        await server.aclose()
+
+    run_anywhere(main())
+
+
+def test_while_nothing_goes_nobody_looks_whether_it_has(run_anywhere, files, monkeypatch):
+    looks = []
+    count = Outboxes._count
+    monkeypatch.setattr(Outboxes, "_count", lambda self: looks.append(self) or count(self))
+
+    async def main():
+        server = await serving(files, staying)
+        async with connecting(files, server) as session:
+            streams = [await session.create_stream() for _ in range(2)]
+            for stream in streams:
+                await fill(session, stream)
+            creating = asyncio.ensure_future(session.create_stream())
+            await asyncio.sleep(0.1)
+            seen = len(looks)
+            await asyncio.sleep(0.2)
+            assert 0 < len(looks) == seen
+            # Room comes from any of them.
+            session.reset_stream(streams[1])
+            await eventually(lambda: len(looks) > seen)
+            assert not creating.done()
+            session.reset_stream(streams[0])
+            await asyncio.wait_for(creating, 20)
         await server.aclose()
 
     run_anywhere(main())

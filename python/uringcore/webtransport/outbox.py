@@ -74,14 +74,16 @@ class Outbox:
         except QuicError:
             self.give_up()
 
-    async def wait(self) -> None:
-        """Until bytes have gone, or none will."""
+    async def wait(self, *others: Outbox) -> None:
+        """Until bytes have gone, or none will, of this one or one of the others."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        for outbox in (self, *others):
+            outbox._waiters.add(waiter)
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            for outbox in (self, *others):
+                outbox._waiters.discard(waiter)
 
     def give_up(self) -> None:
         """Drops what is queued; who waits for room goes on."""
@@ -144,6 +146,9 @@ class Outboxes:
         if self._queued_at_most <= most or self._count() <= most:
             return
         while self._count() > most // 2:
+            full = [outbox for outbox in self._of.values() if outbox.used]
+            if sum(outbox.used for outbox in full) > most // 2:
+                await full[0].wait(*full[1:])
             # QUIC does not tell when some of what it has queued leaves.
             await asyncio.sleep(LOOK_SECONDS)
 
