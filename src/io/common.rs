@@ -212,13 +212,6 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
         })),
         OpKind::Recv | OpKind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
         OpKind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),
-        OpKind::Read => Outcome::Read(result.map(|count| {
-            let Payload::Buffer(mut buffer, _) = std::mem::replace(payload, Payload::None) else {
-                unreachable!("a read with another kind's payload");
-            };
-            buffer.truncate(count as usize);
-            buffer
-        })),
         OpKind::File => match std::mem::replace(payload, Payload::None) {
             Payload::File(request) => Outcome::File(Box::new(request.outcome(result))),
             _ => Outcome::Done(result),
@@ -233,12 +226,9 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
             }
             Outcome::Done(result)
         }
-        OpKind::Send
-        | OpKind::SendVectored
-        | OpKind::SendMsg
-        | OpKind::Connect
-        | OpKind::Poll
-        | OpKind::Write => Outcome::Done(result),
+        OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::Connect | OpKind::Poll => {
+            Outcome::Done(result)
+        }
     }
 }
 

@@ -49,7 +49,7 @@ impl Completion {
 /// failed or was cancelled: a cancelled `recv` is `Received(Err(Errno::CANCELED))`.
 #[derive(Debug)]
 pub enum Outcome {
-    /// `send`, `send_vectored`, `send_msg`, `write`: bytes. `poll`: the `POLL*` bits.
+    /// `send`, `send_vectored`, `send_msg`: bytes. `poll`: the `POLL*` bits.
     /// `connect`, `close`: 0.
     Done(Result<u32, Errno>),
     /// A new connection, non-blocking and close-on-exec.
@@ -62,8 +62,6 @@ pub enum Outcome {
     AcceptedFrom(Result<(OwnedFd, PeerName), Errno>),
     /// `recv_from`.
     ReceivedFrom(Result<Incoming, Errno>),
-    /// The buffer given to `read`, as long as what was read.
-    Read(Result<Vec<u8>, Errno>),
     /// `file`: what the request came to.
     File(Box<FileOutcome>),
 }

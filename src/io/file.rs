@@ -446,4 +446,4 @@ fn length(bytes: usize) -> u32 {
 }
 
 /// "At the file's position", also right for what has none.
-pub(crate) const CURRENT_POSITION: u64 = u64::MAX;
+const CURRENT_POSITION: u64 = u64::MAX;

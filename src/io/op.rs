@@ -76,8 +76,6 @@ pub(crate) enum OpKind {
     SendMsg,
     Connect,
     Poll,
-    Read,
-    Write,
     Close,
     File,
     AcceptOnce,
@@ -88,8 +86,8 @@ pub(crate) enum OpKind {
 /// The memory and the resources of one operation.
 pub(crate) enum Payload {
     None,
-    /// `send` and `write`; the offset of `write`.
-    Bytes(Bytes, u64),
+    /// `send`.
+    Bytes(Bytes),
     /// `send_vectored`.
     Gather(Box<GatherPayload>),
     /// `send_msg`.
@@ -106,8 +104,6 @@ pub(crate) enum Payload {
     Events(u32),
     /// `poll_again`.
     EventsAgain(u32),
-    /// `read` and its offset.
-    Buffer(Vec<u8>, u64),
     /// `close`, until the kernel has taken the descriptor over.
     Descriptor(OwnedFd),
     /// `file`.

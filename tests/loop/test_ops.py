@@ -13,19 +13,17 @@ import pytest
 
 from tests.loop.support import Runner, factory
 from uringcore import _uringcore
+from uringcore.aio._operation import finish
 
 BACKENDS = ("uring", "epoll")
 
 
-async def read(fd: int, size: int) -> bytes:
-    """One read, as the file and pipe layers are to write it."""
-    loop: Any = asyncio.get_running_loop()
-    future = _uringcore._op_read(loop, fd, size)
-    try:
-        return await future
-    except BaseException:
-        _uringcore._op_abandon(loop, future)
-        raise
+def begin_read(loop: Any, fd: int) -> _uringcore.FileOperation:
+    return _uringcore.file_read(loop, fd, 100, -1, False)
+
+
+async def read(fd: int) -> Any:
+    return await finish(begin_read(asyncio.get_running_loop(), fd))
 
 
 class Pipe:
@@ -51,7 +49,7 @@ async def settled(loop: Any) -> None:
 def test_a_read_waits_and_answers(run_ours: Runner) -> None:
     async def main() -> None:
         with Pipe() as (reader, writer):
-            task = asyncio.create_task(read(reader, 100))
+            task = asyncio.create_task(read(reader))
             await asyncio.sleep(0.01)
             assert not task.done()
             os.write(writer, b"hello")
@@ -64,7 +62,7 @@ def test_a_write_answers_its_count(run_ours: Runner) -> None:
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         with Pipe() as (reader, writer):
-            future = _uringcore._op_write(loop, writer, b"hello")
+            future = _uringcore.file_write(loop, writer, b"hello", -1).future
             assert type(future) is asyncio.Future
             assert await future == 5
             assert os.read(reader, 100) == b"hello"
@@ -75,7 +73,7 @@ def test_a_write_answers_its_count(run_ours: Runner) -> None:
 def test_a_failure_is_an_os_error(run_ours: Runner) -> None:
     async def main() -> None:
         with pytest.raises(OSError, match="Bad file descriptor") as caught:
-            await read(987_654, 1)
+            await read(987_654)
         assert caught.value.errno == 9
 
     run_ours(main())
@@ -86,7 +84,7 @@ def test_a_cancelled_operation_ends_and_takes_nothing(run_ours: Runner) -> None:
         loop = asyncio.get_running_loop()
         with Pipe() as (reader, writer):
             for turns in (0, 1, 3):
-                task = asyncio.create_task(read(reader, 100))
+                task = asyncio.create_task(read(reader))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 task.cancel()
@@ -103,7 +101,7 @@ def test_a_coroutine_that_is_closed_gives_its_operation_up(run_ours: Runner) -> 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with Pipe() as (reader, _):
-            coroutine = read(reader, 100)
+            coroutine = read(reader)
             coroutine.send(None)
             coroutine.close()
             await settled(loop)
@@ -115,7 +113,7 @@ def test_many_operations_at_once(run_ours: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         pairs = [socket.socketpair() for _ in range(200)]
-        tasks = [asyncio.create_task(read(one.fileno(), 10)) for one, _ in pairs]
+        tasks = [asyncio.create_task(read(one.fileno())) for one, _ in pairs]
         for number, (_, other) in enumerate(pairs):
             other.send(str(number).encode())
         results = await asyncio.gather(*tasks)
@@ -132,13 +130,13 @@ def test_many_operations_at_once(run_ours: Runner) -> None:
 def test_a_loop_closes_with_operations_in_flight(backend: str) -> None:
     with Pipe() as (reader, writer):
         loop: Any = factory(backend)()
-        future = _uringcore._op_read(loop, reader, 100)
-        task = loop.create_task(read(reader, 100))
+        future = begin_read(loop, reader).future
+        task = loop.create_task(read(reader))
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         assert not future.done()
         with pytest.raises(RuntimeError, match="Event loop is closed"):
-            _uringcore._op_read(loop, reader, 100)
+            begin_read(loop, reader)
         # The waiting coroutine is thrown away with its task: that must be harmless on a closed loop.
         task._log_destroy_pending = False
         gone = weakref.ref(loop)
@@ -154,9 +152,9 @@ def test_a_wrong_argument_is_told_at_once(backend: str) -> None:
     loop: Any = factory(backend)()
     try:
         with pytest.raises(TypeError):
-            _uringcore._op_write(loop, 1, "text")
+            _uringcore.file_write(loop, 1, "text", -1)
         with pytest.raises(TypeError):
-            _uringcore._op_read(object(), 1, 1)
+            begin_read(object(), 1)
         assert loop.stats()["ops"] == 0
     finally:
         loop.close()

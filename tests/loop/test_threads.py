@@ -312,7 +312,7 @@ def order_of_closing(memory: BinaryIO) -> list[str]:
         order.append("closed")
 
     async def begin() -> None:
-        _uringcore._op_write(loop, memory.fileno(), bytes(256 << 20))
+        _uringcore.file_write(loop, memory.fileno(), bytes(256 << 20), -1)
         await asyncio.sleep(0.005)
 
     loop._core_close = close

@@ -8,7 +8,7 @@ use socket2::SockAddr;
 use super::{Driver, Inner};
 use crate::completion::Interest;
 use crate::errno::Errno;
-use crate::file::{CURRENT_POSITION, FileRequest};
+use crate::file::FileRequest;
 use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::SendMsg;
 use crate::op::{OpId, OpKind, Payload, Token};
@@ -58,12 +58,7 @@ impl Driver {
     /// Sends stream data, all of it unless an error or a cancel cuts it short. One send at a time
     /// and socket: the kernel does not order two of them.
     pub fn send(&mut self, fd: RawFd, data: Bytes, token: Token) -> OpId {
-        self.start(
-            OpKind::Send,
-            fd,
-            token,
-            Payload::Bytes(data, CURRENT_POSITION),
-        )
+        self.start(OpKind::Send, fd, token, Payload::Bytes(data))
     }
 
     /// [`send`](Driver::send) of several pieces, at most `IOV_MAX` (1,024).
@@ -124,18 +119,6 @@ impl Driver {
     pub fn poll_again(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsAgain(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
-    }
-
-    /// Reads once, up to `buffer.len()` bytes, at `offset` or at the file's position.
-    pub fn read(&mut self, fd: RawFd, buffer: Vec<u8>, offset: Option<u64>, token: Token) -> OpId {
-        let offset = offset.unwrap_or(CURRENT_POSITION);
-        self.start(OpKind::Read, fd, token, Payload::Buffer(buffer, offset))
-    }
-
-    /// Writes once, at `offset` or at the file's position; a short count is possible.
-    pub fn write(&mut self, fd: RawFd, data: Bytes, offset: Option<u64>, token: Token) -> OpId {
-        let offset = offset.unwrap_or(CURRENT_POSITION);
-        self.start(OpKind::Write, fd, token, Payload::Bytes(data, offset))
     }
 
     /// Carries a file operation out. A bad descriptor in it is an ordinary completion with `EBADF`.

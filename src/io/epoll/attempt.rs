@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use super::Epoll;
 use crate::common::Common;
 use crate::errno::Errno;
-use crate::file::CURRENT_POSITION;
 use crate::message::SEND_FLAGS;
 use crate::net;
 use crate::op::{OpKind, Payload, Phase, Slot};
@@ -80,7 +79,7 @@ enum Step {
 fn step(slot: &mut Slot) -> Step {
     let fd = slot.fd;
     match (slot.kind, &mut slot.payload) {
-        (OpKind::Send, Payload::Bytes(data, _)) => {
+        (OpKind::Send, Payload::Bytes(data)) => {
             let rest = &data[slot.progress as usize..data.len().min(TRANSFER_MAX)];
             // SAFETY: `rest` is readable and its length says so.
             let sent = unsafe { libc::send(fd, rest.as_ptr().cast(), rest.len(), SEND_FLAGS) };
@@ -126,26 +125,6 @@ fn step(slot: &mut Slot) -> Step {
         (OpKind::RecvFrom, Payload::Incoming(incoming)) => {
             // SAFETY: the header points into the payload, which the slot owns.
             whole(unsafe { libc::recvmsg(fd, incoming.header(), libc::MSG_DONTWAIT) })
-        }
-        (OpKind::Read, Payload::Buffer(buffer, offset)) => {
-            let (pointer, length) = (buffer.as_mut_ptr().cast(), buffer.len().min(TRANSFER_MAX));
-            // SAFETY: the buffer is writable for `length` bytes.
-            whole(unsafe {
-                match *offset {
-                    CURRENT_POSITION => libc::read(fd, pointer, length),
-                    offset => libc::pread64(fd, pointer, length, offset as libc::off64_t),
-                }
-            })
-        }
-        (OpKind::Write, Payload::Bytes(data, offset)) => {
-            let (pointer, length) = (data.as_ptr().cast(), data.len().min(TRANSFER_MAX));
-            // SAFETY: the data is readable for `length` bytes.
-            whole(unsafe {
-                match *offset {
-                    CURRENT_POSITION => libc::write(fd, pointer, length),
-                    offset => libc::pwrite64(fd, pointer, length, offset as libc::off64_t),
-                }
-            })
         }
         (OpKind::File, Payload::File(request)) => match request.carry_out() {
             result if result == -libc::EAGAIN && request.readiness().is_some() => Step::Wait,
@@ -197,10 +176,6 @@ pub(super) fn file_events(slot: &Slot) -> u32 {
         Payload::File(request) => request.readiness().unwrap_or(0) as u32,
         _ => 0,
     }
-}
-
-pub(super) fn has_offset(slot: &Slot) -> bool {
-    matches!(slot.payload, Payload::Buffer(_, offset) if offset != CURRENT_POSITION)
 }
 
 /// The kernel's own limit for one transfer (MAX_RW_COUNT).

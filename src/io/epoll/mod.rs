@@ -401,18 +401,16 @@ impl Epoll {
 
 /// Whether an operation is not tried before its descriptor is ready.
 fn waits_first(slot: &Slot) -> bool {
-    match slot.kind {
+    matches!(
+        slot.kind,
         OpKind::Accept
-        | OpKind::AcceptOnce
-        | OpKind::Recv
-        | OpKind::RecvOnce
-        | OpKind::RecvFrom
-        | OpKind::RecvMsg
-        | OpKind::Poll => true,
-        // Only files that can seek take an offset, and those can't be waited for.
-        OpKind::Read => !attempt::has_offset(slot),
-        _ => false,
-    }
+            | OpKind::AcceptOnce
+            | OpKind::Recv
+            | OpKind::RecvOnce
+            | OpKind::RecvFrom
+            | OpKind::RecvMsg
+            | OpKind::Poll
+    )
 }
 
 /// What a waiting operation waits for; 0 for all others.
@@ -426,16 +424,12 @@ fn direction(slot: &Slot) -> u32 {
         | OpKind::Recv
         | OpKind::RecvOnce
         | OpKind::RecvFrom
-        | OpKind::RecvMsg
-        | OpKind::Read => libc::EPOLLIN as u32,
+        | OpKind::RecvMsg => libc::EPOLLIN as u32,
         OpKind::Poll => attempt::poll_events(slot),
         OpKind::File => attempt::file_events(slot),
-        OpKind::Send
-        | OpKind::SendVectored
-        | OpKind::SendMsg
-        | OpKind::Connect
-        | OpKind::Write
-        | OpKind::Close => libc::EPOLLOUT as u32,
+        OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::Connect | OpKind::Close => {
+            libc::EPOLLOUT as u32
+        }
     }
 }
 

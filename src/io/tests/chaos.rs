@@ -97,7 +97,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 };
                 Some(driver.send_msg(fd, message, token))
             }
-            7 => Some(driver.read(fd, vec![0; 50], None, token)),
+            7 => Some(driver.file(read_request(fd, 50, None), token)),
             8 => {
                 let _ = theirs.write(&pattern(1 + dice.below(2_000)));
                 None

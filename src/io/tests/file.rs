@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::*;
 use uringcore_io::{
-    At, Backend, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, describe, read_now,
+    At, Backend, Errno, FileOutcome, FileRequest, OpId, ReadTarget, describe, read_now,
 };
 
 both_backends!(
@@ -68,19 +68,9 @@ fn start(rig: &mut Rig, request: FileRequest) -> OpId {
     rig.driver.file(Box::new(request), 7)
 }
 
-fn outcome(rig: &mut Rig, op: OpId) -> FileOutcome {
-    let completion = rig.next_of(op);
-    assert!(!completion.more());
-    assert_eq!(completion.token, 7);
-    match completion.outcome {
-        Outcome::File(outcome) => *outcome,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn done(rig: &mut Rig, request: FileRequest) -> Result<u32, Errno> {
     let op = start(rig, request);
-    match outcome(rig, op) {
+    match rig.file_outcome(op) {
         FileOutcome::Done(result) => result,
         other => panic!("{other:?}"),
     }
@@ -96,7 +86,7 @@ fn open(rig: &mut Rig, path: &Path, flags: i32) -> Result<OwnedFd, Errno> {
             wait: false,
         },
     );
-    match outcome(rig, op) {
+    match rig.file_outcome(op) {
         FileOutcome::Opened(result) => result,
         other => panic!("{other:?}"),
     }
@@ -118,19 +108,12 @@ fn read(
             kernel_thread,
         },
     );
-    match outcome(rig, op) {
-        FileOutcome::Read(count, target) => {
-            let mut bytes = *target.into_owner().downcast::<Vec<u8>>().unwrap();
-            bytes.truncate(count.unwrap() as usize);
-            bytes
-        }
-        other => panic!("{other:?}"),
-    }
+    rig.bytes_of(op).unwrap()
 }
 
 fn size(rig: &mut Rig, request: FileRequest) -> Result<u64, Errno> {
     let op = start(rig, request);
-    match outcome(rig, op) {
+    match rig.file_outcome(op) {
         FileOutcome::Stat(result) => result.map(|stat| stat.stx_size),
         other => panic!("{other:?}"),
     }
@@ -364,14 +347,14 @@ fn a_read_of_an_empty_pipe_waits_and_can_be_cancelled(backend: Backend) {
     assert!(rig.take(cancelled).is_none());
     rig.driver.cancel(cancelled);
     assert!(matches!(
-        outcome(&mut rig, cancelled),
+        rig.file_outcome(cancelled),
         FileOutcome::Read(Err(Errno::CANCELED), _)
     ));
     let waiting = start(&mut rig, request(&dropped));
     rig.turn(Duration::from_millis(20));
     assert!(rig.take(waiting).is_none());
     std::io::Write::write_all(&mut writer, b"bytes").unwrap();
-    match outcome(&mut rig, waiting) {
+    match rig.file_outcome(waiting) {
         FileOutcome::Read(Ok(5), target) => {
             let owner = target.into_owner().downcast::<Owner>().unwrap();
             assert_eq!(&owner.memory[..5], b"bytes");

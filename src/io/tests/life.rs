@@ -429,8 +429,7 @@ fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
         let mut rig = Rig::new(backend);
         for number in 0..64u64 {
             let offset = Some(number * piece as u64);
-            rig.driver
-                .read(file.as_raw_fd(), vec![0; piece], offset, number);
+            rig.read(file.as_raw_fd(), piece, offset);
         }
         rig.driver.enter(Some(Duration::ZERO)).unwrap();
         drop(rig);
@@ -448,7 +447,7 @@ fn dropping_on_a_foreign_thread_is_safe(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     rig.driver.recv(ours.as_raw_fd(), 1);
-    rig.driver.read(ours.as_raw_fd(), vec![0; 100], None, 1);
+    rig.read(ours.as_raw_fd(), 100, None);
     rig.turn(Duration::ZERO);
     let mover = Mover(rig);
     thread::spawn(move || drop({ mover }.0)).join().unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Entered, Interest, Outcome};
+use uringcore_io::{Backend, Entered, Interest};
 
 both_backends!(
     poll_is_level_triggered,
@@ -140,13 +140,6 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     rig.assert_idle();
 }
 
-fn read_of(rig: &mut Rig, op: uringcore_io::OpId) -> Result<Vec<u8>, i32> {
-    match rig.next_of(op).outcome {
-        Outcome::Read(result) => result.map_err(|errno| errno.0),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// What a forked child does to a watched descriptor that the parent closes: the open file lives on.
 fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
     let mut rig = Rig::new(backend);
@@ -180,17 +173,17 @@ fn nonblocking_pipes_wait_instead_of_failing(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (reader, mut writer) = pipe();
     for round in 0..3 {
-        let read = rig.driver.read(reader.as_raw_fd(), vec![0; 100], None, 1);
+        let read = rig.read(reader.as_raw_fd(), 100, None);
         rig.turn(Duration::from_millis(5));
         assert!(rig.done.is_empty(), "round {round}: {:?}", rig.done);
         writer.write_all(b"through the pipe").unwrap();
-        let bytes = read_of(&mut rig, read);
+        let bytes = rig.bytes_of(read);
         assert_eq!(bytes, Ok(b"through the pipe".to_vec()));
     }
-    let read = rig.driver.read(reader.as_raw_fd(), vec![0; 100], None, 1);
+    let read = rig.read(reader.as_raw_fd(), 100, None);
     rig.turn(Duration::from_millis(5));
     drop(writer);
-    assert_eq!(read_of(&mut rig, read), Ok(vec![]));
+    assert_eq!(rig.bytes_of(read), Ok(vec![]));
     rig.assert_idle();
 }
 
@@ -201,24 +194,21 @@ fn a_full_pipe_is_written_when_it_drains(backend: Backend) {
     let mut rest = Bytes::from(sent.clone());
     let mut got = Vec::new();
     while got.len() < sent.len() {
-        let write =
-            (!rest.is_empty()).then(|| rig.driver.write(writer.as_raw_fd(), rest.clone(), None, 1));
+        let write = (!rest.is_empty()).then(|| rig.write(writer.as_raw_fd(), &rest, None));
         rig.turn(Duration::from_millis(2));
         let mut piece = [0; 30_000];
         let count = reader.read(&mut piece).unwrap();
         got.extend_from_slice(&piece[..count]);
         if let Some(write) = write {
-            let count = rig.result_of(write).unwrap() as usize;
+            let count = rig.count_of(write).unwrap() as usize;
             assert!(count > 0);
             rest = rest.slice(count..);
         }
     }
     assert!(got == sent);
     drop(reader);
-    let write = rig
-        .driver
-        .write(writer.as_raw_fd(), Bytes::from_static(b"x"), None, 1);
-    assert_eq!(rig.result_of(write), Err(libc::EPIPE));
+    let write = rig.write(writer.as_raw_fd(), b"x", None);
+    assert_eq!(rig.count_of(write), Err(libc::EPIPE));
     rig.assert_idle();
 }
 
@@ -227,20 +217,16 @@ fn files_are_read_and_written_at_offsets(backend: Backend) {
     let file = temporary_file();
     let fd = file.as_raw_fd();
     let data = pattern(100_000);
-    let tail = rig
-        .driver
-        .write(fd, Bytes::copy_from_slice(&data[50_000..]), Some(50_000), 1);
-    let head = rig
-        .driver
-        .write(fd, Bytes::copy_from_slice(&data[..50_000]), Some(0), 2);
-    assert_eq!(rig.result_of(tail), Ok(50_000));
-    assert_eq!(rig.result_of(head), Ok(50_000));
-    let all = rig.driver.read(fd, vec![0; 200_000], Some(0), 3);
-    let middle = rig.driver.read(fd, vec![0; 10], Some(70_000), 4);
-    let beyond = rig.driver.read(fd, vec![0; 10], Some(100_000), 5);
-    assert!(read_of(&mut rig, all).unwrap() == data);
-    assert_eq!(read_of(&mut rig, middle), Ok(data[70_000..70_010].to_vec()));
-    assert_eq!(read_of(&mut rig, beyond), Ok(vec![]));
+    let tail = rig.write(fd, &data[50_000..], Some(50_000));
+    let head = rig.write(fd, &data[..50_000], Some(0));
+    assert_eq!(rig.count_of(tail), Ok(50_000));
+    assert_eq!(rig.count_of(head), Ok(50_000));
+    let all = rig.read(fd, 200_000, Some(0));
+    let middle = rig.read(fd, 10, Some(70_000));
+    let beyond = rig.read(fd, 10, Some(100_000));
+    assert!(rig.bytes_of(all).unwrap() == data);
+    assert_eq!(rig.bytes_of(middle), Ok(data[70_000..70_010].to_vec()));
+    assert_eq!(rig.bytes_of(beyond), Ok(vec![]));
     rig.close(file);
     rig.assert_idle();
 }
@@ -249,14 +235,12 @@ fn files_have_a_position(backend: Backend) {
     let mut rig = Rig::new(backend);
     let file = temporary_file();
     let fd = file.as_raw_fd();
-    let write = rig
-        .driver
-        .write(fd, Bytes::from_static(b"one two"), None, 1);
-    assert_eq!(rig.result_of(write), Ok(7));
-    let read = rig.driver.read(fd, vec![0; 4], Some(0), 1);
-    assert_eq!(read_of(&mut rig, read), Ok(b"one ".to_vec()));
-    let at_end = rig.driver.read(fd, vec![0; 4], None, 1);
-    assert_eq!(read_of(&mut rig, at_end), Ok(vec![]));
+    let write = rig.write(fd, b"one two", None);
+    assert_eq!(rig.count_of(write), Ok(7));
+    let read = rig.read(fd, 4, Some(0));
+    assert_eq!(rig.bytes_of(read), Ok(b"one ".to_vec()));
+    let at_end = rig.read(fd, 4, None);
+    assert_eq!(rig.bytes_of(at_end), Ok(vec![]));
     // A file is always ready.
     let poll = rig.driver.poll(fd, Interest::Read, 2);
     assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
@@ -275,17 +259,17 @@ fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (reader, mut writer) = pipe();
     for settle in [false, true] {
-        let read = rig.driver.read(reader.as_raw_fd(), vec![7; 100], None, 1);
+        let read = rig.read(reader.as_raw_fd(), 100, None);
         if settle {
             rig.turn(Duration::from_millis(1));
         }
         rig.driver.cancel(read);
-        assert_eq!(read_of(&mut rig, read), Err(libc::ECANCELED));
+        assert_eq!(rig.bytes_of(read), Err(libc::ECANCELED));
     }
     // What was written afterwards is still there.
     writer.write_all(b"kept").unwrap();
-    let read = rig.driver.read(reader.as_raw_fd(), vec![0; 4], None, 1);
-    assert_eq!(read_of(&mut rig, read), Ok(b"kept".to_vec()));
+    let read = rig.read(reader.as_raw_fd(), 4, None);
+    assert_eq!(rig.bytes_of(read), Ok(b"kept".to_vec()));
     rig.assert_idle();
 }
 

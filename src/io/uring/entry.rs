@@ -35,7 +35,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (OpKind::RecvMsg, _) => {
             opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build()
         }
-        (OpKind::Send, Payload::Bytes(data, _)) => {
+        (OpKind::Send, Payload::Bytes(data)) => {
             // WAITALL: the kernel itself waits for room and goes on after a short send.
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             opcode::Send::new(fd, data.as_ptr(), length(data.len()))
@@ -59,16 +59,6 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (OpKind::Poll, Payload::Events(events) | Payload::EventsAgain(events)) => {
             opcode::PollAdd::new(fd, *events).build()
         }
-        (OpKind::Read, Payload::Buffer(buffer, offset)) => {
-            opcode::Read::new(fd, buffer.as_mut_ptr(), length(buffer.len()))
-                .offset(*offset)
-                .build()
-        }
-        (OpKind::Write, Payload::Bytes(data, offset)) => {
-            opcode::Write::new(fd, data.as_ptr(), length(data.len()))
-                .offset(*offset)
-                .build()
-        }
         (OpKind::File, Payload::File(request)) => request.entry(),
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     };
@@ -80,8 +70,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
         OpKind::File => file_events(slot),
-        OpKind::Read
-        | OpKind::Recv
+        OpKind::Recv
         | OpKind::RecvMsg
         | OpKind::Accept
         | OpKind::AcceptOnce

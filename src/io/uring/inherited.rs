@@ -107,7 +107,7 @@ fn goes_on(slot: &Slot) -> bool {
         OpKind::Accept | OpKind::AcceptOnce | OpKind::Connect | OpKind::Poll => true,
         OpKind::Recv | OpKind::RecvOnce | OpKind::RecvFrom | OpKind::RecvMsg => true,
         OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => false,
-        OpKind::Read | OpKind::Write | OpKind::File | OpKind::Close => false,
+        OpKind::File | OpKind::Close => false,
     };
     only_waits || slot.phase != Phase::Active
 }

@@ -65,12 +65,7 @@ impl Uring {
             OpKind::AcceptOnce => self.no_data(common, index, event.result, out),
             OpKind::Connect => self.handle_connect(common, index, event.result, out),
             OpKind::Poll | OpKind::Close => common.finish(index, event.result, out),
-            OpKind::Send
-            | OpKind::SendVectored
-            | OpKind::SendMsg
-            | OpKind::Read
-            | OpKind::Write
-            | OpKind::RecvFrom => {
+            OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::RecvFrom => {
                 self.handle_transfer(common, index, event.result, out);
             }
         }

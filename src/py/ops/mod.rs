@@ -13,7 +13,6 @@ pub mod waiting;
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    waiting::register(m)?;
     m.add_class::<spawn::Spawn>()?;
     file::register(m)
 }

@@ -8,11 +8,11 @@
 //! The usual shape on the Python side is a thin coroutine, which is how cancelling reaches the ring
 //! without a callback on every future:
 //!
-//!     future = _uringcore._op_read(loop, fd, size)
+//!     operation = _uringcore.file_read(loop, fd, size, offset, False)
 //!     try:
-//!         return await future
+//!         return await operation.future
 //!     except BaseException:
-//!         _uringcore._op_abandon(loop, future)
+//!         operation.abandon(late)
 //!         raise
 //!
 //! Memory that the kernel may touch belongs to the driver's slot, so nothing here has to outlive
@@ -23,12 +23,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_engine::{Engine, Key, Lane};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
-use crate::capi::buffer;
 use crate::capi::error;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
@@ -238,18 +236,6 @@ pub fn count(
     }
 }
 
-/// For `Plan::convert`: the bytes of a read.
-pub fn read_bytes(
-    slf: &Bound<'_, LoopCore>,
-    _: Subject<'_, '_>,
-    outcome: Outcome,
-) -> PyResult<Py<PyAny>> {
-    match outcome {
-        Outcome::Read(Ok(data)) => Ok(PyBytes::new(slf.py(), &data).into()),
-        other => Err(failed(&other)),
-    }
-}
-
 /// The exception for an outcome that a plan did not expect: the errno it carries, or EIO for one of
 /// another kind, which would be a slip in the plan.
 pub fn failed(outcome: &Outcome) -> PyErr {
@@ -259,8 +245,7 @@ pub fn failed(outcome: &Outcome) -> PyErr {
         | Outcome::Received(Err(errno))
         | Outcome::Datagram(Err(errno))
         | Outcome::AcceptedFrom(Err(errno))
-        | Outcome::ReceivedFrom(Err(errno))
-        | Outcome::Read(Err(errno)) => *errno,
+        | Outcome::ReceivedFrom(Err(errno)) => *errno,
         _ => {
             debug_assert!(false, "an outcome of another kind");
             Errno(libc::EIO)
@@ -271,8 +256,6 @@ pub fn failed(outcome: &Outcome) -> PyErr {
 
 /// The waiter of `future` is gone: its operation is asked to end. Harmless when it ended already, and
 /// on a closed loop.
-#[pyfunction]
-#[pyo3(name = "_op_abandon")]
 pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = r#loop.py();
     let this = r#loop.get();
@@ -292,41 +275,6 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
         future.call_method0(intern!(py, "cancel"))?;
     }
     Ok(())
-}
-
-static READ: Plan = Plan {
-    convert: read_bytes,
-    orphan: drop_orphan,
-};
-static WRITE: Plan = Plan {
-    convert: count,
-    orphan: drop_orphan,
-};
-
-/// Reads up to `size` bytes from a pipe or the like: a future of bytes.
-#[pyfunction]
-#[pyo3(name = "_op_read")]
-fn read(r#loop: &Bound<'_, LoopCore>, fd: i32, size: usize) -> PyResult<Py<PyAny>> {
-    let memory = vec![0; size.min(READ_MAX)];
-    start(r#loop, &READ, None, |driver, token| {
-        driver.read(fd, memory, None, token)
-    })
-}
-
-/// Writes once: a future of the count, which may be short.
-#[pyfunction]
-#[pyo3(name = "_op_write")]
-fn write(r#loop: &Bound<'_, LoopCore>, fd: i32, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let data: Bytes = buffer::bytes_like(data)?;
-    start(r#loop, &WRITE, None, |driver, token| {
-        driver.write(fd, data, None, token)
-    })
-}
-
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(abandon, m)?)?;
-    m.add_function(wrap_pyfunction!(read, m)?)?;
-    m.add_function(wrap_pyfunction!(write, m)?)
 }
 
 /// Addresses differ in their middle bits; a multiplication brings those to the top and back.
@@ -353,6 +301,3 @@ impl Hasher for AddressHasher {
         self.0
     }
 }
-
-/// The most that one read asks for.
-const READ_MAX: usize = 1 << 24;

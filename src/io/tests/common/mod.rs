@@ -11,7 +11,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use uringcore_io::{Backend, Completion, Driver, DriverConfig, OpId, Outcome};
+use bytes::Bytes;
+use uringcore_io::{
+    Backend, Completion, Driver, DriverConfig, FileOutcome, FileRequest, OpId, Outcome, ReadTarget,
+};
 
 /// Makes `name::uring` and `name::epoll` of a function that takes a backend.
 #[macro_export]
@@ -100,6 +103,46 @@ impl Rig {
         }
     }
 
+    pub fn read(&mut self, fd: RawFd, size: usize, offset: Option<u64>) -> OpId {
+        self.driver.file(read_request(fd, size, offset), 1)
+    }
+
+    pub fn write(&mut self, fd: RawFd, data: &[u8], offset: Option<u64>) -> OpId {
+        let data = Bytes::copy_from_slice(data);
+        let request = FileRequest::Write { fd, data, offset };
+        self.driver.file(Box::new(request), 1)
+    }
+
+    /// The bytes of a `read`.
+    pub fn bytes_of(&mut self, op: OpId) -> Result<Vec<u8>, i32> {
+        match self.file_outcome(op) {
+            FileOutcome::Read(Ok(count), target) => {
+                let mut bytes = *target.into_owner().downcast::<Vec<u8>>().unwrap();
+                bytes.truncate(count as usize);
+                Ok(bytes)
+            }
+            FileOutcome::Read(Err(errno), _) => Err(errno.0),
+            other => panic!("not a read: {other:?}"),
+        }
+    }
+
+    /// The count of a `write`.
+    pub fn count_of(&mut self, op: OpId) -> Result<u32, i32> {
+        match self.file_outcome(op) {
+            FileOutcome::Done(result) => result.map_err(|errno| errno.0),
+            other => panic!("not a write: {other:?}"),
+        }
+    }
+
+    pub fn file_outcome(&mut self, op: OpId) -> FileOutcome {
+        let completion = self.next_of(op);
+        assert!(!completion.more());
+        match completion.outcome {
+            Outcome::File(outcome) => *outcome,
+            other => panic!("not a file operation's: {other:?}"),
+        }
+    }
+
     /// Collects stream data of a recv until the end of the stream.
     pub fn read_to_end(&mut self, op: OpId) -> Vec<u8> {
         let mut data = Vec::new();
@@ -151,6 +194,15 @@ impl Rig {
         });
         assert_eq!(self.driver.stats().buffers_out, 0);
     }
+}
+
+pub fn read_request(fd: RawFd, size: usize, offset: Option<u64>) -> Box<FileRequest> {
+    Box::new(FileRequest::Read {
+        fd,
+        target: ReadTarget::allocate(size),
+        offset,
+        kernel_thread: false,
+    })
 }
 
 /// A rig on its way to another thread.
