@@ -8,15 +8,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
-use uringcore_io::{Completion, Driver, Token};
+use uringcore_io::{Completion, Driver};
 use uringcore_proto::quic::EndpointStats;
 
 use crate::event::Event;
 use crate::hosted_endpoint::HostedEndpoint;
 use crate::queue::Queue;
 use crate::table::{Key, Table};
-use crate::token::{Owner, Route};
-use crate::turn::Engine;
 
 #[derive(Default)]
 pub(crate) struct Endpoints {
@@ -186,28 +184,5 @@ impl Endpoints {
         if let Some(at) = entry.and_then(|entry| entry.deadline.take()) {
             self.deadlines.remove(&(at, key.as_u64()));
         }
-    }
-}
-
-impl Engine {
-    /// Puts an endpoint on the engine; `make` is told the token that its operations have to carry
-    /// (its `sub` byte is the endpoint's own).
-    pub fn open_quic(
-        &mut self,
-        make: impl FnOnce(&mut Driver, Token) -> io::Result<HostedEndpoint>,
-    ) -> io::Result<Key> {
-        let driver = &mut self.driver;
-        self.quic
-            .open(|key| make(driver, Route::new(Owner::Quic, 0, key).token()))
-    }
-
-    /// The endpoint for commands; it is flushed at the end of the turn.
-    pub fn quic(&mut self, key: Key) -> Option<&mut HostedEndpoint> {
-        self.quic.get(key)
-    }
-
-    /// The endpoint for its driver as well (closing, rebinding).
-    pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut HostedEndpoint, &mut Driver)> {
-        Some((self.quic.get(key)?, &mut self.driver))
     }
 }

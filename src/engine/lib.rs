@@ -7,12 +7,12 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `turn` | [`Engine`]: the routing of completions, the turn |
+//! | `turn` | [`Engine`]: the routing of completions, the turn; in its folder the commands on each kind of thing |
 //! | `event` | [`Event`]: what a host is told |
 //! | `queue` | what the host is to hear, in order |
 //! | `token` | how a completion finds its owner |
 //! | `table` | generation-tagged slots |
-//! | `transports` | the streams and datagram sockets by key, and the commands on them |
+//! | `transports` | the streams and datagram sockets by key |
 //! | `transport` | what a stream and a datagram socket have in common |
 //! | `lifecycle` | how a transport begins, reads, is held back and ends |
 //! | `view` | [`View`]: what any thread may ask about a transport |

@@ -1,8 +1,6 @@
 //! One listening socket, lent by the host: a multishot accept and its end.
 
-use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
 
 use uringcore_io::{Completion, Driver, Errno, OpId, Outcome};
 
@@ -10,7 +8,6 @@ use crate::event::Event;
 use crate::queue::Queue;
 use crate::table::Key;
 use crate::token::{Owner, Route};
-use crate::turn::Engine;
 
 pub(crate) struct Listener {
     fd: RawFd,
@@ -82,37 +79,5 @@ impl Listener {
             }
             _ => {}
         }
-    }
-}
-
-impl Engine {
-    /// Accepts on a listening socket that stays the host's.
-    pub fn listen(&mut self, fd: RawFd) -> Key {
-        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
-        self.resume_listener(key);
-        key
-    }
-
-    /// Arms a listener again after [`Event::AcceptFailed`].
-    pub fn resume_listener(&mut self, key: Key) {
-        if let Some(listener) = self.listeners.get_mut(key) {
-            listener.arm(&mut self.driver);
-        }
-    }
-
-    /// Stops accepting and lets go of the socket before returning, so that the host can close it and
-    /// the address is free. One system call.
-    pub fn stop_listener(&mut self, key: Key) -> io::Result<()> {
-        if let Some(listener) = self.listeners.get_mut(key) {
-            listener.stop(&mut self.driver);
-            if listener.has_ended() {
-                self.listeners.remove(key);
-                return Ok(());
-            }
-            if !self.driver.is_parked() {
-                self.driver.enter(Some(Duration::ZERO))?;
-            }
-        }
-        Ok(())
     }
 }

@@ -9,15 +9,12 @@
 //! readiness, for the descriptor's number may belong to another file by then.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::RawFd;
-use std::time::Duration;
 
-use uringcore_io::{Backend, Driver, Errno, Interest, OpId, Outcome};
+use uringcore_io::{Driver, Errno, Interest, OpId, Outcome};
 
 use crate::table::Key;
 use crate::token::{Owner, Route};
-use crate::turn::Engine;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
@@ -173,24 +170,5 @@ impl Watchers {
 
     pub(crate) fn count(&self, direction: Direction) -> usize {
         self.count[direction as usize]
-    }
-}
-
-impl Engine {
-    /// Watches `fd`, anew if it was watched already. The serial is in this registration's events.
-    pub fn watch(&mut self, fd: RawFd, direction: Direction) -> u64 {
-        self.watchers.add(fd, direction, &mut self.driver)
-    }
-
-    /// True when `fd` was watched. Nothing holds its file afterwards: once the caller closes it, its peer
-    /// hears of the end and its address is free. A poll in the ring would hold it until the next enter,
-    /// so there is one here, where epoll has its `epoll_ctl`.
-    pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> io::Result<bool> {
-        let driver = &mut self.driver;
-        let waiting = self.watchers.remove(fd, direction, driver);
-        if waiting == Some(true) && driver.backend() == Backend::Uring && !driver.is_parked() {
-            driver.enter(Some(Duration::ZERO))?;
-        }
-        Ok(waiting.is_some())
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The host's loop is `flush`, `enter`, `process`, then `next_event` until it is empty. Commands
 //! between turns only change state and list their owner as dirty; `flush` turns that into queued
-//! operations, and `enter` submits them with the same system call that waits.
+//! operations, and `enter` submits them with the same system call that waits. The commands are in the
+//! files below, by what they are for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,6 +22,12 @@ use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 use crate::transports::Transports;
 
+mod listeners;
+mod ops;
+mod quic;
+mod transports;
+mod watchers;
+
 pub struct Engine {
     pub(crate) driver: Driver,
     pub(crate) transports: Transports,
@@ -31,7 +38,7 @@ pub struct Engine {
     batch: VecDeque<Completion>,
     pub(crate) events: Queue,
     pub(crate) turns: u64,
-    pub(crate) pace: Pace,
+    pace: Pace,
     /// When a busy loop last asked epoll.
     looked: Instant,
 }

@@ -1,0 +1,210 @@
+//! The engine's commands on its transports. What each does is the transport's.
+
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use bytes::Bytes;
+use uringcore_io::{Driver, Errno, SendMsg};
+
+use super::Engine;
+use crate::datagram::{DatagramSize, DatagramSocket};
+use crate::event::StreamBytes;
+use crate::lifecycle::WriteOutcome;
+use crate::queue::Queue;
+use crate::stream::{NextReceive, Stream};
+use crate::table::Key;
+use crate::tail::{BLOCK_BYTES, Blocks};
+use crate::transport::Transport;
+use crate::transports::Transports;
+use crate::view::View;
+
+impl Engine {
+    /// Puts a connected, non-blocking socket on the engine; nothing is read before `start`. The host
+    /// keeps the descriptor open until it has released the transport and heard of its end. `view` is new,
+    /// and shows the transport from now on.
+    pub fn open_stream(&mut self, fd: RawFd, view: View) -> Key {
+        self.transports
+            .open(fd, view, |life| Transport::Stream(Stream::new(life)))
+    }
+
+    /// The same for a datagram socket.
+    pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize, view: View) -> Key {
+        self.transports.open(fd, view, |life| {
+            Transport::Datagram(DatagramSocket::new(life, size))
+        })
+    }
+
+    /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it
+    /// would steal its bytes.
+    pub fn has_transport(&self, fd: RawFd) -> bool {
+        let key = self.transports.by_fd.get(&fd);
+        let life = key.and_then(|&key| Some(self.transports.table.get(key)?.life()));
+        life.is_some_and(|life| !life.view.is_closing())
+    }
+
+    /// Reading begins, unless the reader has paused.
+    pub fn start(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life_mut().start());
+    }
+
+    pub fn pause_reading(&mut self, key: Key) {
+        self.on(key, |one, driver, _| one.pause_reading(driver));
+    }
+
+    pub fn resume_reading(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life_mut().set_paused(false));
+    }
+
+    /// Accepts bytes for sending at the next flush.
+    pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
+        // A `Bytes` of somebody's own is allocated for once more when the kernel is lent it.
+        if data.len() < BLOCK_BYTES {
+            return self.write_copy(key, &data);
+        }
+        self.on_stream(key, |stream, _| stream.write(data))
+            .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// The same for a copy of `data`. For less than 4 KiB, written often, no memory is allocated.
+    pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
+        self.on_stream(key, |stream, blocks| match data.len() {
+            ..BLOCK_BYTES => stream.write_copy(data, blocks),
+            _ => stream.write(Bytes::copy_from_slice(data)),
+        })
+        .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Accepts a datagram for sending at the next flush.
+    pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> WriteOutcome {
+        self.on(key, |one, _, events| match one {
+            Transport::Datagram(socket) => socket.send(message, events),
+            Transport::Stream(_) => WriteOutcome::Lost,
+        })
+        .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.
+    pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
+        self.on_stream(key, |stream, _| stream.finish_writing())
+            .unwrap_or(Ok(()))
+    }
+
+    /// At which sizes of the queue its producer has to pause, and may go on.
+    pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
+        self.on(key, |one, _, events| one.set_marks(low, high, events))
+            .unwrap_or(WriteOutcome::Lost)
+    }
+
+    /// Another producer takes over, which has not heard whether it has to pause: the next command that
+    /// finds the queue above its mark says so.
+    pub fn change_producer(&mut self, key: Key) {
+        self.on(key, |one, _, _| one.life().change_producer());
+    }
+
+    /// Asks for [`Event::Flushed`]. True: everything is with the kernel, and none follows.
+    pub fn notify_when_flushed(&mut self, key: Key) -> bool {
+        self.on(key, |one, _, _| one.notify_when_flushed())
+            .unwrap_or(true)
+    }
+
+    /// What came of the receive that [`Event::StreamReadable`] asked for. True if the host is to ask
+    /// [`receives_again`](Self::receives_again) as soon as it has told of the bytes.
+    pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
+        self.pace.note(result.unwrap_or(0));
+        self.on(key, |one, _, events| match one {
+            Transport::Stream(stream) => stream.received_by_host(result, next, events),
+            Transport::Datagram(_) => false,
+        })
+        .unwrap_or(false)
+    }
+
+    /// Whether the host is to receive from the stream once more now, after one that filled its room.
+    pub fn receives_again(&mut self, key: Key) -> bool {
+        self.on(key, |one, _, events| match one {
+            Transport::Stream(stream) => stream.receives_again(events),
+            Transport::Datagram(_) => false,
+        })
+        .unwrap_or(false)
+    }
+
+    /// When it was told of bytes the stream's reader has scheduled something. That comes before the next ones,
+    /// which may be there already.
+    pub fn wait_a_turn(&mut self, key: Key) {
+        self.on_stream(key, |stream, _| stream.wait_a_turn());
+    }
+
+    /// Keeps the rest of received bytes for a reader that paused in the middle of them.
+    pub fn put_back(&mut self, key: Key, rest: Bytes) {
+        self.on_stream(key, |stream, _| stream.put_back(rest));
+    }
+
+    /// Takes what was put back again, or what a nested turn of the host left of it. None: the reader has
+    /// paused or waits a turn, or the stream is closed.
+    pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
+        self.transports.stream(key)?.take_back()
+    }
+
+    /// Ends reading now and the transport after its queue; [`Event::Lost`] follows.
+    pub fn close(&mut self, key: Key) {
+        self.on(key, Transport::close);
+    }
+
+    /// Drops what is queued; [`Event::Lost`] follows.
+    pub fn abort(&mut self, key: Key) {
+        self.on(key, Transport::abort);
+    }
+
+    /// The last command. With `fd` the engine closes the descriptor, without it the host does: after
+    /// [`Event::Closed`], or now when this answers true, for then no event follows.
+    pub fn release(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
+        let transports = &mut self.transports;
+        let Some(transport) = transports.table.get_mut(key) else {
+            return true;
+        };
+        let raw_fd = transport.life().fd;
+        let ended = transport.release(&mut self.driver, &mut self.events, fd);
+        // The kernel may have given the number to a new connection before the last completion.
+        if transports.by_fd.get(&raw_fd) == Some(&key) {
+            transports.by_fd.remove(&raw_fd);
+        }
+        if ended {
+            transports.table.remove(key);
+        }
+        ended
+    }
+
+    /// The way of every command: what it asks for is done by the next flush.
+    fn on<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut Transport, &mut Driver, &mut Queue) -> T,
+    ) -> Option<T> {
+        let transport = self.transports.table.get_mut(key)?;
+        let value = run(transport, &mut self.driver, &mut self.events);
+        if transport.life_mut().mark_dirty() {
+            self.transports.dirty.push(key);
+        }
+        Some(value)
+    }
+
+    fn on_stream<T>(
+        &mut self,
+        key: Key,
+        run: impl FnOnce(&mut Stream, &mut Blocks) -> T,
+    ) -> Option<T> {
+        let Transports {
+            table,
+            blocks,
+            dirty,
+            ..
+        } = &mut self.transports;
+        let Transport::Stream(stream) = table.get_mut(key)? else {
+            return None;
+        };
+        let value = run(stream, blocks);
+        if stream.life.mark_dirty() {
+            dirty.push(key);
+        }
+        Some(value)
+    }
+}
