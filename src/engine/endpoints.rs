@@ -90,15 +90,9 @@ impl Endpoints {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    pub fn handle_completion(
-        &mut self,
-        key: Key,
-        completion: Completion,
-        driver: &mut Driver,
-        now: Instant,
-    ) {
+    pub fn handle_completion(&mut self, key: Key, sub: u8, completion: Completion, now: Instant) {
         if let Some(endpoint) = self.get(key) {
-            endpoint.handle_completion(driver, completion, now);
+            endpoint.handle_completion(sub, completion, now);
         }
     }
 

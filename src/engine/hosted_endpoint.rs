@@ -250,13 +250,7 @@ impl HostedEndpoint {
         self.protocol.handle_timeout(now);
     }
 
-    pub fn handle_completion(
-        &mut self,
-        _driver: &mut Driver,
-        completion: Completion,
-        now: Instant,
-    ) {
-        let sub = (completion.token >> 48) as u8;
+    pub fn handle_completion(&mut self, sub: u8, completion: Completion, now: Instant) {
         let socket = u32::from(sub >> 2);
         let (op, more) = (completion.op(), completion.more());
         match (sub & 3, completion.outcome) {

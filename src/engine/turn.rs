@@ -278,7 +278,7 @@ impl Engine {
                 }
             }
             Owner::Quic => {
-                self.quic.handle_completion(key, completion, driver, now);
+                self.quic.handle_completion(key, sub, completion, now);
             }
         }
     }
