@@ -37,8 +37,8 @@ impl Direction {
 
     fn interest(self) -> Interest {
         match self {
-            Self::Read => Interest::READ,
-            Self::Write => Interest::WRITE,
+            Self::Read => Interest::Read,
+            Self::Write => Interest::Write,
         }
     }
 }

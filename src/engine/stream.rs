@@ -517,7 +517,7 @@ impl Stream {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {
                 // Something was received before.
-                driver.poll_again(fd, Interest::READ, token)
+                driver.poll_again(fd, Interest::Read, token)
             } else if self.one_by_one > 0 {
                 self.one_by_one -= 1;
                 driver.recv_once(fd, u32::MAX >> 1, token)

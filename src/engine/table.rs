@@ -116,24 +116,6 @@ impl<T> Table<T> {
         self.len() == 0
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
-        self.slots
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, slot)| {
-                let generation = slot.generation;
-                slot.value.as_mut().map(|v| {
-                    (
-                        Key {
-                            index: index as u32,
-                            generation,
-                        },
-                        v,
-                    )
-                })
-            })
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let generation = slot.generation;

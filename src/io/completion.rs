@@ -84,11 +84,6 @@ pub enum Interest {
 }
 
 impl Interest {
-    /// Contract spelling of [`Interest::Read`].
-    pub const READ: Interest = Interest::Read;
-    /// Contract spelling of [`Interest::Write`].
-    pub const WRITE: Interest = Interest::Write;
-
     pub(crate) fn poll_bits(self) -> u32 {
         match self {
             Interest::Read => libc::POLLIN as u32,

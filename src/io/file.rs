@@ -135,17 +135,6 @@ pub enum FileOutcome {
 }
 
 impl FileRequest {
-    /// A request for the attributes of an open file.
-    pub fn stat_of(fd: RawFd) -> FileRequest {
-        FileRequest::stat(
-            At {
-                directory: fd,
-                path: CString::default(),
-            },
-            libc::AT_EMPTY_PATH,
-        )
-    }
-
     /// A request for the attributes of what a path names.
     pub fn stat(at: At, flags: i32) -> FileRequest {
         FileRequest::Stat {

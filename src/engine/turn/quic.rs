@@ -25,9 +25,4 @@ impl Engine {
     pub fn quic(&mut self, key: Key) -> Option<&mut HostedEndpoint> {
         self.quic.get(key)
     }
-
-    /// The endpoint for its driver as well (closing, rebinding).
-    pub fn quic_with_driver(&mut self, key: Key) -> Option<(&mut HostedEndpoint, &mut Driver)> {
-        Some((self.quic.get(key)?, &mut self.driver))
-    }
 }

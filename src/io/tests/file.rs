@@ -154,7 +154,10 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
             Ok(0)
         );
     }
-    assert_eq!(size(&mut rig, FileRequest::stat_of(raw)), Ok(1_000_000));
+    assert_eq!(
+        size(&mut rig, FileRequest::stat(at(&path), 0)),
+        Ok(1_000_000)
+    );
     assert_eq!(
         done(&mut rig, FileRequest::Truncate { fd: raw, length: 6 }),
         Ok(0)

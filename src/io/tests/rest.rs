@@ -38,7 +38,7 @@ fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
     let (readable, mut writer) = tcp_pair();
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let read = rig.read(readable.as_raw_fd(), 4, None);
     // More than the socket's buffer takes: parked half-way.
     let sent = pattern(8_000_000);
@@ -168,7 +168,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     let (udp, udp_address) = udp_socket();
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
     let limit = Duration::from_secs(5);
@@ -295,7 +295,7 @@ fn what_is_set_aside_tells_in_the_first_turn(backend: Backend) {
     let (udp, udp_address) = udp_socket();
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
     run_until_silent(&mut rig);
     let client = TcpStream::connect(address).unwrap();
@@ -327,7 +327,7 @@ fn what_is_set_aside_wakes_a_sleep(backend: Backend) {
     let (ours, mut theirs) = tcp_pair();
     let (polled, mut pusher) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
-    let mut poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+    let mut poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     for round in 0..3u8 {
         run_until_silent(&mut rig);
         let writer = thread::spawn(move || {
@@ -340,7 +340,7 @@ fn what_is_set_aside_wakes_a_sleep(backend: Backend) {
         assert_eq!(rig.read_exactly(recv, 3), [round; 3]);
         assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
         assert_eq!((&polled).read(&mut [0; 10]).unwrap(), 1);
-        poll = rig.driver.poll(polled.as_raw_fd(), Interest::READ, 3);
+        poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
         (theirs, pusher) = writer.join().unwrap();
     }
 }
@@ -479,7 +479,7 @@ fn an_eventfd_in_the_place_of_another_is_left_alone(backend: Backend) {
     let (ours, _theirs) = tcp_pair();
     let (watched, other) = (eventfd(), eventfd());
     rig.driver.recv(ours.as_raw_fd(), 1);
-    let poll = rig.driver.poll(watched.as_raw_fd(), Interest::READ, 2);
+    let poll = rig.driver.poll(watched.as_raw_fd(), Interest::Read, 2);
     rig.turn(Duration::from_millis(1));
     rig.driver.park(LIMIT);
     // SAFETY: both descriptors are open and owned here; eight readable bytes.
