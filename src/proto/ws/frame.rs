@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::reader::Fault;
+use super::fault::Fault;
 
 /// Which end of the connection we are: a client masks what it sends, and only a client (RFC 6455 section 5.1).
 /// Over HTTP/3 too, where it protects nothing (RFC 8441 section 5.1).

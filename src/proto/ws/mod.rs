@@ -2,15 +2,19 @@
 //!
 //! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
 //! - `frame`: one frame's header, masking, and frames that are to be sent.
-//! - `close`: [`Close`] and the status codes.
+//! - `close`: [`Close`], and `code`, the status codes.
+//! - `fault`: [`Fault`], for which the connection is failed.
 //!
 //! Not here: the handshake, which is the HTTP version's (RFC 6455 section 4, RFC 9220 section 3), when a
 //! connection ends, which its host says, and extensions: a frame with a reserved bit is an error.
 
 mod close;
+pub mod code;
+mod fault;
 mod frame;
 mod reader;
 
-pub use close::{Close, code};
+pub use close::Close;
+pub use fault::Fault;
 pub use frame::{Opcode, Side, frame};
-pub use reader::{Event, Fault, Reader};
+pub use reader::{Event, Reader};

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use super::close::{Close, code};
+use super::close::Close;
+use super::code;
+use super::fault::Fault;
 use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 
 /// What has come, whole: fragments are put together (RFC 6455 section 5.4).
@@ -15,23 +17,6 @@ pub enum Event {
     Pong(Vec<u8>),
     /// The last event; nothing behind it is read.
     Close(Close),
-}
-
-/// Why the connection has to be failed (RFC 6455 section 7.1.7), and the code that says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
-    pub code: u16,
-    pub reason: &'static str,
-}
-
-impl Fault {
-    pub(super) const fn new(code: u16, reason: &'static str) -> Self {
-        Self { code, reason }
-    }
-
-    pub(super) const fn protocol(reason: &'static str) -> Self {
-        Self::new(code::PROTOCOL_ERROR, reason)
-    }
 }
 
 /// The receiving half of a connection.
