@@ -11,11 +11,12 @@
 //! | `outputs` | what an HTTP/3 connection wants of QUIC, done |
 //! | [`webtransport`] | WebTransport sessions on a connection, both roles |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
+//! | [`permits`] | how many of something expensive one client may have |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | [`streams`] | a program's streams and datagrams on a QUIC connection |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
-//! of `quic`. `ws` knows none of them. None knows a socket, a clock or Python: time is an argument, bytes come and go through
+//! of `quic`. `ws` knows `permits` alone. None knows a socket, a clock or Python: time is an argument, bytes come and go through
 //! methods. Bad input from a peer ends in an event or in a connection that is closed with the RFC's
 //! code, never in a panic.
 
@@ -24,6 +25,7 @@
 pub mod h3;
 pub mod http;
 mod outputs;
+pub mod permits;
 pub mod qlog;
 pub mod quic;
 mod seams;

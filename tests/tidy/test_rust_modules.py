@@ -23,7 +23,8 @@ MAY = {
         "outputs": {"wire", "seams", "qlog", "tls", "quic", "h3"},
         "webtransport": {"wire", "seams", "qlog", "tls", "quic", "h3", "outputs"},
         "http": {"wire", "seams", "qlog", "tls", "quic", "h3", "outputs", "webtransport"},
-        "ws": set(),
+        "ws": {"permits"},
+        "permits": set(),
         "streams": {"wire", "seams", "qlog", "tls", "quic"},
     },
 }

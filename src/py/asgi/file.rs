@@ -2,7 +2,7 @@
 //!
 //! A file's bytes go from the page cache to the connection without being a Python object; what the cache does
 //! not have is read by a thread of the loop's executor. A slow client keeps one part of the file in memory, and a
-//! descriptor open; of a path only while there is a [`Place`] for it among the client's, else the file is opened
+//! descriptor open; of a path only while there is a [`Permit`] for it among the client's, else the file is opened
 //! again for each part.
 //!
 //! Ranges are the application's: it says Content-Range and sends a part.
@@ -17,9 +17,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use uringcore_io::{Errno, FileIdentity, SentFile};
+use uringcore_proto::permits::Permit;
 
 use super::message::{is_true, optional, required};
-use super::places::Place;
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::service::Blame;
@@ -29,11 +29,11 @@ use crate::capi::error;
 
 /// What is still to be sent of a file.
 pub(super) struct FileBody {
-    /// `None` while it waits for the client without a place.
+    /// `None` while it waits for the client without a permit.
     file: Option<Arc<SentFile>>,
     /// Where it is found again, and how it is known then.
     source: Option<(PathBuf, FileIdentity)>,
-    place: Option<Place>,
+    permit: Option<Permit>,
     /// As the log names it.
     name: String,
     offset: u64,
@@ -77,9 +77,9 @@ impl FileBody {
 
     /// It waits for the client.
     fn set_aside(&mut self, wire: &dyn Wire) {
-        if self.source.is_some() && self.place.is_none() {
-            self.place = wire.file_place();
-            if self.place.is_none() {
+        if self.source.is_some() && self.permit.is_none() {
+            self.permit = wire.file_permit();
+            if self.permit.is_none() {
                 self.file = None;
             }
         }
@@ -150,7 +150,7 @@ impl Request {
             file: Some(Arc::new(file)),
             name: path.display().to_string(),
             source: Some((path, identity)),
-            place: None,
+            permit: None,
             offset: 0,
             left: length,
             last: true,
@@ -202,7 +202,7 @@ impl Request {
             file: Some(Arc::new(file)),
             // The program has it open all the while.
             source: None,
-            place: None,
+            permit: None,
             name: format!("descriptor {fd}"),
             offset: begin,
             left: length,

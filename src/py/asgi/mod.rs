@@ -8,7 +8,6 @@
 //! | `request` | one request: its content, `receive()` |
 //! | `response` | what `send()` makes of the application's messages |
 //! | `file` | files as content |
-//! | `places` | how many of something one client may have |
 //! | `message` | what the application's messages say |
 //! | `answer` | what `receive()` and `send()` give back |
 //! | `task` | the coroutine around the application's, and its task |
@@ -26,7 +25,6 @@ mod datagram;
 mod file;
 mod message;
 mod names;
-pub mod places;
 pub mod request;
 mod response;
 pub mod scope;

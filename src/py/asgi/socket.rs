@@ -4,16 +4,16 @@
 //!
 //! Towards the application so many messages wait as the server's limit says, or [`HELD_HIGH_WATER`] bytes,
 //! what has come of a message that is not whole among them; above that the client is stopped, unless the
-//! application waits: then one message of the largest size may come, if there is a [`Place`] for it among the client's.
+//! application waits: then one message of the largest size may come, if there is a [`Permit`] for it among the client's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::places::{Place, Places};
 use bytes::{Buf, BytesMut};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use uringcore_proto::permits::{Permit, Permits};
 use uringcore_proto::ws::{Close, Event, Fault, Reader, Side, code};
 
 /// What one WebSocket may do: `max_size` bytes of a message, `max_queue` messages that wait for the application.
@@ -77,9 +77,9 @@ pub struct Socket {
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
-    pub places: Arc<Places>,
+    pub permits: Arc<Permits>,
     /// While more is held than everybody may.
-    place: Option<Place>,
+    permit: Option<Permit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,11 +108,11 @@ pub enum Stop {
 }
 
 impl Socket {
-    /// `ended`: nothing follows its request. `places`: its client's for large messages.
-    pub fn new(limits: &WebSocketLimits, ended: bool, places: Arc<Places>) -> Self {
+    /// `ended`: nothing follows its request. `permits`: its client's for large messages.
+    pub fn new(limits: &WebSocketLimits, ended: bool, permits: Arc<Permits>) -> Self {
         Self {
-            places,
-            place: None,
+            permits,
+            permit: None,
             phase: Phase::Connecting,
             reader: Reader::new(Side::Server, limits.max_size),
             limits: limits.clone(),
@@ -202,7 +202,7 @@ impl Socket {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
         let is_large = held > HELD_HIGH_WATER;
         if !is_large {
-            self.place = None;
+            self.permit = None;
         }
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
         let is_full = self.queue.len() >= self.limits.max_queue || is_large;
@@ -212,10 +212,10 @@ impl Socket {
     }
 
     fn may_hold(&mut self, is_large: bool) -> bool {
-        if is_large && self.place.is_none() {
-            self.place = self.places.take();
+        if is_large && self.permit.is_none() {
+            self.permit = self.permits.take();
         }
-        !is_large || self.place.is_some()
+        !is_large || self.permit.is_some()
     }
 
     /// The application has accepted.
@@ -229,7 +229,7 @@ impl Socket {
     pub fn end(&mut self, close: Close) {
         self.phase = Phase::Closed;
         self.unread = BytesMut::new();
-        self.place = None;
+        self.permit = None;
         self.pong = None;
         self.reader.stop();
         self.ended.get_or_insert(close);

@@ -81,9 +81,9 @@ impl Request {
     /// Stops the client or lets it go on, as far as there is room.
     pub fn pace(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
-        let (is_full, frees_place) = socket.with(py, |socket| {
+        let (is_full, frees_permit) = socket.with(py, |socket| {
             let is_full = socket.is_full();
-            (is_full, socket.places.take_wanted())
+            (is_full, socket.permits.take_wanted())
         });
         let changes = self.state.with(py, |state| {
             std::mem::replace(&mut state.is_paused, is_full) != is_full
@@ -94,8 +94,8 @@ impl Request {
                 false => wire.resume(py),
             });
         }
-        if frees_place {
-            self.with_wire(py, |wire| wire.message_place_is_free(py));
+        if frees_permit {
+            self.with_wire(py, |wire| wire.message_permit_is_free(py));
         }
     }
 
@@ -185,7 +185,7 @@ impl Request {
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
-        // One that has ended without a word may have left a place.
+        // One that has ended without a word may have left a permit.
         self.pace(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);

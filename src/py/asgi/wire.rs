@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-
-use super::places::Place;
+use uringcore_proto::permits::Permit;
 
 /// Field lines as they are sent.
 pub type Fields<'a> = [(&'a [u8], &'a [u8])];
@@ -51,11 +50,11 @@ pub trait Wire: Send + Sync {
     /// An HTTP datagram that belongs to the exchange; whether there is room for another. What finds none is lost.
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused>;
 
-    /// A place for a file that stays open while its response waits for the client.
-    fn file_place(&self) -> Option<Place>;
+    /// A permit for a file that stays open while its response waits for the client.
+    fn file_permit(&self) -> Option<Permit>;
 
-    /// There is a place for a large message of a WebSocket, for which others have asked in vain.
-    fn message_place_is_free(&self, py: Python<'_>);
+    /// There is a permit for a large message of a WebSocket, for which others have asked in vain.
+    fn message_permit_is_free(&self, py: Python<'_>);
 
     /// Whether to wait before more is sent: `Request::writable` or `Request::disconnect` will be called.
     fn is_held_up(&self, py: Python<'_>) -> bool;

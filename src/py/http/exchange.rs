@@ -5,9 +5,9 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::h3::Code;
 use uringcore_proto::http::SendError;
+use uringcore_proto::permits::Permit;
 
 use super::http3::Http3Connection;
-use crate::asgi::places::Place;
 use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 
 pub struct Exchange {
@@ -56,11 +56,11 @@ impl Wire for Exchange {
         outcome(sent).map(|()| has_room)
     }
 
-    fn file_place(&self) -> Option<Place> {
+    fn file_permit(&self) -> Option<Permit> {
         self.connection.get().files.take()
     }
 
-    fn message_place_is_free(&self, py: Python<'_>) {
+    fn message_permit_is_free(&self, py: Python<'_>) {
         let sockets = self.connection.get().sockets(py);
         sockets.iter().for_each(|socket| socket.get().pace(py));
     }

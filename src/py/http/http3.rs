@@ -10,12 +10,12 @@ use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_proto::http::{Connection, Event, Head, Refusal};
+use uringcore_proto::permits::Permits;
 use uringcore_proto::quic::{self, ConnectionKey};
 
 use super::ends::Tls;
 use super::exchange::Exchange;
 use super::limits::Http3Limits;
-use crate::asgi::places::Places;
 use crate::asgi::request::Request;
 use crate::asgi::scope;
 use crate::asgi::service::{AsgiService, Blame};
@@ -40,8 +40,8 @@ pub struct Http3Connection {
     pub(super) key: ConnectionKey,
     pub(super) server: Py<PyAny>,
     /// For files that stay open while their responses wait, and for large messages of WebSockets.
-    pub(super) files: Arc<Places>,
-    messages: Arc<Places>,
+    pub(super) files: Arc<Permits>,
+    messages: Arc<Permits>,
     pub(super) state: GilCell<State>,
 }
 
@@ -124,8 +124,8 @@ impl Http3Connection {
                 endpoint,
                 key,
                 server,
-                files: Places::new(limits.get().open_files),
-                messages: Places::new(limits.get().large_messages),
+                files: Permits::new(limits.get().open_files),
+                messages: Permits::new(limits.get().large_messages),
                 state: GilCell::new(state),
             },
         )?;

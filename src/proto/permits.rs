@@ -1,10 +1,10 @@
-//! How many of something expensive one client may have at once.
+//! How many of something expensive one client may have at once. The host says what it is and who asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The places of one client.
-pub struct Places {
+/// The permits of one client.
+pub struct Permits {
     taken: AtomicUsize,
     max: usize,
     /// Somebody has asked in vain.
@@ -12,9 +12,9 @@ pub struct Places {
 }
 
 /// One of them; free again when this is dropped.
-pub struct Place(Arc<Places>);
+pub struct Permit(Arc<Permits>);
 
-impl Places {
+impl Permits {
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             taken: AtomicUsize::new(0),
@@ -23,23 +23,23 @@ impl Places {
         })
     }
 
-    pub fn take(self: &Arc<Self>) -> Option<Place> {
+    pub fn take(self: &Arc<Self>) -> Option<Permit> {
         if self.taken.fetch_add(1, Ordering::Relaxed) < self.max {
-            return Some(Place(self.clone()));
+            return Some(Permit(self.clone()));
         }
         self.taken.fetch_sub(1, Ordering::Relaxed);
         self.is_wanted.store(true, Ordering::Relaxed);
         None
     }
 
-    /// Whether somebody has asked in vain, and there is a place by now. Said once.
+    /// Whether somebody has asked in vain, and there is one by now. Said once.
     pub fn take_wanted(&self) -> bool {
         let has_room = self.taken.load(Ordering::Relaxed) < self.max;
         has_room && self.is_wanted.swap(false, Ordering::Relaxed)
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
