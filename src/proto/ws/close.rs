@@ -12,6 +12,14 @@ pub struct Close {
 }
 
 impl Close {
+    /// The stream has ended without a word.
+    pub fn abnormal() -> Self {
+        Self {
+            code: code::ABNORMAL,
+            reason: String::new(),
+        }
+    }
+
     /// Reads a Close frame's payload (RFC 6455 section 5.5.1).
     pub(super) fn read(payload: &[u8]) -> Result<Self, Fault> {
         let [high, low, reason @ ..] = payload else {

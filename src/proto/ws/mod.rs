@@ -1,6 +1,7 @@
 //! WebSocket messages over a byte stream (RFC 6455), whichever version of HTTP has opened it.
 //!
 //! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
+//! - `socket`: [`Socket`], a server's WebSocket: what waits for the application, and how it stands.
 //! - `frame`: one frame's header, masking, and frames that are to be sent.
 //! - `close`: [`Close`], and `code`, the status codes.
 //! - `fault`: [`Fault`], for which the connection is failed.
@@ -13,8 +14,10 @@ pub mod code;
 mod fault;
 mod frame;
 mod reader;
+mod socket;
 
 pub use close::Close;
 pub use fault::Fault;
 pub use frame::{Opcode, Side, frame};
 pub use reader::{Event, Reader};
+pub use socket::{Limits, Phase, Socket, Stop};

@@ -11,7 +11,7 @@
 //! | `message` | what the application's messages say |
 //! | `answer` | what `receive()` and `send()` give back |
 //! | `task` | the coroutine around the application's, and its task |
-//! | `socket` | one WebSocket's state |
+//! | `limits` | what Python says of a WebSocket's limits |
 //! | `websocket` | a request that is a WebSocket |
 //! | `datagram` | HTTP datagrams of a request |
 //! | `wire` | what a request writes through |
@@ -23,13 +23,13 @@ pub mod answer;
 mod body;
 mod datagram;
 mod file;
+mod limits;
 mod message;
 mod names;
 pub mod request;
 mod response;
 pub mod scope;
 pub mod service;
-pub mod socket;
 mod task;
 pub mod websocket;
 pub mod wire;
@@ -40,7 +40,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<service::AsgiService>()?;
     m.add_class::<request::Request>()?;
     m.add_class::<answer::Answer>()?;
-    m.add_class::<socket::WebSocketLimits>()?;
+    m.add_class::<limits::WebSocketLimits>()?;
     let gone = m.py().get_type::<websocket::ClientDisconnected>();
     m.add("ClientDisconnected", gone)?;
     m.add_class::<task::ApplicationCoroutine>()

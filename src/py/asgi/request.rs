@@ -12,13 +12,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::ws::Socket;
 
 use super::answer::Answer;
 use super::body::Body;
 use super::datagram::Waiting;
 use super::response::Response;
 use super::service::{AsgiService, Blame};
-use super::socket::Socket;
 use super::wire::{Ending, Refused, Wire};
 use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;

@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySet, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
+use super::limits::WebSocketLimits;
 use super::names::Lines;
 use super::request::Request;
 use super::scope;
-use super::socket::WebSocketLimits;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]

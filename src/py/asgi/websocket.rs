@@ -1,7 +1,7 @@
 //! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
 //!
-//! Such a request has a [`Socket`](super::socket::Socket); everything that is asked of it comes through [`Request`]'s own methods,
-//! which lead here. How frames are read is in `uringcore_proto::ws`; what its stream is, is the wire's.
+//! Such a request has a [`Socket`]; everything that is asked of it comes through [`Request`]'s own methods, which
+//! lead here. How frames are read is in `uringcore_proto::ws`; what its stream is, is the wire's.
 //!
 //! A message is handed on to the client whole, for another one may be sent while it waits; so it waits before
 //! that, in `send`.
@@ -13,12 +13,11 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_proto::ws::{Close, Event, Opcode, code, frame};
+use uringcore_proto::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
 
 use super::message::{optional, required};
 use super::request::{Asked, Request};
 use super::response::Sent;
-use super::socket::{Phase, Socket, Stop, abnormal};
 use super::wire::Ending;
 use crate::capi::buffer;
 
@@ -69,7 +68,7 @@ impl Request {
                 self.send_last(py, Event::Close(close.clone()).to_frame(None), close);
                 self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
             }
-            Some(Stop::Lost) => self.send_last(py, Bytes::new(), abnormal()),
+            Some(Stop::Lost) => self.send_last(py, Bytes::new(), Close::abnormal()),
         }
         self.pace(py);
         match is_over {
@@ -102,7 +101,7 @@ impl Request {
     /// Nobody is there any more.
     pub(super) fn socket_lost(&self, py: Python<'_>) {
         if let Some(socket) = &self.socket {
-            socket.with(py, |socket| socket.end(abnormal()));
+            socket.with(py, |socket| socket.end(Close::abnormal()));
         }
     }
 
@@ -167,7 +166,7 @@ impl Request {
             return Ok(());
         };
         if socket.with(py, |socket| socket.phase == Phase::Connecting) {
-            socket.with(py, |socket| socket.end(abnormal()));
+            socket.with(py, |socket| socket.end(Close::abnormal()));
             Self::respond(slf, 503, b"Service Unavailable")?;
         }
         this.close_socket(py, code::SERVICE_RESTART, "");
@@ -180,7 +179,7 @@ impl Request {
             return Ok(());
         };
         if socket.with(py, |socket| socket.is_deaf(now)) {
-            socket.with(py, |socket| socket.ended = Some(abnormal()));
+            socket.with(py, |socket| socket.ended = Some(Close::abnormal()));
             self.close_socket(py, code::INTERNAL_ERROR, "keepalive ping timeout");
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
             return self.wake_all(py);
@@ -216,7 +215,7 @@ impl Request {
         if is_first {
             return Some(connect_message(py).map(Asked::Answer));
         }
-        let message = socket.with(py, Socket::next);
+        let message = socket.with(py, Socket::next_message);
         let asked = match message {
             Some(message) => {
                 let stop = socket.with(py, |socket| match socket.phase {

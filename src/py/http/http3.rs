@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use uringcore_proto::http::{Connection, Event, Head, Refusal};
 use uringcore_proto::permits::Permits;
 use uringcore_proto::quic::{self, ConnectionKey};
+use uringcore_proto::ws::Socket;
 
 use super::ends::Tls;
 use super::exchange::Exchange;
@@ -19,7 +20,6 @@ use super::limits::Http3Limits;
 use crate::asgi::request::Request;
 use crate::asgi::scope;
 use crate::asgi::service::{AsgiService, Blame};
-use crate::asgi::socket::Socket;
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 use crate::webtransport::limits::WebTransportLimits;
@@ -449,7 +449,7 @@ impl Http3Connection {
         );
         let request = match sockets {
             Some(limits) if refusal.is_none() => {
-                request.with_socket(Socket::new(limits.get(), ended, this.messages.clone()))
+                request.with_socket(Socket::new(&limits.get().0, ended, this.messages.clone()))
             }
             None if head.protocol.is_some() && refusal.is_none() => request.with_datagrams(),
             _ => request,

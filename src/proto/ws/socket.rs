@@ -1,6 +1,6 @@
 //! One WebSocket: what has come, what waits for the application, and how it stands.
 //!
-//! Here: state, which Python sees nothing of. What the messages make of it is in `websocket`.
+//! Here: state alone. What is sent, and what the application's messages make of it, is the host's.
 //!
 //! Towards the application so many messages wait as the server's limit says, or [`HELD_HIGH_WATER`] bytes,
 //! what has come of a message that is not whole among them; above that the client is stopped, unless the
@@ -11,52 +11,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-use uringcore_proto::permits::{Permit, Permits};
-use uringcore_proto::ws::{Close, Event, Fault, Reader, Side, code};
 
-/// What one WebSocket may do: `max_size` bytes of a message, `max_queue` messages that wait for the application.
-/// `ping_interval` is in seconds, or None for no pings, and so is `ping_timeout`, within which each is answered.
-#[pyclass(frozen, module = "uringcore._uringcore")]
-#[derive(Clone)]
-pub struct WebSocketLimits {
-    max_size: usize,
-    max_queue: usize,
-    ping_interval: Option<Duration>,
-    ping_timeout: Option<Duration>,
+use super::close::Close;
+use super::fault::Fault;
+use super::frame::Side;
+use super::reader::{Event, Reader};
+use crate::permits::{Permit, Permits};
+
+/// What one WebSocket may do.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Bytes of a message.
+    pub message_max: usize,
+    /// Messages that wait for the application, at least one.
+    pub queue_max: usize,
+    /// How often we ask whether the client is there, if we do.
+    pub ping_interval: Option<Duration>,
+    /// Within which it has to answer, if it has to.
+    pub ping_timeout: Option<Duration>,
 }
 
-#[pymethods]
-impl WebSocketLimits {
-    #[new]
-    #[pyo3(signature = (*, max_size, max_queue, ping_interval, ping_timeout))]
-    fn new(
-        max_size: usize,
-        max_queue: usize,
-        ping_interval: Option<f64>,
-        ping_timeout: Option<f64>,
-    ) -> PyResult<Self> {
-        let seconds = |name: &str, value: Option<f64>| match value {
-            // uvicorn takes 0 for "never".
-            None | Some(0.0) => Ok(None),
-            Some(value) => Duration::try_from_secs_f64(value).map(Some).map_err(|_| {
-                PyValueError::new_err(format!("{name}: not a number of seconds: {value}"))
-            }),
-        };
-        Ok(Self {
-            max_size,
-            max_queue: max_queue.max(1),
-            ping_interval: seconds("ping_interval", ping_interval)?,
-            ping_timeout: seconds("ping_timeout", ping_timeout)?,
-        })
-    }
-}
-
+/// A server's WebSocket on one stream.
 pub struct Socket {
     pub phase: Phase,
     reader: Reader,
-    limits: WebSocketLimits,
+    limits: Limits,
     /// The application knows that there is somebody.
     pub connect_told: bool,
     /// Messages for the application, and how much they keep.
@@ -109,12 +88,12 @@ pub enum Stop {
 
 impl Socket {
     /// `ended`: nothing follows its request. `permits`: its client's for large messages.
-    pub fn new(limits: &WebSocketLimits, ended: bool, permits: Arc<Permits>) -> Self {
+    pub fn new(limits: &Limits, ended: bool, permits: Arc<Permits>) -> Self {
         Self {
             permits,
             permit: None,
             phase: Phase::Connecting,
-            reader: Reader::new(Side::Server, limits.max_size),
+            reader: Reader::new(Side::Server, limits.message_max),
             limits: limits.clone(),
             connect_told: false,
             queue: VecDeque::new(),
@@ -133,7 +112,7 @@ impl Socket {
 
     /// Reads as many messages as may wait, and leaves the rest of `input`.
     fn read(&mut self, input: &mut &[u8]) -> Option<Stop> {
-        while self.queue.len() < self.limits.max_queue {
+        while self.queue.len() < self.limits.queue_max {
             match self.reader.read(input) {
                 Ok(Some(Event::Ping(payload))) => self.pong = Some(payload),
                 Ok(Some(Event::Pong(payload))) => {
@@ -191,7 +170,7 @@ impl Socket {
         (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
     }
 
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn next_message(&mut self) -> Option<Event> {
         let message = self.queue.pop_front()?;
         self.queued_bytes -= message.size();
         Some(message)
@@ -205,7 +184,7 @@ impl Socket {
             self.permit = None;
         }
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
-        let is_full = self.queue.len() >= self.limits.max_queue || is_large;
+        let is_full = self.queue.len() >= self.limits.queue_max || is_large;
         // Before the handshake is done nothing is read, whoever waits.
         let is_read = self.is_awaited && self.phase == Phase::Open;
         is_full && !is_over && !(is_read && self.may_hold(is_large))
@@ -269,13 +248,120 @@ impl Socket {
     }
 }
 
-/// The stream has ended without a word.
-pub(super) fn abnormal() -> Close {
-    Close {
-        code: code::ABNORMAL,
-        reason: String::new(),
-    }
-}
-
 /// Bytes that may wait for the application before the client is stopped.
 const HELD_HIGH_WATER: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Opcode, code, frame};
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limits() -> Limits {
+        Limits {
+            message_max: 1 << 20,
+            queue_max: 2,
+            ping_interval: Some(10 * SECOND),
+            ping_timeout: Some(5 * SECOND),
+        }
+    }
+
+    fn open(now: Instant, permits: &Arc<Permits>) -> Socket {
+        let mut socket = Socket::new(&limits(), false, permits.clone());
+        assert!(socket.open(now).is_none());
+        socket
+    }
+
+    fn receive(socket: &mut Socket, opcode: Opcode, payload: &[u8]) {
+        let bytes = frame(opcode, payload, Some([1, 2, 3, 4]));
+        assert!(socket.received(&bytes, false).is_none());
+    }
+
+    #[test]
+    fn what_comes_before_the_handshake_is_done_waits() {
+        let mut socket = Socket::new(&limits(), false, Permits::new(0));
+        receive(&mut socket, Opcode::Text, b"early");
+        assert!(socket.next_message().is_none());
+        assert!(socket.open(Instant::now()).is_none());
+        assert_eq!(socket.next_message(), Some(Event::Text("early".into())));
+    }
+
+    #[test]
+    fn the_queue_has_a_bound_and_the_end_comes_behind_it() {
+        let mut socket = open(Instant::now(), &Permits::new(0));
+        for number in 0..3 {
+            assert_eq!(socket.is_full(), number == 2);
+            receive(&mut socket, Opcode::Binary, &[number]);
+        }
+        assert!(socket.received(b"", true).is_none());
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![0])));
+        assert!(matches!(socket.read_on(), Some(Stop::Lost)));
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![1])));
+        assert_eq!(socket.next_message(), Some(Event::Binary(vec![2])));
+    }
+
+    #[test]
+    fn only_an_application_that_waits_has_a_large_message_come_and_one_a_permit() {
+        let permits = Permits::new(1);
+        let begun = frame(Opcode::Binary, &vec![0; HELD_HIGH_WATER + 10], Some([0; 4]));
+        let (part, rest) = begun.split_at(HELD_HIGH_WATER + 15);
+        let mut sockets = [(); 2].map(|()| open(Instant::now(), &permits));
+        for socket in &mut sockets {
+            assert!(socket.received(part, false).is_none());
+            assert!(socket.is_full());
+            socket.is_awaited = true;
+        }
+        let [one, other] = &mut sockets;
+        assert!(!one.is_full());
+        assert!(other.is_full());
+        assert!(!permits.take_wanted());
+        assert!(one.received(rest, false).is_none());
+        assert_eq!(
+            one.next_message().map(|message| message.size()),
+            Some(HELD_HIGH_WATER + 10)
+        );
+        assert!(!one.is_full());
+        assert!(permits.take_wanted() && !permits.take_wanted());
+        assert!(!other.is_full());
+    }
+
+    #[test]
+    fn a_ping_is_answered_in_time_or_the_client_is_deaf() {
+        let begin = Instant::now();
+        let mut socket = open(begin, &Permits::new(0));
+        assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
+        let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
+        // One at a time.
+        assert_eq!(socket.take_ping(begin + 20 * SECOND), None);
+        assert!(!socket.is_deaf(begin + 15 * SECOND));
+        receive(&mut socket, Opcode::Pong, &payload);
+        assert!(!socket.is_deaf(begin + 16 * SECOND));
+        socket.take_ping(begin + 20 * SECOND).unwrap();
+        receive(&mut socket, Opcode::Pong, b"of another");
+        // Not while the application keeps us from reading the answer.
+        receive(&mut socket, Opcode::Text, b"1");
+        receive(&mut socket, Opcode::Text, b"2");
+        assert!(!socket.is_deaf(begin + 40 * SECOND));
+        while socket.next_message().is_some() {}
+        assert!(!socket.is_deaf(begin + 45 * SECOND));
+        assert!(socket.is_deaf(begin + 46 * SECOND));
+    }
+
+    #[test]
+    fn the_first_end_is_the_one_that_is_told() {
+        let mut socket = open(Instant::now(), &Permits::new(0));
+        receive(&mut socket, Opcode::Ping, b"of several");
+        receive(&mut socket, Opcode::Ping, b"the last");
+        assert_eq!(socket.pong.as_deref(), Some(&b"the last"[..]));
+        socket.end(Close::abnormal());
+        socket.end(Close {
+            code: code::NORMAL,
+            reason: String::new(),
+        });
+        assert_eq!(socket.ended, Some(Close::abnormal()));
+        assert_eq!((socket.phase, socket.pong.take()), (Phase::Closed, None));
+        receive(&mut socket, Opcode::Text, b"too late");
+        assert!(socket.next_message().is_none());
+    }
+}
