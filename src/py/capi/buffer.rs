@@ -1,4 +1,4 @@
-//! Python buffers held as `Bytes`. No other file keeps a pointer into a Python object.
+//! Python buffers held as `Bytes`. But for `view` no other file keeps a pointer into a Python object.
 //!
 //! **Whose memory it is.** While a view is held its object can neither free the memory nor move it. Who
 //! writes there meanwhile is another matter. `bytes` never change. For the rest an interpreter lock keeps
@@ -19,6 +19,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 use uringcore_io::net;
 
 use crate::capi::fresh_bytes::FreshBytes;
+use crate::capi::view::View;
 
 /// A `bytes` object that lives as long as the kernel or a queue needs its contents.
 struct HeldBytes {
@@ -226,57 +227,6 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
         Bytes::copy_from_slice(bytes.get(start..).unwrap_or(&[]))
     })
     .ok_or_else(|| PyTypeError::new_err("a bytes-like object is required"))
-}
-
-/// A contiguous view of a Python buffer as bytes, whatever its item format: PyO3's `PyBuffer` insists
-/// on a format.
-pub struct View<'py>(ffi::Py_buffer, Python<'py>);
-
-impl<'py> View<'py> {
-    pub fn get(object: &Bound<'py, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
-        let mut view = Self(ffi::Py_buffer::new(), object.py());
-        // SAFETY: this thread is attached (`object` is bound) and the structure is ours. The exporter keeps
-        // no pointer to it (`memoryview` and friends hold what they need in `internal` or by reference).
-        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut view.0, flags) } != 0 {
-            // On failure the exporter has set `obj` to NULL, so the release below does nothing.
-            return Err(PyErr::fetch(object.py()));
-        }
-        Ok(view)
-    }
-
-    pub fn len(&self) -> usize {
-        usize::try_from(self.0.len).unwrap_or(0)
-    }
-
-    /// The bytes as they are now.
-    fn copy(&self) -> Vec<u8> {
-        let mut copy = Vec::with_capacity(self.len());
-        // SAFETY: the view is held and contiguous, and there is room for its length, which is filled then.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.data(), copy.as_mut_ptr(), self.len());
-            copy.set_len(self.len());
-        }
-        copy
-    }
-
-    /// Never null, so that a slice of no bytes can be made of it.
-    pub fn data(&self) -> *mut u8 {
-        let data = self.0.buf.cast::<u8>();
-        if data.is_null() {
-            std::ptr::NonNull::dangling().as_ptr()
-        } else {
-            data
-        }
-    }
-}
-
-impl Drop for View<'_> {
-    fn drop(&mut self) {
-        let _attached: Python<'_> = self.1;
-        // SAFETY: this thread is attached (`_attached`), and the view was filled by `PyObject_GetBuffer`,
-        // which leaves `obj` NULL when it fails.
-        unsafe { ffi::PyBuffer_Release(&raw mut self.0) };
-    }
 }
 
 /// Below this a copy is cheaper than keeping the object alive through two reference counts.

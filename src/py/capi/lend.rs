@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::capi::buffer::View;
+use crate::capi::view::View;
 
 /// Memory of ours with the buffer protocol, which it has for the length of one call.
 ///

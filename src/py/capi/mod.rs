@@ -8,6 +8,7 @@
 //! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
+//! | `view` | one of them, held for as long as a call lasts |
 //! | `fresh_bytes` | `bytes` objects that are filled after they are made |
 //! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
@@ -32,3 +33,4 @@ pub mod heap;
 pub mod lend;
 pub mod open_class;
 pub mod thread_end;
+pub mod view;

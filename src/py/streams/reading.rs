@@ -6,7 +6,8 @@ use uringcore_proto::streams::{Key, Outcome, Portion, Want};
 use super::errors;
 use super::stream::Stream;
 use super::work::Polled;
-use crate::capi::buffer::{self, View, bytes_of};
+use crate::capi::buffer::{self, bytes_of};
+use crate::capi::view::View;
 
 /// What a reader asked for, kept while it waits.
 pub enum Asked {
