@@ -132,7 +132,7 @@ NEVER = {
 }
 
 # Rooms and folders whose files and folders need each other in one direction only, whichever that is.
-ONE_WAY = ("io", "engine", "proto/tls", "proto/quic", "proto/ws", "py/capi")
+ONE_WAY = ("io", "engine", "proto/tls", "proto/quic", "proto/ws", "py/capi", "py/transport")
 
 # Folders whose modules have another name, because theirs is a word of the language's.
 RENAMED = {"loop": "event_loop"}

@@ -1,6 +1,6 @@
 //! What stream and datagram transports have in common: their state, asyncio's flow control, and the
 //! methods that are the same for both. How one begins and ends is in `life`, how its protocol is called in
-//! `calls`.
+//! `calls`, what `get_extra_info` is asked for in `extra_info`.
 //!
 //! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
 //!
@@ -10,6 +10,7 @@
 //! limits, `repr`) are answered by the view, which does not need the engine.
 
 mod calls;
+mod extra_info;
 mod life;
 mod limits;
 
@@ -30,7 +31,6 @@ use crate::capi::context::CallbackContext;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
-use crate::transport::extra_info;
 
 /// How a stream's protocol takes what arrives.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,9 @@
 //! | `base` | what both transports are: their protocol, their context, their end |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
-//! | `extra_info` | what both know for `get_extra_info` |
 
 pub mod base;
 pub mod datagram;
-pub mod extra_info;
 pub mod stream;
 
 use pyo3::prelude::*;

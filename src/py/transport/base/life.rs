@@ -10,13 +10,12 @@ use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key, View};
 use uringcore_io::Errno;
 
-use super::{BaseTransport, Descriptor, Given, Method, Parts, Receiver, State};
+use super::{BaseTransport, Descriptor, Given, Method, Parts, Receiver, State, extra_info};
 use crate::capi::cell::GilCell;
 use crate::capi::context::Inside;
 use crate::capi::error;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::extra_info;
 
 impl BaseTransport {
     /// A transport that is not yet on the engine.

@@ -11,9 +11,9 @@ use pyo3::types::PyModule;
 use pyo3::{ffi, intern};
 use uringcore_io::net;
 
+use super::{BaseTransport, Descriptor};
 use crate::capi::address;
 use crate::sock::socket_object;
-use crate::transport::base::{BaseTransport, Descriptor};
 
 /// `_extra_info.py`, imported when the first transport is made.
 pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
