@@ -111,7 +111,17 @@ NEVER = {
             "webtransport",
         },
         "tls": {"sock", "ops", "quic", "h3", "asgi", "http", "streams", "webtransport"},
-        "ops": {"transport", "tls", "quic", "h3", "asgi", "http", "streams", "webtransport"},
+        "ops": {
+            "transport",
+            "sock",
+            "tls",
+            "quic",
+            "h3",
+            "asgi",
+            "http",
+            "streams",
+            "webtransport",
+        },
         "ws": {
             "event_loop",
             "transport",

@@ -24,13 +24,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, Key, Lane};
+use uringcore_engine::{Direction, Engine, Key, Lane, Lanes};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
-use crate::sock::lanes;
 
 /// What the object that an operation is about was given as to `start` (a socket, a path, a tuple of
 /// what an error message needs), for the functions of a [`Plan`]. Kept alive until the completion.
@@ -190,11 +189,11 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<(
     let is_wanted = waiter.is_wanted(py);
     if let Some(lane) = waiter.lane {
         if let Ok(true) = is_wanted
-            && let Some(rest) = lanes::rest_of(slf.get(), py, lane, key, &outcome)
+            && let Some(rest) = rest_of(slf.get(), py, lane, key, &outcome)
         {
             return go_on(slf, waiter, lane, rest);
         }
-        lanes::land(slf.get(), py, lane, key, &outcome);
+        land(slf.get(), py, lane, key, &outcome);
     }
     let future = waiter.future.bind(py);
     let subject = waiter.subject.as_ref().map(|subject| subject.bind(py));
@@ -216,6 +215,27 @@ fn go_on(slf: &Bound<'_, LoopCore>, waiter: Waiter, lane: Lane, rest: Bytes) -> 
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     this.lanes.with(py, |lanes| lanes.go_on(lane, key, rest));
     Ok(())
+}
+
+/// What a send has left that came back short.
+fn rest_of(
+    this: &LoopCore,
+    py: Python<'_>,
+    lane: Lane,
+    key: Key,
+    outcome: &Outcome,
+) -> Option<Bytes> {
+    // Receives, which are many, are spared the look.
+    let is_send = lane.direction == Direction::Write;
+    let rest = |lanes: &mut Lanes| lanes.rest_of(lane, key, outcome);
+    is_send.then(|| this.lanes.with(py, rest)).flatten()
+}
+
+/// An operation has ended: the next one of its lane is up.
+fn land(this: &LoopCore, py: Python<'_>, lane: Lane, key: Key, outcome: &Outcome) {
+    let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
+    this.lanes
+        .with(py, |lanes| lanes.land(lane, key, outcome, is_wanted));
 }
 
 /// For `Plan::orphan`: drops what came, which closes or returns what it carries.

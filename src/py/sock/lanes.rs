@@ -8,11 +8,9 @@
 use std::os::fd::RawFd;
 use std::time::Instant;
 
-use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_engine::{Direction, Key, Lane, Lanes, SocketOp, Start};
-use uringcore_io::Outcome;
 
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
@@ -126,27 +124,6 @@ fn both(fd: RawFd) -> [Lane; 2] {
 /// The operation that has this lane, and the address of its socket object, which it keeps alive.
 pub fn current(this: &LoopCore, py: Python<'_>, lane: Lane) -> Option<(Key, usize)> {
     this.lanes.with(py, |lanes| lanes.current(lane))
-}
-
-/// What a send has left that came back short.
-pub fn rest_of(
-    this: &LoopCore,
-    py: Python<'_>,
-    lane: Lane,
-    key: Key,
-    outcome: &Outcome,
-) -> Option<Bytes> {
-    // Receives, which are many, are spared the look.
-    let is_send = lane.direction == Direction::Write;
-    let rest = |lanes: &mut Lanes| lanes.rest_of(lane, key, outcome);
-    is_send.then(|| this.lanes.with(py, rest)).flatten()
-}
-
-/// An operation has ended: the next one of its lane is up.
-pub fn land(this: &LoopCore, py: Python<'_>, lane: Lane, key: Key, outcome: &Outcome) {
-    let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
-    this.lanes
-        .with(py, |lanes| lanes.land(lane, key, outcome, is_wanted));
 }
 
 /// Cancels an operation and lets the next one of its lane start. The future, if it still waits, is left
