@@ -131,7 +131,7 @@ class SocketCalls(_Base):
                     raise ValueError("nbytes is greater than the length of the buffer")
                 target[: len(data)] = data
         except BaseException:
-            _uringcore._sock_hold(self, sock, result)
+            _uringcore._sock_give_back(self, sock, result)
             raise
         return len(data), address
 

@@ -366,8 +366,12 @@ fn abandon(
 
 /// Gives a result back that could not be delivered.
 #[pyfunction]
-#[pyo3(name = "_sock_hold")]
-fn hold(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>, result: Py<PyAny>) -> PyResult<()> {
+#[pyo3(name = "_sock_give_back")]
+fn give_back(
+    r#loop: &Bound<'_, LoopCore>,
+    sock: &Bound<'_, PyAny>,
+    result: Py<PyAny>,
+) -> PyResult<()> {
     orphans::give_back(r#loop, sock, result)
 }
 
@@ -528,7 +532,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(send_to, m)?)?;
     m.add_function(wrap_pyfunction!(connect, m)?)?;
     m.add_function(wrap_pyfunction!(abandon, m)?)?;
-    m.add_function(wrap_pyfunction!(hold, m)?)?;
+    m.add_function(wrap_pyfunction!(give_back, m)?)?;
     m.add_function(wrap_pyfunction!(writable, m)?)
 }
 
