@@ -17,7 +17,7 @@
 //! - `gauge`: what a congestion controller sees and the state machine does not tell.
 //! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
 //! - `issued_ids`: the numbers of connection IDs that were given out.
-//! - `held_incoming`: new connections that are held until somebody has decided about them.
+//! - `waiting_incoming`: new connections that wait until somebody has decided about them.
 //! - `peak_tables`: the room that connections took which have gone.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
@@ -48,7 +48,6 @@ pub(crate) mod forged_retry;
 pub(crate) mod fresh_id;
 pub(crate) mod gauge;
 pub(crate) mod heard;
-pub(crate) mod held_incoming;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
 pub(crate) mod issued_ids;
@@ -66,6 +65,7 @@ pub(crate) mod stream_limits;
 pub(crate) mod tickets;
 pub(crate) mod token_context;
 pub(crate) mod transport_close;
+pub(crate) mod waiting_incoming;
 
 #[cfg(test)]
 #[path = "tests/bare.rs"]

@@ -1,4 +1,4 @@
-//! New connections that are held until somebody has decided about them: nothing of them may be dropped.
+//! New connections that wait until somebody has decided about them: nothing of them may be dropped.
 //!
 //! An `Incoming` of quinn-proto is a place in its endpoint, and dropping it gives nothing back. So each one is passed
 //! to `accept`, `refuse`, `retry` or `ignore` on every way (`quic::endpoint::accept`), also of those that wait
@@ -14,7 +14,7 @@ mod tests {
     use crate::seams::bare::Bare;
 
     /// A server that has two datagrams of a client that is not let in yet.
-    fn held() -> Bare {
+    fn waiting() -> Bare {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.lobby = Some(Vec::new());
         let first = bare.client.transmit(bare.now);
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_keeps_what_belongs_to_an_incoming_that_was_dropped() {
-        let mut bare = held();
+        let mut bare = waiting();
         let kept = bare.server.endpoint.incoming_buffer_bytes();
         bare.server.lobby = Some(Vec::new());
         assert_eq!(bare.server.endpoint.incoming_buffer_bytes(), kept);
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_keeps_nothing_of_one_that_is_ignored() {
-        let mut bare = held();
+        let mut bare = waiting();
         for incoming in bare.server.lobby.take().unwrap() {
             bare.server.endpoint.ignore(incoming);
         }
