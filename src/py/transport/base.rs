@@ -139,6 +139,22 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
+    /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
+    pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
+        let (key, lost) = self.state.with(py, |state| {
+            let key = state.key.filter(|_| !self.view.is_closing());
+            state.writes_lost += u32::from(key.is_none());
+            (key, state.writes_lost)
+        });
+        if key.is_none() && lost >= WRITES_LOST_BEFORE_WARNING {
+            self.owner.bind(py).call_method1(
+                intern!(py, "_log_warning"),
+                ("socket.send() raised exception.",),
+            )?;
+        }
+        Ok(key)
+    }
+
     /// How much the loop has to run: more than before, if a callback has scheduled something.
     pub fn scheduled(&self, py: Python<'_>) -> usize {
         self.owner.get().ready.with(py, |ready| ready.len())
@@ -496,7 +512,7 @@ fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
-pub const WRITES_LOST_BEFORE_WARNING: u32 = 5;
+const WRITES_LOST_BEFORE_WARNING: u32 = 5;
 
 /// What a transport is made from.
 pub struct Parts {

@@ -22,9 +22,7 @@ use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
-use crate::transport::base::{
-    BaseTransport, Class, Descriptor, Method, Parts, WRITES_LOST_BEFORE_WARNING,
-};
+use crate::transport::base::{BaseTransport, Class, Descriptor, Method, Parts};
 
 /// An address in both forms, so that answering a peer makes neither anew.
 type Entry = (SocketAddr, Py<PyAny>);
@@ -232,18 +230,7 @@ impl DatagramTransport {
                 remote.bind(py)
             )));
         }
-        let (key, lost) = base.state.with(py, |state| {
-            let key = state.key.filter(|_| !base.view.is_closing());
-            state.writes_lost += u32::from(key.is_none());
-            (key, state.writes_lost)
-        });
-        let Some(key) = key else {
-            if lost >= WRITES_LOST_BEFORE_WARNING {
-                base.owner.bind(py).call_method1(
-                    intern!(py, "_log_warning"),
-                    ("socket.send() raised exception.",),
-                )?;
-            }
+        let Some(key) = base.writable(py)? else {
             return Ok(());
         };
         let to = if this.is_connected {

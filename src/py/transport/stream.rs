@@ -24,7 +24,7 @@ use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
-use crate::transport::base::{BaseTransport, Class, Descriptor, Parts, WRITES_LOST_BEFORE_WARNING};
+use crate::transport::base::{BaseTransport, Class, Descriptor, Parts};
 
 /// A connected stream socket with the interface of asyncio.Transport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
@@ -70,22 +70,6 @@ impl StreamTransport {
             engine.open_stream(fd, view)
         })?;
         Ok(transport)
-    }
-
-    /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
-    fn writable(base: &BaseTransport, py: Python<'_>) -> PyResult<Option<Key>> {
-        let (key, lost) = base.state.with(py, |state| {
-            let key = state.key.filter(|_| !base.view.is_closing());
-            state.writes_lost += u32::from(key.is_none());
-            (key, state.writes_lost)
-        });
-        if key.is_none() && lost >= WRITES_LOST_BEFORE_WARNING {
-            base.owner.bind(py).call_method1(
-                intern!(py, "_log_warning"),
-                ("socket.send() raised exception.",),
-            )?;
-        }
-        Ok(key)
     }
 
     /// Writing is refused after `write_eof`, and while sendfile has the socket.
@@ -183,7 +167,7 @@ impl StreamTransport {
         if data.is_empty() {
             return Ok(());
         }
-        match Self::writable(base.get(), py)? {
+        match base.get().writable(py)? {
             Some(key) => Self::queue(base, key, data),
             None => Ok(()),
         }
@@ -207,7 +191,7 @@ impl StreamTransport {
         if pieces.iter().all(Outgoing::is_empty) {
             return Ok(());
         }
-        let Some(key) = Self::writable(base.get(), py)? else {
+        let Some(key) = base.get().writable(py)? else {
             return Ok(());
         };
         for data in pieces.into_iter().filter(|data| !data.is_empty()) {

@@ -12,7 +12,7 @@ impl StreamTransport {
     /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
     pub fn write_bytes(slf: &Bound<'_, Self>, bytes: &Bound<'_, PyBytes>) -> PyResult<()> {
         let base = slf.as_super();
-        match Self::writable(base.get(), slf.py())? {
+        match base.get().writable(slf.py())? {
             Some(key) => Self::queue(base, key, Outgoing::bytes(bytes)),
             None => Ok(()),
         }
