@@ -18,7 +18,7 @@ use super::transport::TlsTransport;
 use crate::capi::cell::GilCell;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base::{Marks, check_protocol};
+use crate::transport::base::{Marks, check_protocol, is_buffered};
 
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -299,14 +299,6 @@ pub fn cancel_timer(py: Python<'_>, timer: Option<Py<PyAny>>) -> PyResult<()> {
         timer.bind(py).call_method0(intern!(py, "cancel"))?;
     }
     Ok(())
-}
-
-pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = protocol.py();
-    let class = py
-        .import(intern!(py, "asyncio.protocols"))?
-        .getattr(intern!(py, "BufferedProtocol"))?;
-    protocol.is_instance(&class)
 }
 
 fn seconds(

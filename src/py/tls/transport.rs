@@ -9,14 +9,12 @@ use pyo3::types::PyType;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::outgoing::check_bytes_like;
-use super::protocol::{
-    READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES, is_buffered,
-};
+use super::protocol::{READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES};
 use crate::capi::cell::GilCell;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::open_class::OpenClass;
 use crate::event_loop::loop_core::LoopCore;
-use crate::transport::base::{Marks, Pause};
+use crate::transport::base::{Marks, Pause, is_buffered};
 
 /// A TLS connection with the interface of asyncio.Transport.
 ///

@@ -501,7 +501,7 @@ impl Receiver {
     }
 }
 
-fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
     static CLASS: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
     let py = protocol.py();
     let class = CLASS.get_or_try_init(py, || {
