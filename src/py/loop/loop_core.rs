@@ -88,6 +88,14 @@ impl LoopCore {
         })
     }
 
+    /// Whether a transport has this descriptor, and does not let others watch it.
+    pub fn is_driven(&self, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
+        let watchable = self
+            .hosts
+            .with(py, |hosts| hosts.watchable_fds.contains(&fd));
+        Ok(!watchable && self.with_engine(py, |engine| engine.has_transport(fd))?)
+    }
+
     pub fn push_ready(&self, py: Python<'_>, item: Ready) {
         self.ready.with(py, |ready| ready.push_back(item));
     }
@@ -384,19 +392,8 @@ impl LoopCore {
         let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
             return Ok(()); // no descriptor has this number
         };
-        let watchable = self
-            .hosts
-            .with(py, |hosts| hosts.watchable_fds.contains(&number));
-        if watchable || self.is_closed() {
-            return Ok(());
-        }
         // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
-        let driven = self.engine.with(py, |engine| {
-            engine
-                .as_ref()
-                .is_some_and(|engine| engine.has_transport(number))
-        });
-        if driven {
+        if let Ok(true) = self.is_driven(py, number) {
             return Err(PyRuntimeError::new_err(format!(
                 "File descriptor {} is used by transport",
                 fd.repr()?

@@ -495,10 +495,7 @@ fn cut(
 }
 
 fn check_no_transport(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-    let watchable = this
-        .hosts
-        .with(py, |hosts| hosts.watchable_fds.contains(&fd));
-    if !watchable && this.with_engine(py, |engine| engine.has_transport(fd))? {
+    if this.is_driven(py, fd)? {
         return Err(PyRuntimeError::new_err(format!(
             "File descriptor {fd} is used by transport"
         )));
