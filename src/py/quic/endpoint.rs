@@ -76,18 +76,9 @@ impl QuicEndpoint {
             is_live: now.is_some(),
             has_begun: false,
         };
-        let state = State {
-            foreign_store: server.and_then(|server| server.foreign_store.clone()),
-            watermarks: server.map(|server| server.shared.watermarks),
-            key_logs: server
-                .and_then(|server| server.shared.key_log.clone())
-                .into_iter()
-                .collect(),
-            ..State::default()
-        };
         Ok(Self {
             home: Home::Own(Box::new(GilCell::new(own))),
-            state: GilCell::new(state),
+            state: GilCell::new(State::new(server)),
         })
     }
 
@@ -202,13 +193,7 @@ impl QuicEndpoint {
             on_accept,
             when_negotiated,
             on_closed,
-            foreign_store: server.and_then(|server| server.foreign_store.clone()),
-            watermarks: server.map(|server| server.shared.watermarks),
-            key_logs: server
-                .and_then(|server| server.shared.key_log.clone())
-                .into_iter()
-                .collect(),
-            ..State::default()
+            ..State::new(server)
         };
         let home = Home::Loop {
             owner: owner.clone().unbind(),

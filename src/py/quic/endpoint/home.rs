@@ -19,6 +19,7 @@ use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;
 use crate::quic::key_log::KeyLog;
+use crate::quic::setup::QuicServerSetup;
 
 /// Where the state machines live.
 pub(super) enum Home {
@@ -74,6 +75,20 @@ pub(super) struct State {
     /// were held, at most.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
+}
+
+impl State {
+    pub fn new(server: Option<&QuicServerSetup>) -> Self {
+        Self {
+            foreign_store: server.and_then(|server| server.foreign_store.clone()),
+            watermarks: server.map(|server| server.shared.watermarks),
+            key_logs: server
+                .and_then(|server| server.shared.key_log.clone())
+                .into_iter()
+                .collect(),
+            ..Self::default()
+        }
+    }
 }
 
 impl QuicEndpoint {
