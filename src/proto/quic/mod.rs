@@ -26,8 +26,6 @@ mod tokens;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub(crate) use admission::Bucket;
-pub use admission::lobby::ANSWER_PATIENCE;
-
 pub use connection::{
     Connection,
     prologue::{Command, CommandError, Prologue},

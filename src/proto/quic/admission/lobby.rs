@@ -143,7 +143,7 @@ pub(in crate::quic) const HELLO_PATIENCE: Duration = Duration::from_millis(100);
 /// How long the host's answer is waited for. As long as a client waits before it sends its first packets
 /// again (RFC 9002 section 6.2.2), and more than a store takes that is not in trouble, on a machine
 /// that is: an answer that came while the host could not run must not be late.
-pub const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// More than that begin their handshakes without their sessions.
 const GUESTS_MAX: usize = 1_024;
 /// Of these so many whose address is not proved. More get a Retry, or begin without their sessions.
