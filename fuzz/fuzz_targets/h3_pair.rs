@@ -51,6 +51,7 @@ impl Pair {
             max_fields: 8,
             qpack_max_table_capacity: 256,
             qpack_blocked_streams: 2,
+            qpack_may_block: options & 1 != 0,
             enable_connect_protocol: true,
             max_push_id: (options & 4 != 0).then_some(3),
             max_requests: Some(100),
@@ -62,8 +63,6 @@ impl Pair {
             over: BTreeSet::new(),
         };
         let mut ends = [end(Role::Client, [2, 6, 10]), end(Role::Server, [3, 7, 11])];
-        ends[0].connection.set_qpack_may_block(options & 1 != 0);
-        ends[1].connection.set_qpack_may_block(options & 1 != 0);
         ends[1]
             .connection
             .set_answers_large_requests(options & 8 != 0);

@@ -133,7 +133,7 @@ impl Connection {
             pushes: Pushes::default(),
             encoder: Encoder::new(EncoderSettings {
                 table_capacity: ENCODER_TABLE_CAPACITY,
-                may_block: false,
+                may_block: settings.qpack_may_block,
             }),
             decoder,
             events: VecDeque::new(),
@@ -177,12 +177,6 @@ impl Connection {
     /// What was logged since the last time.
     pub fn take_log(&mut self) -> Vec<Logged> {
         self.log.take()
-    }
-
-    /// Lets QPACK refer to table entries that the peer may not have yet, within its limit. Off by
-    /// default: it saves a few bytes and lets requests wait for each other's lost packets.
-    pub fn set_qpack_may_block(&mut self, may_block: bool) {
-        self.encoder.set_may_block(may_block);
     }
 
     /// Says whether the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS

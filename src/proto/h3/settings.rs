@@ -41,6 +41,9 @@ pub struct Settings {
     pub qpack_max_table_capacity: u64,
     /// How many streams may wait for the peer's QPACK encoder stream.
     pub qpack_blocked_streams: u64,
+    /// Our QPACK refers to table entries that the peer may not have yet, within its limit: it saves a few
+    /// bytes and lets requests wait for each other's lost packets.
+    pub qpack_may_block: bool,
     /// Extended CONNECT is understood (RFC 9220); without it a request with `:protocol` is malformed.
     /// Sent by servers; harmless from clients.
     pub enable_connect_protocol: bool,
@@ -71,6 +74,7 @@ impl Default for Settings {
             max_requests: None,
             qpack_max_table_capacity: 4096,
             qpack_blocked_streams: 16,
+            qpack_may_block: false,
             enable_connect_protocol: false,
             h3_datagram: false,
             webtransport: false,

@@ -321,8 +321,7 @@ fn a_client_makes_no_request_after_any_goaway() {
 #[test]
 fn blocked_streams_wait_for_the_encoder_stream_and_keep_their_order() {
     both_feeds(|feed| {
-        let mut pair = Pair::new(feed);
-        pair.client.set_qpack_may_block(true);
+        let mut pair = Pair::blocking(feed);
         let request = |marker: &'static str| {
             [
                 (":method", "POST"),
@@ -369,8 +368,7 @@ fn blocked_streams_wait_for_the_encoder_stream_and_keep_their_order() {
 
 #[test]
 fn a_blocked_stream_that_is_reset_is_forgotten() {
-    let mut pair = Pair::new(Feed::Whole);
-    pair.client.set_qpack_may_block(true);
+    let mut pair = Pair::blocking(Feed::Whole);
     let request = [
         (":method", "GET"),
         (":scheme", "https"),

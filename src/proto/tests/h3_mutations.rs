@@ -26,8 +26,7 @@ impl Random {
 
 /// What a client writes for a few requests of different kinds, the dynamic table in use.
 fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
-    let mut pair = Pair::new(Feed::Whole);
-    pair.client.set_qpack_may_block(true);
+    let mut pair = Pair::blocking(Feed::Whole);
     let mut written = Vec::new();
     // The writes of the connection's beginning are not in the pair's queue any more: by hand.
     written.push((

@@ -103,11 +103,6 @@ impl Encoder {
         self.index.seen = Vec::new();
     }
 
-    /// See [`EncoderSettings::may_block`].
-    pub fn set_may_block(&mut self, may_block: bool) {
-        self.settings.may_block = may_block;
-    }
-
     /// Begins a section; its lines go to the end of `body`, and [`SectionEncoder::finish`] gives
     /// the prefix.
     pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {

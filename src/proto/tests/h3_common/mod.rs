@@ -35,6 +35,15 @@ impl Pair {
         Self::with_settings(feed, Settings::default(), Settings::default())
     }
 
+    /// Its client's QPACK may have streams wait.
+    pub fn blocking(feed: Feed) -> Self {
+        let client = Settings {
+            qpack_may_block: true,
+            ..Settings::default()
+        };
+        Self::with_settings(feed, client, Settings::default())
+    }
+
     pub fn with_settings(feed: Feed, client: Settings, server: Settings) -> Self {
         let mut pair = Self {
             client: Connection::new(Role::Client, client, CLIENT_UNI),
