@@ -10,11 +10,15 @@
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
+//! | `stable_vec` | a vector that grows by the piece |
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
+//! | `incoming` | what comes with a sender's address |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
 //! | `patience` | how long a wait looks for work before it sleeps |
 //! | `spawn` | starting a child process from any thread |
+//! | `config` | the driver's settings and counters |
+//! | `setup_error` | why a backend could not be set up, and what to do about it |
 //! | `uring/`, `epoll/` | the two backends |
 //! | `common` | what they share: how operations end |
 //! | `driver` | the public face that dispatches to one of them: its turn, and what it can be asked to do |

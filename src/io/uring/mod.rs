@@ -14,7 +14,7 @@
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
 //!   in shared memory says whether there is any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
-//!   operation then waits in `starved` until a buffer is back.
+//!   operation then is [`Phase::Starved`] until a buffer is back.
 
 mod aside;
 mod end;

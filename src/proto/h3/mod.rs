@@ -4,12 +4,13 @@
 //! - `send`: its commands. `streams`: the lives of its requests. `control`: what the peer's
 //!   unidirectional streams do to it.
 //! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
-//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`, `varint`:
+//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`:
 //!   what is on the wire. `origin`: what a server says of other origins.
 //! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
 //! - `unusable`, `chaff`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
-//! - `event`, `error`: what comes out, and what can go wrong.
+//! - `event`, `error`: what comes out, and what can go wrong. `log`: what a host may want to write down.
+//! - `stream_map`: streams by their identifiers.
 //!
 //! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 

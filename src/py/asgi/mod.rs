@@ -6,6 +6,7 @@
 //! | `scope` | from a request's head to the scope |
 //! | `names` | field names and values that come again and again, as Python objects |
 //! | `request` | one request: its content, `receive()` |
+//! | `body` | content that has arrived and was not asked for yet |
 //! | `response` | what `send()` makes of the application's messages |
 //! | `file` | files as content |
 //! | `message` | what the application's messages say |
