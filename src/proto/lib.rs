@@ -16,9 +16,9 @@
 //! | [`streams`] | a program's streams and datagrams on a QUIC connection |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
-//! of `quic`. `ws` knows `permits` alone. None knows a socket, a clock or Python: time is an argument, bytes come and go through
-//! methods. Bad input from a peer ends in an event or in a connection that is closed with the RFC's
-//! code, never in a panic.
+//! of `quic`. `ws` knows `permits` alone. None knows a socket, a clock or Python: time is an argument, bytes
+//! come and go through methods. Bad input from a peer ends in an event or in a connection that is closed with
+//! the RFC's code, never in a panic.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,8 @@
 //!
 //! Towards the application so many messages wait as the server's limit says, or [`HELD_HIGH_WATER`] bytes,
 //! what has come of a message that is not whole among them; above that the client is stopped, unless the
-//! application waits: then one message of the largest size may come, if there is a [`Permit`] for it among the client's.
+//! application waits: then one message of the largest size may come, if there is a [`Permit`] for it among the
+//! client's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
