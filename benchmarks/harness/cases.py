@@ -52,6 +52,8 @@ IDLE_MEMORY = Unit("kB a connection", "connection")
 IN_PROCESS = "in process"
 """The name of the peer that is the application without a server."""
 RAW_QUIC = "our QUIC alone"
+LONE = "_lone"
+"""At the end of a family's name: with one client, whose round trips a loop may look or sleep through."""
 """The name of the peer that is this project's QUIC without HTTP/3 and ASGI."""
 
 
@@ -156,7 +158,7 @@ def _echo(kind: _Style, size: int, connections: int) -> Case:
             f"{kind.about}; {connections} {nouns}, one message of {size * 1024:,} bytes in flight "
             "on each."
         ),
-        family=kind.family,
+        family=kind.family if connections > 1 else f"{kind.family}{LONE}",
         unit=REQUESTS,
         load=(
             "echo_load",

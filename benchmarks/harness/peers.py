@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks.harness.cases import IN_PROCESS, RAW_QUIC, Case
+from benchmarks.harness.cases import IN_PROCESS, LONE, RAW_QUIC, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.matrix import LOOPS
 
@@ -89,6 +89,26 @@ def _loops(family: str, module: str, style: str, *, tls: bool = False) -> tuple[
     )
 
 
+def _echoes(
+    family: str, style: str, *limits: Peer, tls: bool = False
+) -> dict[str, tuple[Peer, ...]]:
+    """The echoes of `family`. With one client ours are there twice, for a look before a sleep costs processor
+    time and spares a part of the round trip."""
+    loops = _loops(family, "echo", style, tls=tls)
+    sleeping = tuple(
+        replace(
+            peer,
+            name=f"{peer.name}, busy_poll_us=0",
+            command=_python(
+                *("echo", "--loop", peer.name, "--style", style, "--busy-poll-us", "0"), tls=tls
+            ),
+        )
+        for peer in loops
+        if not peer.foreign
+    )
+    return {family: (*loops, *limits), f"{family}{LONE}": (*loops, *sleeping, *limits)}
+
+
 C_EPOLL = Peer("c-epoll", None, _native("c_epoll", tls=False), program="c_epoll", kind="limit")
 """What the kernel and a plain C program need for a TCP echo."""
 
@@ -163,12 +183,12 @@ def _raw_quic(mode: str) -> Peer:
 
 
 PEERS: dict[str, tuple[Peer, ...]] = {
-    "tcp_echo": (*_loops("tcp_echo", "echo", "protocol"), C_EPOLL),
-    "buffered_echo": (*_loops("buffered_echo", "echo", "buffered"), C_EPOLL),
-    "streams_echo": (*_loops("streams_echo", "echo", "streams"), C_EPOLL),
-    "sock_echo": (*_loops("sock_echo", "echo", "sock"), C_EPOLL),
-    "tls_echo": _loops("tls_echo", "echo", "protocol", tls=True),
-    "udp_echo": _loops("udp_echo", "echo", "udp"),
+    **_echoes("tcp_echo", "protocol", C_EPOLL),
+    **_echoes("buffered_echo", "buffered", C_EPOLL),
+    **_echoes("streams_echo", "streams", C_EPOLL),
+    **_echoes("sock_echo", "sock", C_EPOLL),
+    **_echoes("tls_echo", "protocol", tls=True),
+    **_echoes("udp_echo", "udp"),
     "slow_upload": _loops("slow_upload", "slow_upload", "protocol"),
     "slow_upload_streams": _loops("slow_upload_streams", "slow_upload", "streams"),
     "slow_upload_tls": _loops("slow_upload_tls", "slow_upload", "protocol", tls=True),

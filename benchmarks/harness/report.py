@@ -32,7 +32,8 @@ this project's (for one of those: of the rest), *CPU ÷ c-epoll* divided by that
 the kernel (tracepoint `raw_syscalls:sys_enter`) in a separate short window. Over HTTP/3 the load
 generator may be the limit of the fastest rows' rates; their processor time is not touched by that.
 
-`uringcore-uring` and `uringcore-epoll` are this project on its two backends; `engine` is its Rust
+`uringcore-uring` and `uringcore-epoll` are this project on its two backends; with `busy_poll_us=0` they
+never look for work before they sleep, which a lone client feels; `engine` is its Rust
 engine without Python and `quinn` is native quinn on tokio: both show what Python costs.
 """
 

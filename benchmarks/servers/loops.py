@@ -16,8 +16,8 @@ def package_of(name: str) -> str:
     return "uringcore" if name in OURS else name
 
 
-def new_loop(name: str) -> asyncio.AbstractEventLoop:
-    """Make the loop called `name`, one of `LOOPS`.
+def new_loop(name: str, busy_poll_us: int | None = None) -> asyncio.AbstractEventLoop:
+    """Make the loop called `name`, one of `LOOPS`; `busy_poll_us` is ours alone.
 
     Raises `ImportError` where its package is missing and `ValueError` for an unknown name.
     """
@@ -28,5 +28,6 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
     module = importlib.import_module(package_of(name))
     if name in OURS:
         # Naming the backend is strict: a fallback must not pass for the real thing in a table.
-        return module.new_event_loop(backend=name.removeprefix("uringcore-"))
+        backend = name.removeprefix("uringcore-")
+        return module.new_event_loop(backend=backend, busy_poll_us=busy_poll_us)
     return module.new_event_loop()

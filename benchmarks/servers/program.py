@@ -26,6 +26,7 @@ def run(about: str | None, styles: Mapping[str, Style]) -> None:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--loop", choices=LOOPS, required=True)
     parser.add_argument("--style", choices=styles, required=True)
+    parser.add_argument("--busy-poll-us", type=int)
     parser.add_argument("--cert", type=Path)
     parser.add_argument("--key", type=Path)
     options = parser.parse_args()
@@ -33,7 +34,7 @@ def run(about: str | None, styles: Mapping[str, Style]) -> None:
     if options.cert is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(options.cert, options.key)
-    loop = new_loop(options.loop)
+    loop = new_loop(options.loop, options.busy_poll_us)
     asyncio.set_event_loop(loop)
     try:
         loop.run_until_complete(_serve(styles[options.style], tls))
