@@ -155,7 +155,8 @@ ECOSYSTEM ?=
 test-ecosystem:
 	@$(PYTHON) -m tests.ecosystem $(ECOSYSTEM)
 
-# Hours; `make bench BENCH="--quick tcp_echo_1k_c100 micro"` takes a minute or two. On the newest interpreter, because aiopquic's wheels
+# Hours; `make bench BENCH="--quick tcp_echo_1k_c100 micro"` takes a minute or two, and ten before that for the wheel
+# if its sources have changed (`make wheel`). On the newest interpreter, because aiopquic's wheels
 # need CPython 3.12; `make bench PYTHON=python3.11` takes another.
 BENCH ?=
 bench: PYTHON = $(shell python3 .ci/pythons.py newest)

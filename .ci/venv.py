@@ -3,7 +3,7 @@
     python3 .ci/venv.py --venv .venv-3.12 --python /usr/bin/python3.12 --extras dev --profile dev-opt
 
 The profile `guided` is Cargo's `release` as wheels are released: built twice, so that the compiler knows
-which way the hot paths go (benchmarks/training.py). `--out` keeps the wheel, tagged for other machines.
+which way the hot paths go (benchmarks/training.py), and tagged for other machines. `--out` copies the wheel.
 
 Safe to run again at any time: a venv of another interpreter is made anew, and nothing is built or
 installed when neither the sources nor the arguments have changed since the last success. Quiet
@@ -12,6 +12,8 @@ it runs before anything is installed.
 """
 
 import argparse
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -25,7 +27,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STAMP = "uringcore-build.json"
 MATURIN = "maturin>=1.15,<2"  # as in pyproject.toml's build-system
+WHEEL = "wheel"
 GUIDED = "guided"
+IO_URING_SETUP = 425
 TOOLS = {
     "cargo": "a Rust toolchain (rustup, or your distribution's rustc and cargo)",
     "cc": "a C compiler (on Debian and Ubuntu: apt-get install build-essential)",
@@ -44,14 +48,20 @@ def main():
     try:
         check_tools()
         make_venv(venv, options.python)
-        wanted = {"sources": sources_digest(), "extras": options.extras, "profile": options.profile}
-        if stamp(venv) == wanted and not options.out:
-            return
-        fetching = install_requirements(python, options.extras)
-        wheel = build_wheel(venv, options.profile, options.out)
-        fetching.wait()
-        install(python, wheel, options.extras)
-        (venv / STAMP).write_text(json.dumps(wanted))
+        guided = options.profile == GUIDED
+        wanted = {
+            "sources": sources_digest(guided),
+            "extras": options.extras,
+            "profile": options.profile,
+        }
+        if stamp(venv) != wanted:
+            fetching = install_requirements(python, options.extras)
+            wheel = build_wheel(venv, options.profile)
+            fetching.wait()
+            install(python, wheel, options.extras)
+            (venv / STAMP).write_text(json.dumps(wanted))
+        if options.out:
+            keep(built_wheel(venv), ROOT / options.out)
     except Failed as failure:
         sys.exit(f"venv.py: {failure}")
 
@@ -62,7 +72,7 @@ def arguments():
     parser.add_argument("--python", default=sys.executable, help="the interpreter to use")
     parser.add_argument("--extras", default="", help="extras of the package, comma-separated")
     parser.add_argument("--profile", default="release", help=f"Cargo profile, or {GUIDED}")
-    parser.add_argument("--out", help="keep the wheel in this folder")
+    parser.add_argument("--out", help="copy the wheel to this folder")
     return parser.parse_args()
 
 
@@ -98,8 +108,8 @@ def base_of(interpreter):
         return None
 
 
-def sources_digest():
-    """Changes with everything that ends up in the wheel."""
+def sources_digest(guided):
+    """Changes with everything that ends up in the wheel, or shapes it."""
     digest = hashlib.sha256()
     files = [ROOT / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")]
     for folder, patterns in (
@@ -108,6 +118,9 @@ def sources_digest():
     ):
         for pattern in patterns:
             files += (ROOT / folder).rglob(pattern)
+    if guided:
+        files.append(ROOT / "benchmarks" / "training.py")
+        files += (ROOT / "benchmarks" / "programs").rglob("*.py")
     for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -122,7 +135,16 @@ def stamp(venv):
 
 
 def check_profile_tools():
-    """What reads the profile has to be of the compiler's own version: a component of its toolchain."""
+    """The hot paths are those of io_uring too, and what reads the profile has to be of the compiler's own
+    version: a component of its toolchain."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(IO_URING_SETUP, 0, None)
+    if ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+        why = os.strerror(ctypes.get_errno())
+        raise Failed(
+            f"the hot paths use io_uring, which this system does not allow ({why}); "
+            "in a container: --security-opt seccomp=unconfined"
+        )
     sysroot = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True).stdout
     if any(pathlib.Path(sysroot.strip()).glob("lib/rustlib/*/bin/llvm-profdata")):
         return
@@ -133,34 +155,37 @@ def check_profile_tools():
     run(["rustup", "component", "add", "llvm-tools"], "rustup component add llvm-tools")
 
 
-def build_wheel(venv, profile, out):
+def build_wheel(venv, profile):
     """Every interpreter shares Cargo's target directory, so only the bindings are built again."""
     python = venv / "bin" / "python"
     environment = clean_environment()
-    options = ["--profile", profile]
+    options = ["--profile", profile, "--auditwheel", "skip"]
     if profile == GUIDED:
         check_profile_tools()
         options = ["--profile", "release", "--pgo"]
-        # Cargo would throw away what is built without a profile, and the other way round.
+        # No profile's build is of use to the next.
         target = pathlib.Path(environment.get("CARGO_TARGET_DIR", ROOT / "target")) / GUIDED
+        shutil.rmtree(target, ignore_errors=True)
         environment["CARGO_TARGET_DIR"] = str(target)
-    if not (venv / "bin" / "maturin").exists():
-        pip(python, "install", MATURIN)
-    wheels = venv / "wheel"
+    pip(python, "install", MATURIN)
+    wheels = venv / WHEEL
     shutil.rmtree(wheels, ignore_errors=True)
-    if not out:
-        options += ["--auditwheel", "skip"]
     say(f"building the wheel for {venv.name} (profile {profile})")
     started = time.monotonic()
     command = [str(venv / "bin" / "maturin"), "build", "--locked", *options]
     command += ["--interpreter", str(python), "--out", str(wheels)]
     run(command, "maturin build", environment)
     say(f"built in {time.monotonic() - started:.0f} s")
-    wheel = next(wheels.glob("*.whl"))
-    if out:
-        os.makedirs(ROOT / out, exist_ok=True)
-        say(f"kept as {shutil.copy(wheel, ROOT / out)}")
-    return wheel
+    return built_wheel(venv)
+
+
+def built_wheel(venv):
+    return next((venv / WHEEL).glob("*.whl"))
+
+
+def keep(wheel, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"kept as {shutil.copy(wheel, folder)}")
 
 
 def install_requirements(python, extras):
@@ -203,7 +228,7 @@ def pip(python, *command):
 def clean_environment():
     """The caller's, without what an active environment of its own would bring into the build."""
     environment = {**os.environ, "CARGO_TERM_COLOR": "never"}
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "MATURIN_PGO"):
         environment.pop(name, None)
     return environment
 

@@ -26,13 +26,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import callgrind, counted_rooms, instructions, machine
-from benchmarks.harness.environment import ROOT
+from benchmarks.harness.environment import ROOT, STAMP
 from benchmarks.harness.instructions import Baseline, Build
 from benchmarks.programs.counted import DEFAULT_GROUPS, GROUPS
 
 WORSE, CANNOT = 1, 2
-# Where .ci/venv.py says what it has installed.
-STAMP = "uringcore-build.json"
 ASK = """
 import json, sys, uringcore
 print(json.dumps([sys.executable, sys.prefix, sys.version, uringcore.__file__]))

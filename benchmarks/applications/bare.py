@@ -36,6 +36,9 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         await _lifespan(receive, send)
         return
+    if scope["type"] == "websocket":
+        await _echo(receive, send)
+        return
     path = scope["path"]
     answer = ANSWERS.get(path)
     if answer is not None:
@@ -57,6 +60,13 @@ async def _lifespan(receive: Any, send: Any) -> None:
         await send({"type": message["type"] + ".complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+async def _echo(receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({**message, "type": "websocket.send"})
 
 
 async def _take(hashed: bool, receive: Any, send: Any) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks"
+# Where .ci/venv.py says what it has installed.
+STAMP = "uringcore-build.json"
 CERTIFICATE_CODE = """
 import datetime, ipaddress, sys
 from pathlib import Path
@@ -75,6 +77,8 @@ class Environment:
     refused: dict[str, str] = field(default_factory=dict)
     """Why a distribution or a program could not be installed or built."""
     python_version: str = ""
+    profile: str = "release"
+    """How this project's wheel was built, as `.ci/venv.py` says."""
     packages: dict[str, str] = field(default_factory=dict)
 
     def package_missing(self, name: str) -> str | None:
@@ -111,6 +115,9 @@ class Environment:
         answer = json.loads(_output([str(self.python), "-c", VERSIONS_CODE]))
         self.python_version = answer["python"]
         self.packages = answer["packages"]
+        stamp = self.python.parents[1] / STAMP
+        if stamp.exists():
+            self.profile = json.loads(stamp.read_text())["profile"]
 
 
 def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environment:
@@ -133,7 +140,7 @@ def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environm
             print(f"making {folder}", flush=True)
             subprocess.run([str(base), "-m", "venv", str(folder)], check=True)
         _install_peers(environment)
-        _install_ours(base, folder)
+        _install_ours(environment.python, folder)
         _build_native(environment, target)
     elif not environment.python.exists():
         raise SystemExit(f"{folder} does not exist; run without --no-install")
@@ -164,10 +171,10 @@ def _install_peers(environment: Environment) -> None:
             environment.refused[name.lower()] = f"its wheels need {marker}"
 
 
-def _install_ours(base: Path, folder: Path) -> None:
+def _install_ours(python: Path, folder: Path) -> None:
     """The wheel as it is released, which the compiler has a profile of the hot paths for."""
     builder = [sys.executable, str(ROOT / ".ci" / "venv.py"), "--profile", "guided"]
-    command = [*builder, "--venv", str(folder.resolve()), "--python", str(base)]
+    command = [*builder, "--venv", str(folder.resolve()), "--python", str(python)]
     if subprocess.run(command, check=False).returncode != 0:
         raise SystemExit("this project's wheel could not be built")
 

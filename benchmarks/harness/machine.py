@@ -40,6 +40,7 @@ def facts(environment: Environment) -> dict[str, Any]:
         "kernel": platform.release(),
         "virtual": _virtual(),
         "python": environment.python_version,
+        "profile": environment.profile,
         "versions": {
             name: environment.packages[name] for name in SHOWN if name in environment.packages
         },

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+GUIDED = "guided"
+"""The profile of `.ci/venv.py` that wheels are released with."""
 # What the figures of one table share with those of another when they may be read side by side.
 HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
 
@@ -22,7 +24,7 @@ def tables(results: Sequence[dict[str, Any]]) -> list[str]:
 
 def stamp(machine: dict[str, Any]) -> str:
     """The interpreter of a table's Python peers, its date and its commit."""
-    return f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}"
+    return f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}{_built([machine])}"
 
 
 def stamps(machines: Sequence[dict[str, Any]]) -> str:
@@ -30,7 +32,14 @@ def stamps(machines: Sequence[dict[str, Any]]) -> str:
     commits = list(dict.fromkeys(machine["commit"] for machine in machines))
     dates = sorted(machine["taken"] for machine in machines)
     pythons = " and ".join(_distinct(machine["python"] for machine in machines))
-    return f"CPython {pythons}, {dates[0]} to {dates[-1]}, commit {' and '.join(commits)}"
+    told = f"CPython {pythons}, {dates[0]} to {dates[-1]}, commit {' and '.join(commits)}"
+    return told + _built(machines)
+
+
+def _built(machines: Sequence[dict[str, Any]]) -> str:
+    """What is said where a table's build is not the one that is released."""
+    guided = all(machine.get("profile") == GUIDED for machine in machines)
+    return "" if guided else ", without a profile"
 
 
 def _table(group: list[dict[str, Any]]) -> str:

@@ -83,8 +83,16 @@ FACE_ROWS = (
 WEBTRANSPORT_ROWS = (
     ("stream of 100 bytes, 8 at once", "streams"),
     ("session, 8 at once", "sessions"),
+    ("datagram of 100 bytes, 8 at once", "datagrams"),
 )
-HELLOS = (("hello, one at a time", 1), ("hello, 32 at once", 32))
+BODIES: Counts = (16, 80)
+H3_ROWS = (
+    ("hello, one at a time", "hello", 1, REQUESTS),
+    ("hello, 32 at once", "hello", 32, REQUESTS),
+    ("answer of 100 KiB, 4 at once", "download", 4, BODIES),
+    ("POST of 100 KiB, 4 at once", "upload", 4, BODIES),
+    ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
+)
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
 
 
@@ -203,9 +211,10 @@ def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
     loop = new_loop(name)
     asyncio.set_event_loop(loop)
     rows = micro.Rows(loop).all()
-    for left_out in WITH_THREADS:
-        del rows[left_out]
+    threaded = {title: rows.pop(title) for title in WITH_THREADS}
     count_rows(rows, MICRO, mark)
+    if times > 1:
+        count_rows(threaded, ECHO, mark)
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = map(str, DevelopmentCertificate.make().write(folder))
         serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -276,9 +285,9 @@ def count_h3(mark: Callable[[str], None], times: int) -> None:
         port = free_port()
         starting = http3.start_uringcore(bare.application, port, certificate, key)
         serving = loop.run_until_complete(starting)
-        for title, at_once in HELLOS:
-            asking = ServedRow(loop, "h3_client", port, certificate, at_once)
-            count_rows({title: asking}, more(REQUESTS, times), mark)
+        for title, mode, at_once, counts in H3_ROWS:
+            asking = ServedRow(loop, "h3_client", port, certificate, mode, at_once)
+            count_rows({title: asking}, more(counts, times), mark)
             asking.end()
     if serving.done():
         serving.result()

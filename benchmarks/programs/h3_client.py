@@ -1,10 +1,10 @@
 """The client of an HTTP/3 server that somebody else looks at: it makes as many requests as it is told.
 
-    python -m benchmarks.programs.h3_client PORT CERTIFICATE AT_ONCE
+    python -m benchmarks.programs.h3_client PORT CERTIFICATE {hello,download,upload,websocket} AT_ONCE
 
-Each line on stdin is a number of requests, so many of them in flight; a byte on stdout says that all have
-been answered and the answers acknowledged. As `echo_client.py` it runs when the server, on the same core,
-has nothing to do.
+Each line on stdin is a number of requests (or of messages on a WebSocket), so many of them in flight; a byte
+on stdout says that all have been answered and the answers acknowledged. As `echo_client.py` it runs when the
+server, on the same core, has nothing to do.
 """
 
 from __future__ import annotations
@@ -12,40 +12,77 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 
 import uringcore
 import uringcore.http3
-from benchmarks.applications.bare import HELLO
+from benchmarks.applications.bare import HELLO, LARGE
 
 ACKNOWLEDGED_SECONDS = 0.1
 """Longer than an acknowledgement may wait (RFC 9000 section 18.2)."""
 
 
-async def ask(client: uringcore.http3.Client, count: int, at_once: int) -> None:
-    """Make `count` requests and compare the answers."""
+def expect(response: uringcore.http3.Response, content: bytes) -> None:
+    """Raises `ValueError` for another answer."""
+    if (response.status, response.content) != (200, content):
+        raise ValueError(f"a wrong answer: {response}")
 
-    async def some(number: int) -> None:
-        for _ in range(number):
-            response = await client.get("/")
-            if (response.status, response.content) != (200, HELLO):
-                raise ValueError(f"a wrong answer: {response}")
 
+async def hello(client: uringcore.http3.Pool, url: str, count: int) -> None:
+    """A few bytes each."""
+    for _ in range(count):
+        expect(await client.get(f"{url}/"), HELLO)
+
+
+async def download(client: uringcore.http3.Pool, url: str, count: int) -> None:
+    """100 KiB each."""
+    for _ in range(count):
+        expect(await client.get(f"{url}/100k"), LARGE)
+
+
+async def upload(client: uringcore.http3.Pool, url: str, count: int) -> None:
+    """100 KiB each; the answer is how many."""
+    for _ in range(count):
+        response = await client.request("POST", f"{url}/upload", content=LARGE)
+        expect(response, len(LARGE).to_bytes(8, "big"))
+
+
+async def websocket(client: uringcore.http3.Pool, url: str, count: int) -> None:
+    """100 bytes each, echoed."""
+    async with client.websocket(f"{url}/echo") as connection:
+        for _ in range(count):
+            await connection.send(LARGE[:100])
+            if await connection.receive() != LARGE[:100]:
+                raise ValueError("a wrong echo")
+
+
+MODES: dict[str, Callable[[uringcore.http3.Pool, str, int], Awaitable[None]]] = {
+    "hello": hello,
+    "download": download,
+    "upload": upload,
+    "websocket": websocket,
+}
+
+
+async def ask(client: uringcore.http3.Pool, url: str, mode: str, count: int, at_once: int) -> None:
+    """Do it `count` times."""
     each, rest = divmod(count, at_once)
-    await asyncio.gather(*(some(each + (index < rest)) for index in range(at_once)))
+    numbers = [each + (index < rest) for index in range(at_once)]
+    await asyncio.gather(*(MODES[mode](client, url, number) for number in numbers))
     await asyncio.sleep(ACKNOWLEDGED_SECONDS)
 
 
 async def main() -> None:
     """Ask until stdin ends."""
-    port, certificate, at_once = sys.argv[1:]
+    port, certificate, mode, at_once = sys.argv[1:]
     # Such a process does not take the core from another when it wakes up.
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    async with uringcore.http3.connect(f"https://localhost:{port}/", cafile=certificate) as client:
+    async with uringcore.http3.Pool(cafile=certificate) as client:
         lines = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
         async for line in lines:
-            await ask(client, int(line), int(at_once))
+            await ask(client, f"https://localhost:{port}", mode, int(line), int(at_once))
             sys.stdout.buffer.write(b".")
             sys.stdout.buffer.flush()
 

@@ -1,6 +1,6 @@
 """The client of a WebTransport server that somebody else looks at: as many streams or sessions as it is told.
 
-    python -m benchmarks.programs.webtransport_client PORT CERTIFICATE {streams,sessions}
+    python -m benchmarks.programs.webtransport_client PORT CERTIFICATE {streams,sessions,datagrams}
 
 Each line on stdin is a number of them, eight at once on one connection; a byte on stdout says that all are
 through and acknowledged. As `echo_client.py` it runs when the server, on the same core, has nothing to do.
@@ -38,9 +38,17 @@ async def another(session: WebTransportSession) -> None:
         """That it was accepted is all."""
 
 
+async def datagram(session: WebTransportSession) -> None:
+    """One datagram, sent back; whose it was does not matter, for all are the same."""
+    session.send_datagram(ECHOED)
+    if await session.receive_datagram() != ECHOED:
+        raise ValueError("a wrong echo")
+
+
 MODES: dict[str, Callable[[WebTransportSession], Awaitable[None]]] = {
     "streams": stream,
     "sessions": another,
+    "datagrams": datagram,
 }
 
 

@@ -65,7 +65,7 @@ fn at(path: &Path) -> At {
 }
 
 fn start(rig: &mut Rig, request: FileRequest) -> OpId {
-    rig.driver.file(Box::new(request), 7)
+    rig.driver.file(Box::new(request), FILE_TOKEN)
 }
 
 fn done(rig: &mut Rig, request: FileRequest) -> Result<u32, Errno> {
@@ -154,8 +154,12 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
             Ok(0)
         );
     }
+    let itself = At {
+        directory: raw,
+        path: CString::default(),
+    };
     assert_eq!(
-        size(&mut rig, FileRequest::stat(at(&path), 0)),
+        size(&mut rig, FileRequest::stat(itself, libc::AT_EMPTY_PATH)),
         Ok(1_000_000)
     );
     assert_eq!(

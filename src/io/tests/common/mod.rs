@@ -33,6 +33,9 @@ macro_rules! both_backends {
     )+};
 }
 
+/// Of every file operation.
+pub const FILE_TOKEN: u64 = 7;
+
 /// A driver with its completions; panics when something takes longer than it can.
 pub struct Rig {
     pub driver: Driver,
@@ -104,13 +107,13 @@ impl Rig {
     }
 
     pub fn read(&mut self, fd: RawFd, size: usize, offset: Option<u64>) -> OpId {
-        self.driver.file(read_request(fd, size, offset), 1)
+        self.driver.file(read_request(fd, size, offset), FILE_TOKEN)
     }
 
     pub fn write(&mut self, fd: RawFd, data: &[u8], offset: Option<u64>) -> OpId {
         let data = Bytes::copy_from_slice(data);
         let request = FileRequest::Write { fd, data, offset };
-        self.driver.file(Box::new(request), 1)
+        self.driver.file(Box::new(request), FILE_TOKEN)
     }
 
     /// The bytes of a `read`.
@@ -137,6 +140,7 @@ impl Rig {
     pub fn file_outcome(&mut self, op: OpId) -> FileOutcome {
         let completion = self.next_of(op);
         assert!(!completion.more());
+        assert_eq!(completion.token, FILE_TOKEN);
         match completion.outcome {
             Outcome::File(outcome) => *outcome,
             other => panic!("not a file operation's: {other:?}"),
