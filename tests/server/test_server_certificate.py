@@ -93,6 +93,33 @@ def test_new_connections_get_the_new_certificate_and_old_ones_go_on(
     assert server.stop() == 0
 
 
+RENEWED_MEANWHILE = """
+import os, sys
+from uringcore.server import run
+
+async def app(scope, receive, send):
+    assert scope["type"] == "lifespan"
+    await receive()
+    for path in sys.argv[1:]:
+        os.replace(path + ".fresh", path)
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+run(app, port=0, ssl_certfile=sys.argv[1], ssl_keyfile=sys.argv[2])
+"""
+
+
+def test_a_certificate_that_is_renewed_while_the_application_starts(start, renewable, tmp_path):
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    for source, path in zip(DevelopmentCertificate.make().write(fresh), renewable, strict=True):
+        os.replace(source, f"{path}.fresh")
+    wanted = digest(f"{renewable[0]}.fresh")
+    server = start(certificate=renewable, program=RENEWED_MEANWHILE)
+    uringcore.run(shown_by_both(server, wanted))
+
+
 def test_a_certificate_that_cannot_be_used_changes_nothing(start, renewable, tmp_path):
     server = start(certificate=renewable)
     before = digest(renewable[0])

@@ -6,18 +6,15 @@ What a certificate is made of is config.py's and the QUIC configuration's.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterable
 from typing import Protocol
 
 from uringcore.server.config import ServerConfig
+from uringcore.server.signature import signature
 from uringcore.server.startup import StartupError
 
 __all__ = ["CertificateKeeper"]
 
 logger = logging.getLogger("uvicorn.error")
-
-Signature = tuple[tuple[int, ...] | None, ...]
 
 
 class _Listener(Protocol):
@@ -29,9 +26,9 @@ class CertificateKeeper:
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
-        files = (config.ssl_certfile, config.ssl_keyfile)
-        self._files = [os.fspath(path) for path in files if path is not None]
-        self._known = self._seen = signature(self._files)
+        self._files = config.certificate_files
+        # It may have been renewed since it was read, while the application started.
+        self._known = self._seen = config.certificate_signature
 
     def has_changed(self) -> bool:
         """Whether the files are others than at the last renewal, and as they were at the last look.
@@ -52,16 +49,3 @@ class CertificateKeeper:
             return False
         logger.info("New connections get the certificate of %s as it is now", self._files[0])
         return True
-
-
-def signature(files: Iterable[str]) -> Signature:
-    """What changes when a file does, or what its name stands for."""
-    return tuple(_of_one(path) for path in files)
-
-
-def _of_one(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -40,6 +40,7 @@ from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
 from uringcore.server.observer import Observer
+from uringcore.server.signature import Signature, signature
 from uringcore.server.startup import StartupError
 
 __all__ = ["EARLY_DATA", "LOOP", "ServerConfig"]
@@ -188,6 +189,8 @@ class ServerConfig(Config):
         self.status_page = status_page
         self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
+        self.certificate_signature: Signature = ()
+        """Of its files, from before they were read."""
         self.session_store: SessionStore | None = None
         self._session_folder: str | None = None
         self._cleanup = contextlib.ExitStack()
@@ -229,6 +232,7 @@ class ServerConfig(Config):
 
     def load(self) -> None:
         """Imports the application and makes the TLS contexts of both sides."""
+        self.certificate_signature = signature(self.certificate_files)
         make_context = self.ssl_context_factory
         if make_context is not None:
             self.ssl_context_factory = self._with_alpn(make_context)
@@ -348,6 +352,12 @@ class ServerConfig(Config):
     def cleanup(self) -> None:
         """Removes the files that were made for this run."""
         self._cleanup.close()
+
+    @property
+    def certificate_files(self) -> list[str]:
+        """What the certificate is read from: the file with its chain, and the key's if that is another."""
+        files = (self.ssl_certfile, self.ssl_keyfile)
+        return [os.fspath(path) for path in files if path is not None]
 
     @property
     def server_certificate_pem(self) -> str | None:
