@@ -38,8 +38,10 @@ def stamps(machines: Sequence[dict[str, Any]]) -> str:
 
 def _built(machines: Sequence[dict[str, Any]]) -> str:
     """What is said where a table's build is not the one that is released."""
-    guided = all(machine.get("profile") == GUIDED for machine in machines)
-    return "" if guided else ", without a profile"
+    guided = [machine.get("profile") == GUIDED for machine in machines]
+    if all(guided):
+        return ""
+    return ", some without a profile" if any(guided) else ", without a profile"
 
 
 def _table(group: list[dict[str, Any]]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.harness import interpreters, report, results, rounds
 from benchmarks.harness import matrix as matrices
-from benchmarks.harness.cases import CASES, Case, select
+from benchmarks.harness.cases import CASES, LONE, Case, select
 from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, Environment
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
 from benchmarks.harness.peers import PEERS, Peer
@@ -22,7 +22,7 @@ from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.results import CaseResult, PeerResult
 from benchmarks.servers.http3 import SERVERS
-from benchmarks.servers.loops import LOOPS, new_loop
+from benchmarks.servers.loops import LOOPS, OURS, new_loop
 
 PLAN = Plan(rounds=2, seconds=0.1, warmup=0.0, counted_rounds=0, keep_going=False)
 MACHINE: dict[str, Any] = {"python": "3.13.0", "taken": "2026-01-01 00:00 UTC", "commit": "abc"}
@@ -69,7 +69,9 @@ def test_a_tag_selects_the_echoes_of_one_size() -> None:
 def test_every_loop_stands_in_every_loop_table() -> None:
     for case in CASES:
         if "loop" in case.tags:
-            assert [peer.name for peer in PEERS[case.family] if peer.kind != "limit"] == list(LOOPS)
+            sleeping = [f"{name}, busy_poll_us=0" for name in OURS]
+            named = [*LOOPS, *(sleeping if case.family.endswith(LONE) else ())]
+            assert [peer.name for peer in PEERS[case.family] if peer.kind != "limit"] == named
     for matrix in MATRICES:
         if "loop" in matrix.tags:
             assert [column.name for column in matrix.columns] == list(LOOPS)
