@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.harness import callgrind, counted_rooms, instructions, machine
-from benchmarks.harness.environment import ROOT, STAMP
+from benchmarks.harness.environment import ROOT, profile_of
 from benchmarks.harness.instructions import Baseline, Build
 from benchmarks.programs.counted import DEFAULT_GROUPS, GROUPS
 
@@ -114,10 +114,9 @@ def _ask(options: Any, variables: dict[str, str]) -> tuple[Path, Build, Path]:
         check=True,
     )
     executable, prefix, version, package = json.loads(done.stdout)
-    stamp = Path(prefix) / STAMP
     profile = options.profile
-    if profile is None and options.pythonpath is None and stamp.exists():
-        profile = json.loads(stamp.read_text())["profile"]
+    if profile is None and options.pythonpath is None:
+        profile = profile_of(Path(prefix))
     build = Build(version, profile or "release", callgrind.version(), machine.processor())
     return Path(executable), build, Path(package)
 

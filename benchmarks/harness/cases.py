@@ -52,9 +52,9 @@ IDLE_MEMORY = Unit("kB a connection", "connection")
 IN_PROCESS = "in process"
 """The name of the peer that is the application without a server."""
 RAW_QUIC = "our QUIC alone"
+"""The name of the peer that is this project's QUIC without HTTP/3 and ASGI."""
 LONE = "_lone"
 """At the end of a family's name: with one client, whose round trips a loop may look or sleep through."""
-"""The name of the peer that is this project's QUIC without HTTP/3 and ASGI."""
 
 
 @dataclass(frozen=True)

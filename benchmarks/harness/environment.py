@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks"
 # Where .ci/venv.py says what it has installed.
 STAMP = "uringcore-build.json"
+GUIDED = "guided"
+"""The profile of `.ci/venv.py` that wheels are released with."""
 CERTIFICATE_CODE = """
 import datetime, ipaddress, sys
 from pathlib import Path
@@ -115,9 +117,13 @@ class Environment:
         answer = json.loads(_output([str(self.python), "-c", VERSIONS_CODE]))
         self.python_version = answer["python"]
         self.packages = answer["packages"]
-        stamp = self.python.parents[1] / STAMP
-        if stamp.exists():
-            self.profile = json.loads(stamp.read_text())["profile"]
+        self.profile = profile_of(self.python.parents[1]) or self.profile
+
+
+def profile_of(folder: Path) -> str | None:
+    """How the wheel in this virtual environment was built, or None where `.ci/venv.py` did not build it."""
+    stamp = folder / STAMP
+    return json.loads(stamp.read_text())["profile"] if stamp.exists() else None
 
 
 def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environment:
@@ -140,7 +146,7 @@ def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environm
             print(f"making {folder}", flush=True)
             subprocess.run([str(base), "-m", "venv", str(folder)], check=True)
         _install_peers(environment)
-        _install_ours(environment.python, folder)
+        _install_ours(environment)
         _build_native(environment, target)
     elif not environment.python.exists():
         raise SystemExit(f"{folder} does not exist; run without --no-install")
@@ -171,10 +177,11 @@ def _install_peers(environment: Environment) -> None:
             environment.refused[name.lower()] = f"its wheels need {marker}"
 
 
-def _install_ours(python: Path, folder: Path) -> None:
+def _install_ours(environment: Environment) -> None:
     """The wheel as it is released, which the compiler has a profile of the hot paths for."""
-    builder = [sys.executable, str(ROOT / ".ci" / "venv.py"), "--profile", "guided"]
-    command = [*builder, "--venv", str(folder.resolve()), "--python", str(python)]
+    python = environment.python
+    builder = [sys.executable, str(ROOT / ".ci" / "venv.py"), "--profile", GUIDED]
+    command = [*builder, "--venv", str(python.parents[1].resolve()), "--python", str(python)]
     if subprocess.run(command, check=False).returncode != 0:
         raise SystemExit("this project's wheel could not be built")
 

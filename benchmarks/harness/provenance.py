@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-GUIDED = "guided"
-"""The profile of `.ci/venv.py` that wheels are released with."""
+from benchmarks.harness.environment import GUIDED
+
 # What the figures of one table share with those of another when they may be read side by side.
 HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -21,7 +22,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,16 @@ def count_rows(rows: dict[str, Row], counts: Counts, mark: Callable[[str], None]
                 mark(f"{count} {name}")
 
 
+@contextlib.contextmanager
+def certified() -> Iterator[tuple[str, str]]:
+    """The files of a certificate for localhost and of its key."""
+    from uringcore.devcert import DevelopmentCertificate
+
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = DevelopmentCertificate.make().write(folder)
+        yield str(certificate), str(key)
+
+
 def more(counts: Counts, times: int) -> Counts:
     """`times` as much."""
     return counts[0] * times, counts[1] * times
@@ -206,8 +217,6 @@ def leave() -> None:
 
 def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
     """The rows of the loop called `name`."""
-    from uringcore.devcert import DevelopmentCertificate
-
     loop = new_loop(name)
     asyncio.set_event_loop(loop)
     rows = micro.Rows(loop).all()
@@ -215,8 +224,7 @@ def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
     count_rows(rows, MICRO, mark)
     if times > 1:
         count_rows(threaded, ECHO, mark)
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+    with certified() as (certificate, key):
         serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         serving.load_cert_chain(certificate, key)
         for title, style, transport, size in ECHOES:
@@ -241,12 +249,9 @@ def count_quic(mark: Callable[[str], None], times: int) -> None:
 
 def count_face(face: str, mark: Callable[[str], None], times: int) -> None:
     """The rows of a server on one of QUIC's interfaces: what they cost it, its program included."""
-    from uringcore.devcert import DevelopmentCertificate
-
     loop = new_loop("uringcore-uring")
     asyncio.set_event_loop(loop)
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+    with certified() as (certificate, key):
         listener = None
         if face == QUIC_NATIVE:
             listener = loop.run_until_complete(_listening(certificate, key))
@@ -276,12 +281,9 @@ async def _listening(certificate: str, key: str) -> Any:
 
 def count_h3(mark: Callable[[str], None], times: int) -> None:
     """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
-    from uringcore.devcert import DevelopmentCertificate
-
     loop = new_loop("uringcore-uring")
     asyncio.set_event_loop(loop)
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+    with certified() as (certificate, key):
         port = free_port()
         starting = http3.start_uringcore(bare.application, port, certificate, key)
         serving = loop.run_until_complete(starting)
@@ -296,12 +298,9 @@ def count_h3(mark: Callable[[str], None], times: int) -> None:
 
 def count_webtransport(mark: Callable[[str], None], times: int) -> None:
     """The rows of the WebTransport server, its program included."""
-    from uringcore.devcert import DevelopmentCertificate
-
     loop = new_loop("uringcore-uring")
     asyncio.set_event_loop(loop)
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = map(str, DevelopmentCertificate.make().write(folder))
+    with certified() as (certificate, key):
         port = free_port()
         server = loop.run_until_complete(webtransport.serve_uringcore(port, certificate, key))
         for title, mode in WEBTRANSPORT_ROWS:

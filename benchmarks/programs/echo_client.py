@@ -9,10 +9,11 @@ steps are the same each time: a message that came while it still worked would sa
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import sys
+
+from benchmarks.programs.asked import yield_the_core
 
 
 def exchange(connection: socket.socket, message: bytes) -> None:
@@ -44,8 +45,7 @@ def connect(port: int, transport: str, certificate: str) -> socket.socket:
 def main() -> None:
     """Exchange until stdin ends."""
     port, size, transport, certificate = sys.argv[1:]
-    # Such a process does not take the core from another when it wakes up.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    yield_the_core()
     message = bytes(index * 7 % 251 for index in range(int(size)))
     with connect(int(port), transport, certificate) as connection:
         for line in sys.stdin:

@@ -10,16 +10,13 @@ server, on the same core, has nothing to do.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 
 import uringcore
 import uringcore.http3
 from benchmarks.applications.bare import HELLO, LARGE
-
-ACKNOWLEDGED_SECONDS = 0.1
-"""Longer than an acknowledgement may wait (RFC 9000 section 18.2)."""
+from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 
 
 def expect(response: uringcore.http3.Response, content: bytes) -> None:
@@ -64,27 +61,18 @@ MODES: dict[str, Callable[[uringcore.http3.Pool, str, int], Awaitable[None]]] = 
 }
 
 
-async def ask(client: uringcore.http3.Pool, url: str, mode: str, count: int, at_once: int) -> None:
-    """Do it `count` times."""
-    each, rest = divmod(count, at_once)
-    numbers = [each + (index < rest) for index in range(at_once)]
-    await asyncio.gather(*(MODES[mode](client, url, number) for number in numbers))
-    await asyncio.sleep(ACKNOWLEDGED_SECONDS)
-
-
 async def main() -> None:
     """Ask until stdin ends."""
     port, certificate, mode, at_once = sys.argv[1:]
-    # Such a process does not take the core from another when it wakes up.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    url = f"https://localhost:{port}"
+    yield_the_core()
     async with uringcore.http3.Pool(cafile=certificate) as client:
-        lines = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        async for line in lines:
-            await ask(client, f"https://localhost:{port}", mode, int(line), int(at_once))
-            sys.stdout.buffer.write(b".")
-            sys.stdout.buffer.flush()
+
+        async def ask(count: int) -> None:
+            numbers = shares(count, int(at_once))
+            await asyncio.gather(*(MODES[mode](client, url, number) for number in numbers))
+
+        await until_stdin_ends(ask)
 
 
 if __name__ == "__main__":

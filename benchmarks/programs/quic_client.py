@@ -11,13 +11,12 @@ has nothing to do.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uringcore
-from benchmarks.programs.h3_client import ACKNOWLEDGED_SECONDS
+from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.bulk import ALPN, WINDOW, pattern
 from uringcore import quic
 from uringcore.quic.native.making import Making
@@ -69,8 +68,7 @@ class Work:
                     await stream.send(b"E" + MESSAGE, finish=True)
                     _check(await stream.read())
 
-        each, rest = divmod(count, AT_ONCE)
-        await asyncio.gather(*(some(each + (index < rest)) for index in range(AT_ONCE)))
+        await asyncio.gather(*map(some, shares(count, AT_ONCE)))
 
     async def download(self, connection: quic.Connection, count: int) -> None:
         """So many KiB from the server, and what is on its way then."""
@@ -107,19 +105,11 @@ def _check(answer: bytes) -> None:
 async def main() -> None:
     """Work until stdin ends."""
     port, certificate, mode = sys.argv[1:]
-    # Such a process does not take the core from another when it wakes up.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    yield_the_core()
     work = Work(int(port), certificate)
     do: Do = getattr(work, mode)
     async with work.connect() as connection:
-        lines = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        async for line in lines:
-            await do(connection, int(line))
-            await asyncio.sleep(ACKNOWLEDGED_SECONDS)
-            sys.stdout.buffer.write(b".")
-            sys.stdout.buffer.flush()
+        await until_stdin_ends(lambda count: do(connection, count))
 
 
 if __name__ == "__main__":

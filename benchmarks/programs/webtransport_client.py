@@ -9,12 +9,11 @@ through and acknowledged. As `echo_client.py` it runs when the server, on the sa
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 
 import uringcore
-from benchmarks.programs.h3_client import ACKNOWLEDGED_SECONDS
+from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.webtransport import PATH
 from uringcore.quic import ClientConfig
 from uringcore.webtransport import WebTransportSession, connect_webtransport
@@ -52,32 +51,21 @@ MODES: dict[str, Callable[[WebTransportSession], Awaitable[None]]] = {
 }
 
 
-async def ask(session: WebTransportSession, mode: str, count: int) -> None:
-    """Do it `count` times."""
-
-    async def some(number: int) -> None:
-        for _ in range(number):
-            await MODES[mode](session)
-
-    each, rest = divmod(count, AT_ONCE)
-    await asyncio.gather(*(some(each + (index < rest)) for index in range(AT_ONCE)))
-    await asyncio.sleep(ACKNOWLEDGED_SECONDS)
-
-
 async def main() -> None:
     """Ask until stdin ends."""
     port, certificate, mode = sys.argv[1:]
-    # Such a process does not take the core from another when it wakes up.
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    yield_the_core()
     config = ClientConfig(authorities=certificate)
     async with connect_webtransport(f"https://localhost:{port}{PATH}", config) as session:
-        lines = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-        async for line in lines:
-            await ask(session, mode, int(line))
-            sys.stdout.buffer.write(b".")
-            sys.stdout.buffer.flush()
+
+        async def some(number: int) -> None:
+            for _ in range(number):
+                await MODES[mode](session)
+
+        async def ask(count: int) -> None:
+            await asyncio.gather(*map(some, shares(count, AT_ONCE)))
+
+        await until_stdin_ends(ask)
 
 
 if __name__ == "__main__":
