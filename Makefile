@@ -74,7 +74,9 @@ test-rust:
 	@cargo test $(RUST_TESTS)
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
-# (.ci/unstable.py), where that can be.
+# (.ci/unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
+# the end (.ci/retry.py).
+RETRY ?=
 test-all: test-rust fetch
 	@lacking="$$(mktemp)"; trap 'cat "$$lacking" >&2; rm -f "$$lacking"' EXIT; \
 	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \
@@ -83,9 +85,12 @@ test-all: test-rust fetch
 	    extras=test; if [[ ".venv-$$version" == "$(DEV_VENV)" ]]; then extras=dev; fi; \
 	    python3 .ci/venv.py --venv ".venv-$$version" --python "$$path" --extras $$extras --profile $(TEST_PROFILE); \
 	    echo "== pytest on CPython $$version ($$role)"; \
-	    ".venv-$$version/bin/python" $(PYTEST_RUN) $(PYTEST) < /dev/null || failed+=" $$version"; \
+	    rm -rf ".pytest_cache/$$version"; \
+	    ".venv-$$version/bin/python" $(PYTEST_RUN) -o cache_dir=".pytest_cache/$$version" $(PYTEST) < /dev/null \
+	    || failed+=" $$version"; \
 	done <<< "$$interpreters"; \
-	if [[ -n $$failed ]]; then echo "failed on CPython$$failed" >&2; exit 1; fi
+	if [[ -n $$failed && -n "$(RETRY)" ]]; then $(PYTHON) .ci/retry.py $$failed; \
+	elif [[ -n $$failed ]]; then echo "failed on CPython$$failed" >&2; exit 1; fi
 
 check: $(DEV_VENV)
 	@cargo fmt --all --check

@@ -16,6 +16,7 @@ def pytest_configure() -> None:
     """Before the processes that run the tests are started, which inherit the answer."""
     interpreter.ask_once()
     let_servers_hang_up()
+    let_children_be_interrupted()
 
 
 def let_servers_hang_up() -> None:
@@ -26,6 +27,15 @@ def let_servers_hang_up() -> None:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "TESTS_UNDER_NOHUP" in os.environ:
         os.environ["TESTS_UNDER_NOHUP"] = "1"
         signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+def let_children_be_interrupted() -> None:
+    """Restores SIGINT where a shell ignored it, as it does for commands that a script starts with `&`.
+
+    Child processes inherit an ignored signal, and servers under test are stopped by SIGINT.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,0 +1,53 @@
+"""Run the tests that failed once more, alone, after the whole run has ended.
+
+    python3 .ci/retry.py 3.11 3.13
+
+For each version, pytest's record of the last failures is read from `.pytest_cache/VERSION`, where
+`make test-all` has pytest put it, and those tests run again in one process in `.venv-VERSION`. The exit
+status is 0 only if all of them pass. A test that passes the second time is printed as unsteady: the
+run is not refused for it, and the test has to be mended all the same.
+
+More than FAILURES_MAX failures on one version are a broken build, not bad luck; nothing runs again then.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FAILURES_MAX = 12
+
+
+def main(versions):
+    unsteady, broken = [], []
+    for version in versions:
+        names = failures(version)
+        if not 0 < len(names) <= FAILURES_MAX:
+            print(f"CPython {version}: {len(names)} recorded failures; nothing runs again")
+            broken.append(version)
+            continue
+        print(f"== {len(names)} failed on CPython {version}; once more, alone", flush=True)
+        python = ROOT / f".venv-{version}" / "bin" / "python"
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *names]
+        if subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
+            broken.append(version)
+        else:
+            unsteady += [f"CPython {version}: {name}" for name in names]
+    for test in unsteady:
+        print(f"UNSTEADY, to be mended before anything else: {test}", file=sys.stderr)
+    if broken:
+        sys.exit(f"failed on CPython {' '.join(broken)}")
+
+
+def failures(version):
+    """The names of the tests that failed last on this version; none if pytest did not get that far."""
+    record = ROOT / ".pytest_cache" / version / "v" / "cache" / "lastfailed"
+    try:
+        return sorted(json.loads(record.read_text()))
+    except (OSError, ValueError):
+        return []
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
