@@ -9,6 +9,8 @@
 //! - **Looks.** A socket that is closed while an operation of it is in the kernel stays open there, and its
 //!   peer sees no end. Nothing tells of a `close()`, so the host looks from time to time, and once more
 //!   before it sleeps for long.
+//! - **Memory.** A descriptor takes room while operations of it wait or are in flight, and for some hundred turns
+//!   after its last call. How high its number is makes no difference.
 //! - **Tries.** Most receives and sends need no operation: the host tries a system call first. It is told
 //!   when that is worth its while.
 //!
@@ -20,6 +22,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use rustc_hash::FxHashMap;
 use uringcore_io::Outcome;
 
 use crate::poll::Direction;
@@ -47,10 +50,6 @@ impl Lane {
     #[inline]
     pub fn write(fd: RawFd) -> Self {
         Self::new(fd, Direction::Write)
-    }
-
-    fn descriptor(self) -> usize {
-        self.fd.max(0) as usize
     }
 }
 
@@ -163,9 +162,17 @@ struct Descriptor {
     answered: u32,
 }
 
-#[derive(Default)]
+impl Descriptor {
+    fn is_busy(&self) -> bool {
+        self.lines.iter().any(|line| line.current.is_some())
+    }
+}
+
 pub struct Lanes {
-    descriptors: Vec<Descriptor>,
+    /// Those in use, by number.
+    descriptors: FxHashMap<RawFd, Descriptor>,
+    /// The turn in which descriptors that are out of use are forgotten; `u64::MAX` while there are few.
+    next_sweep: u64,
     starting: VecDeque<Start>,
     /// Operations that have a lane or stand in line.
     len: usize,
@@ -175,22 +182,59 @@ pub struct Lanes {
     look_is_due: bool,
 }
 
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            descriptors: FxHashMap::default(),
+            next_sweep: u64::MAX,
+            starting: VecDeque::new(),
+            len: 0,
+            turn: 0,
+            next_look: None,
+            look_is_due: false,
+        }
+    }
+}
+
 impl Lanes {
     #[inline]
-    fn descriptor(&mut self, index: usize) -> &mut Descriptor {
-        if index >= self.descriptors.len() {
-            self.grow(index + 1);
-        }
-        &mut self.descriptors[index]
+    fn descriptor(&mut self, fd: RawFd) -> &mut Descriptor {
+        let (turn, others) = (self.turn, self.descriptors.len());
+        let next_sweep = &mut self.next_sweep;
+        self.descriptors.entry(fd).or_insert_with(|| {
+            if others >= DESCRIPTORS_KEPT {
+                *next_sweep = (*next_sweep).min(turn + TURNS_KEPT);
+            }
+            Descriptor {
+                turn,
+                ..Descriptor::default()
+            }
+        })
     }
 
+    /// Descriptors that have room here.
+    pub fn descriptors(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    /// Forgets descriptors that were not used for a while: most of them are closed, which nobody says here. What is
+    /// lost of one that is used again is how often its receives found nothing.
     #[cold]
-    fn grow(&mut self, len: usize) {
-        self.descriptors.resize_with(len, Descriptor::default);
+    fn sweep(&mut self) {
+        let oldest = self.turn.saturating_sub(TURNS_KEPT);
+        self.descriptors
+            .retain(|_, descriptor| descriptor.is_busy() || descriptor.turn > oldest);
+        if self.descriptors.len() < self.descriptors.capacity() / 8 {
+            self.descriptors.shrink_to(2 * self.descriptors.len());
+        }
+        self.next_sweep = match self.descriptors.len() > DESCRIPTORS_KEPT {
+            true => self.turn + TURNS_KEPT,
+            false => u64::MAX,
+        };
     }
 
     fn line(&mut self, lane: Lane) -> &mut Line {
-        &mut self.descriptor(lane.descriptor()).lines[lane.direction as usize]
+        &mut self.descriptor(lane.fd).lines[lane.direction as usize]
     }
 
     // Tries --------------------------------------------------------------------------------------
@@ -200,7 +244,7 @@ impl Lanes {
     #[inline]
     pub fn may_try(&mut self, lane: Lane) -> bool {
         let turn = self.turn;
-        let descriptor = self.descriptor(lane.descriptor());
+        let descriptor = self.descriptor(lane.fd);
         if descriptor.lines[lane.direction as usize].current.is_some() {
             return false;
         }
@@ -218,8 +262,7 @@ impl Lanes {
     /// What a try to read from `fd` found.
     #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
-        let descriptor = self.descriptor(Lane::read(fd).descriptor());
-        descriptor.hint.tried(something);
+        self.descriptor(fd).hint.tried(something);
     }
 
     // Operations ---------------------------------------------------------------------------------
@@ -232,7 +275,7 @@ impl Lanes {
     }
 
     fn holder(&self, lane: Lane) -> Option<&Current> {
-        let descriptor = self.descriptors.get(lane.descriptor())?;
+        let descriptor = self.descriptors.get(&lane.fd)?;
         descriptor.lines[lane.direction as usize].current.as_ref()
     }
 
@@ -281,7 +324,7 @@ impl Lanes {
         is_wanted: impl Fn(Key) -> bool,
     ) {
         if lane.direction == Direction::Read
-            && let Some(descriptor) = self.descriptors.get_mut(lane.descriptor())
+            && let Some(descriptor) = self.descriptors.get_mut(&lane.fd)
         {
             let current = &descriptor.lines[Direction::Read as usize].current;
             let is_full = current.as_ref().is_some_and(|at| at.is_full(outcome));
@@ -293,7 +336,7 @@ impl Lanes {
     /// An operation gives up its lane, if it had it: the next one that `is_wanted` is up. One that stands in
     /// line needs not come here: it is passed over when it would be up and is not wanted any more.
     pub fn leave(&mut self, lane: Lane, key: Key, is_wanted: impl Fn(Key) -> bool) {
-        let Some(descriptor) = self.descriptors.get_mut(lane.descriptor()) else {
+        let Some(descriptor) = self.descriptors.get_mut(&lane.fd) else {
             return;
         };
         let line = &mut descriptor.lines[lane.direction as usize];
@@ -311,12 +354,28 @@ impl Lanes {
         }
     }
 
+    /// Forgets what stands in line and is not wanted any more: a program may give up one wait after the other on a
+    /// socket whose first operation never ends. To be called with each look, so that no key here outlives its
+    /// operation for long.
+    pub fn drop_unwanted(&mut self, is_wanted: impl Fn(Key) -> bool) {
+        for line in self.descriptors.values_mut().flat_map(|at| &mut at.lines) {
+            let before = line.waiting.len();
+            if before > 0 {
+                line.waiting.retain(|waiting| is_wanted(waiting.key));
+                self.len -= before - line.waiting.len();
+                if line.waiting.len() < line.waiting.capacity() / 8 {
+                    line.waiting.shrink_to_fit();
+                }
+            }
+        }
+    }
+
     // Turns and looks ----------------------------------------------------------------------------
 
     /// True if a turn has nothing to start or to look at; it is counted as one.
     #[inline]
     pub fn skip_turn(&mut self) -> bool {
-        let is_idle = self.len == 0 && self.starting.is_empty();
+        let is_idle = self.len == 0 && self.starting.is_empty() && self.turn < self.next_sweep;
         self.turn += u64::from(is_idle);
         is_idle
     }
@@ -326,6 +385,9 @@ impl Lanes {
     #[inline]
     pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, Lane)> {
         self.turn += 1;
+        if self.turn >= self.next_sweep {
+            self.sweep();
+        }
         if self.len == 0 {
             self.look_is_due = false;
             return Vec::new();
@@ -342,9 +404,9 @@ impl Lanes {
 
     fn all(&self) -> Vec<(Key, Lane)> {
         let mut found = Vec::with_capacity(self.len);
-        for (fd, descriptor) in self.descriptors.iter().enumerate() {
+        for (&fd, descriptor) in &self.descriptors {
             for direction in [Direction::Read, Direction::Write] {
-                let lane = Lane::new(fd as RawFd, direction);
+                let lane = Lane::new(fd, direction);
                 let keys = descriptor.lines[direction as usize].keys();
                 found.extend(keys.map(|key| (key, lane)));
             }
@@ -371,5 +433,8 @@ impl Lanes {
 const ANSWERS_PER_TURN: u32 = 16;
 /// The longest pause between vain tries, in operations.
 const BACKOFF_MAX: u8 = 31;
+/// So many descriptors are kept without a look at their use, and others for so many turns after it.
+const DESCRIPTORS_KEPT: usize = 256;
+const TURNS_KEPT: u64 = 512;
 /// How long a closed socket may stay open in the kernel.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -50,7 +50,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// What the operation's token has room for.
+    /// What the operation's token has room for. It wraps: a poll that was discarded has no completion that names it,
+    /// so the one in flight is the only one of its descriptor and direction.
     fn generation(&self) -> u16 {
         self.serial as u16
     }

@@ -212,6 +212,7 @@ impl<T> Timers<T> {
         }
         while self.run.front().is_some_and(|entry| entry.slot == NONE) {
             self.run.pop_front();
+            // Places are counted modulo 2^32, and the run has fewer.
             self.first = self.first.wrapping_add(1);
             self.vacancies -= 1;
         }

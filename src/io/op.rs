@@ -299,6 +299,8 @@ impl OpTable {
         } else if slot.kind == OpKind::Poll {
             self.polls -= 1;
         }
+        // It wraps: who names an operation drops the name with its last completion, and none has outlived 2^24
+        // others in the same slot. The kernel has no name of a slot that is free.
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next = free;
         self.free = index;

@@ -388,9 +388,11 @@ async def connect_raw(
     prepare: Callable[[RawConnection], None] = lambda quic: None,
     wait_connected: bool = True,
     ticket_handler: Callable[[Any], None] | None = None,
+    source: str = "127.0.0.1",
     **configuration: Any,
 ) -> AsyncIterator[Raw]:
-    """Connects to a server of tests/server/harness.py; ``configuration`` is aioquic's."""
+    """Connects from the address ``source`` to a server of tests/server/harness.py; ``configuration`` is
+    aioquic's."""
     configuration.setdefault("alpn_protocols", ["h3"])
     given = QuicConfiguration(
         is_client=True, server_name="localhost", verify_mode=ssl.CERT_NONE, **configuration
@@ -399,7 +401,7 @@ async def connect_raw(
     prepare(quic)
     loop = asyncio.get_running_loop()
     transport, raw = await loop.create_datagram_endpoint(
-        lambda: Raw(quic), local_addr=("127.0.0.1", 0), family=socket.AF_INET
+        lambda: Raw(quic), local_addr=(source, 0), family=socket.AF_INET
     )
     try:
         raw.connect(("127.0.0.1", server.port))

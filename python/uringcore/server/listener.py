@@ -100,8 +100,11 @@ class HTTP3Listener:
         for connection in list(self.service.connections):
             try:
                 connection.tick()
-            except Exception:
-                logger.exception("An HTTP/3 connection could not be looked after")
+            except Exception as error:  # noqa: BLE001 - the others have to be looked after too
+                if self.service.report is None:
+                    raise
+                text = "An HTTP/3 connection could not be looked after\n"
+                self.service.report("fault", text, error)
 
     def close(self) -> None:
         """No new connections; the open ones go on until they are told."""

@@ -102,6 +102,7 @@ class Server(UvicornServer):
         super().__init__(config)
         self._seat = seat
         self._listener: HTTP3Listener | None = None
+        self._request_log: RequestLog | None = None
         self._certificate: CertificateKeeper | None = None
         self._metrics: MetricsPort | None = None
         self._tls = TLSExtension(None)
@@ -191,7 +192,7 @@ class Server(UvicornServer):
         if logger.isEnabledFor(logging.DEBUG):
             extensions.update(DEBUG_EXTENSIONS)
         loop = asyncio.get_running_loop()
-        log = RequestLog(config.http3_log_lines)
+        self._request_log = log = RequestLog(config.http3_log_lines)
         logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
         asgi = AsgiService(
             config.loaded_app,
@@ -229,6 +230,7 @@ class Server(UvicornServer):
             self._tls,
             sessions,
             None if config.observer is None else config.observer.connection_ended,
+            report=log.report,
         )
         listener = HTTP3Listener(service)
         await listener.start(
@@ -254,6 +256,8 @@ class Server(UvicornServer):
             self.server_state.total_requests += self._listener.service.asgi.take_answered()
             if counter % 10 == 0:
                 self._update_default_headers()
+                if self._request_log is not None:
+                    self._request_log.tick()
         if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
             self._look_at_certificate(self._certificate)
         if should_exit and not self.should_exit and self._seat is not None:
@@ -296,6 +300,8 @@ class Server(UvicornServer):
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
+        if self._request_log is not None:
+            self._request_log.close()
         await self._close_metrics()
         if self.config.observer is not None:
             self.config.observer.close()

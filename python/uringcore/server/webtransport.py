@@ -53,13 +53,20 @@ class SessionService:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, session: AsgiSession, link: SessionLink) -> None:
+        # Before the application, or a middleware for proxies, can change it.
+        client = session.scope.get("client")
         try:
             await session.run(self._application)
         except Exception as error:  # noqa: BLE001 - an application may raise anything
             if session.is_untouched:
                 self._tell_foreign(error)
-            elif not (session.was_over and isinstance(error, QuicError)):
-                # Not what an application hears of a client that has gone.
+            elif session.was_over and isinstance(error, QuicError):
+                # An application gets this when its client has gone.
+                pass
+            elif session.was_deserted:
+                text = "Exception in ASGI application after its client had gone"
+                self._report("departure", text, (client, error))
+            else:
                 self._report("application", "Exception in ASGI application\n", error)
         else:
             if not session.request.is_answered and not session.was_over:

@@ -93,6 +93,7 @@ class SessionLink:
         self.close_reason = ""
         self.refused_with: int | None = None
         self.is_open = False
+        self._is_ended_here = False
         self.closed = asyncio.Event()
         self.draining = asyncio.Event()
         self.answered: asyncio.Future[None] | None = None
@@ -111,6 +112,11 @@ class SessionLink:
     @property
     def is_closed(self) -> bool:
         return self.closed.is_set()
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether the session is over, and not by a close or a refusal of this side."""
+        return self.is_closed and not self._is_ended_here
 
     def error(self) -> QuicError:
         """What ended the session."""
@@ -135,12 +141,14 @@ class SessionLink:
     def close(self, code: int, reason: str) -> None:
         check_close(code, reason)
         if not self.is_closed and not self.loop.is_closed():
+            self._is_ended_here = True
             self.core.close(code, reason)
 
     def refuse(self, status: int, headers: Headers = ()) -> None:
         """Answers that there will be no session, unless there was an answer."""
         if not self.is_closed and not self.is_open and not self.loop.is_closed():
             self.core.refuse(status, list(headers))
+            self._is_ended_here = True
             self.refused_with = status
             self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
 

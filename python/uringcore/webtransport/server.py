@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any
 
+from uringcore._client_log import ClientLog
 from uringcore._uringcore import AsgiService
 from uringcore.quic.acceptance import Acceptance
 from uringcore.quic.connection import QuicConnection
@@ -142,7 +143,8 @@ class WebTransportServer:
         self._handler = handler
         self._limits = request_limits()
         self._session_limits = session_limits(config, max_sessions)
-        self._service = _service(loop)
+        self._log = ClientLog(logger, LOG_LINES, logging.INFO)
+        self._service = _service(loop, self._log)
         self._carriers: set[SessionCarrier] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
@@ -243,6 +245,7 @@ class WebTransportServer:
             self._transport.close_connections(H3_NO_ERROR, "")
             self._transport.close()
         await self._transport.wait_closed()
+        self._log.close()
         self._ended.set()
 
     async def __aenter__(self) -> WebTransportServer:
@@ -272,6 +275,7 @@ class WebTransportServer:
 
     def _look_at_clock(self) -> None:
         self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
+        self._log.tick()
         for carrier in list(self._carriers):
             carrier.tick()
 
@@ -325,11 +329,17 @@ class WebTransportServer:
             except QuicError as error:
                 # When the session is over, it is no fault of the handler's.
                 if not session.is_closed:
-                    self._failed(session, error)
+                    self._failed(session, link, error)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
-                self._failed(session, error)
+                self._failed(session, link, error)
 
-    def _failed(self, session: WebTransportSession, error: Exception) -> None:
+    def _failed(
+        self, session: WebTransportSession, link: SessionLink, error: Exception
+    ) -> None:
+        if link.is_deserted:
+            text = f"Exception in the handler of {session!r} after its client had gone"
+            self._log.report("departure", text, (session.peer_address, error))
+            return
         logger.error("Exception in the handler of %r", session, exc_info=error)
         session.close(HANDLER_FAILED, "")
 
@@ -338,7 +348,7 @@ class Serving(Making[WebTransportServer]):
     """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
 
 
-def _service(loop: asyncio.AbstractEventLoop) -> AsgiService:
+def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
     """What requests that ask for no session are answered by."""
     return AsgiService(
         not_found,
@@ -349,17 +359,12 @@ def _service(loop: asyncio.AbstractEventLoop) -> AsgiService:
         state={},
         extensions={},
         tasks=set(),
-        report=_report,
+        report=log.report,
     )
 
 
-def _report(kind: str, message: str, what: Any) -> None:
-    if kind == "application":
-        logger.error("%s", message, exc_info=what)
-    else:
-        logger.info("%s", message)
-
-
+# Lines that one client may cause in the log at once, by requests that are no sessions.
+LOG_LINES = 10
 # How often connections are looked at for what has taken too long.
 TICK_SECONDS = 1.0
 # RFC 9114 section 8.1.

@@ -269,6 +269,69 @@ fn a_host_that_comes_back_from_a_rest_looks_at_once() {
     );
 }
 
+// Memory ---------------------------------------------------------------------------------------------
+
+#[test]
+fn a_descriptor_takes_room_for_itself_alone_however_high_its_number() {
+    let mut lanes = Lanes::default();
+    for fd in [1_000_000, RawFd::MAX, -1] {
+        assert!(lanes.may_try(Lane::read(fd)));
+        lanes.tried(fd, false);
+        lanes.join(key(0), fd, SOCKET, SocketOp::Recv(1));
+        assert_eq!(starts(&mut lanes), [0]);
+        lanes.leave(Lane::read(fd), key(0), everyone);
+    }
+    assert_eq!(lanes.descriptors(), 3);
+}
+
+#[test]
+fn descriptors_that_are_not_used_any_more_are_forgotten() {
+    let mut lanes = Lanes::default();
+    let mut peak = 0;
+    // One waits all along; of the others each is used in one turn.
+    lanes.join(key(0), 0, SOCKET, SocketOp::Recv(1));
+    for fd in 1..100_000 {
+        lanes.may_try(Lane::read(fd));
+        lanes.begin_turn(Instant::now);
+        peak = peak.max(lanes.descriptors());
+    }
+    assert!(peak < 2_000, "{peak}");
+    assert_eq!(lanes.current(Lane::read(0)), Some((key(0), SOCKET)));
+    lanes.leave(Lane::read(0), key(0), everyone);
+    assert_eq!(starts(&mut lanes), [0]);
+    // A loop that has nothing else to do forgets them too.
+    for _ in 0..2_000 {
+        if !lanes.skip_turn() {
+            lanes.begin_turn(Instant::now);
+        }
+    }
+    assert_eq!(lanes.descriptors(), 0);
+    assert!(lanes.skip_turn());
+}
+
+#[test]
+fn those_who_gave_up_waiting_in_line_are_forgotten() {
+    let mut lanes = Lanes::default();
+    lanes.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    for index in 1..1000 {
+        lanes.join(key(index), FD, SOCKET, SocketOp::Recv(1));
+    }
+    let start = Instant::now();
+    lanes.begin_turn(|| start);
+    assert_eq!(
+        lanes.begin_turn(|| start + Duration::from_secs(1)).len(),
+        1000
+    );
+    lanes.drop_unwanted(|key| [0, 500].contains(&key.index));
+    let looked_at = lanes.begin_turn(|| start + Duration::from_secs(2));
+    assert_eq!(looked_at.len(), 2);
+    assert_eq!(starts(&mut lanes), [0]);
+    lanes.land(Lane::read(FD), key(0), &nothing(), everyone);
+    assert_eq!(starts(&mut lanes), [500]);
+    lanes.leave(Lane::read(FD), key(500), everyone);
+    assert!(lanes.skip_turn(), "those who went are counted out");
+}
+
 // With sockets ---------------------------------------------------------------------------------------
 
 /// A host that waits for what its operations bring, and lets short sends go on.

@@ -293,6 +293,7 @@ impl Epoll {
             return;
         }
         let was = std::mem::replace(&mut watch.registered, wanted);
+        // It wraps: events of a registration come while its file is open, and none is 2^32 registrations older.
         self.generation = self.generation.wrapping_add(1);
         watch.generation = self.generation;
         common.stats.syscalls += 1;

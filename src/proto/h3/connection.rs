@@ -345,6 +345,13 @@ impl Connection {
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
+    /// Whether our direction of a request's stream is open: neither its end was sent, nor was it given up by
+    /// either side.
+    pub fn is_sending(&self, stream_id: u64) -> bool {
+        let stream = self.requests.get(&stream_id);
+        stream.is_some_and(|stream| stream.send != Half::Done)
+    }
+
     /// Gives back the room that the last burst has left empty, and what only makes the next one's field sections
     /// smaller: for a host that sees nothing happen for a while.
     pub fn rest(&mut self) {

@@ -47,8 +47,8 @@ pub struct Connection {
     pub(super) taken: Taken,
     /// Requests that wait for the handshake.
     pub(super) waiting: Waiting,
-    /// Streams that wait for the connection as a whole to have room.
-    pub(super) crowded: Vec<u64>,
+    /// The place of the next response that begins to wait for the connection as a whole to have room.
+    pub(super) next_place: u64,
     pub(super) unfinished: Unfinished,
     pub(super) early_resets: Bucket,
     /// WebTransport, where it is on.
@@ -98,7 +98,7 @@ impl Connection {
             unacknowledged: FxHashMap::default(),
             taken: Taken::default(),
             waiting: Waiting::default(),
-            crowded: Vec::new(),
+            next_place: 0,
             unfinished: Unfinished::default(),
             early_resets,
             attached: None,
@@ -163,11 +163,7 @@ impl Connection {
                 self.note_taken(stream_id, now);
                 self.has_room(stream_id);
             }
-            Quic::ConnectionWritable { .. } => {
-                for stream_id in std::mem::take(&mut self.crowded) {
-                    self.has_room(stream_id);
-                }
-            }
+            Quic::ConnectionWritable { .. } => self.connection_has_room(),
             Quic::StreamFinished { stream_id } => {
                 self.note_taken(stream_id, now);
                 self.unacknowledged.remove(&stream_id);
@@ -203,7 +199,7 @@ impl Connection {
     /// Whether anything of a request is still to be answered.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         let exchange = self.exchanges.get(&stream_id);
-        exchange.is_some_and(|exchange| !exchange.answered)
+        !self.is_abused && exchange.is_some_and(|exchange| !exchange.answered)
     }
 
     /// Does on QUIC what HTTP/3 wants done.
@@ -307,6 +303,10 @@ impl Connection {
         now: Instant,
     ) {
         self.unfinished.ended(stream_id);
+        if self.is_abused {
+            // The connection was closed for what came before this.
+            return;
+        }
         let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
         let refusal = refusal
             .or(unfit)
@@ -406,23 +406,27 @@ impl Connection {
             return;
         }
         let was_unfinished = self.unfinished.ended(stream_id);
-        let is_early = match self.exchanges.get(&stream_id) {
+        let exchange = self.exchanges.get(&stream_id);
+        let is_early = match exchange {
             Some(exchange) => !exchange.answered,
             None => was_unfinished || stream_id >= self.heard_below,
         };
+        // A request that is complete can still be answered when the client resets it afterwards. One whose
+        // header section is still on its way is not told of: nothing can be sent in answer to it.
+        let is_over = match exchange {
+            Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
+            None => was_unfinished && unwanted,
+        };
         self.heard_below = self.heard_below.max(stream_id + 1);
-        if is_early && !self.may_give_up(quic, now) {
-            return;
-        }
-        // A request that is complete can still be answered when the client resets it afterwards.
-        let is_over = self
-            .exchanges
-            .get(&stream_id)
-            .is_some_and(|exchange| !exchange.answered && (unwanted || !exchange.ended));
         if is_over {
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
+        }
+        // Behind the end of the exchange: `h3` sends nothing on the stream any more, so the exchange must not
+        // stay open when the connection is closed here.
+        if is_early && !self.may_give_up(quic, now) {
+            return;
         }
         self.calmed(now);
     }
@@ -447,6 +451,18 @@ impl Connection {
             exchange.is_deserted = true;
             self.deserted += 1;
             self.tell(stream_id, Event::Aborted { stream_id });
+        }
+    }
+
+    /// The responses that wait for that go on, in the order in which they began to wait.
+    fn connection_has_room(&mut self) {
+        let place = |(&stream_id, exchange): (&u64, &Exchange)| {
+            Some((exchange.writing.as_ref()?.place?, stream_id))
+        };
+        let mut waiting: Vec<(u64, u64)> = self.exchanges.iter().filter_map(place).collect();
+        waiting.sort_unstable();
+        for (_, stream_id) in waiting {
+            self.has_room(stream_id);
         }
     }
 
@@ -490,7 +506,6 @@ impl Connection {
         if let Some(attached) = &mut self.attached {
             attached.rest();
         }
-        self.crowded = Vec::new();
         self.events.shrink_to_fit();
         quic.rest();
     }
@@ -502,10 +517,10 @@ impl Connection {
 
     /// Gives up what has taken too long.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
-        while let Some(stream_id) = self
+        let overdue = self
             .unfinished
-            .take_overdue(self.limits.header_timeout, now)
-        {
+            .take_overdue(self.limits.header_timeout, now);
+        for stream_id in overdue {
             // Nothing of it was processed, which is what this code says (RFC 9114 section 4.1.1).
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);

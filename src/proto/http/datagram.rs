@@ -122,7 +122,8 @@ impl Connection {
         data: &[u8],
         now: Instant,
     ) -> Result<bool, SendError> {
-        let Some(exchange) = self.exchanges.get(&stream_id).filter(|it| !it.answered) else {
+        self.check(stream_id)?;
+        let Some(exchange) = self.exchanges.get(&stream_id) else {
             return Err(SendError::Gone);
         };
         let has_capsules = match exchange.datagrams {
@@ -138,7 +139,8 @@ impl Connection {
             Err(LocalError::DatagramsNotNegotiated) if has_capsules && has_room => {
                 let mut content = BytesMut::new();
                 capsule::put(&mut content, DATAGRAM, data);
-                self.h3.send_data(stream_id, content.freeze(), false)?;
+                let said = self.h3.send_data(stream_id, content.freeze(), false);
+                said.map_err(|error| self.refusal(stream_id, error))?;
             }
             Err(LocalError::DatagramsNotNegotiated) => {}
             sent => sent?,

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use rustc_hash::FxHashSet;
+
 use super::connection::Connection;
 use super::event::Event;
 use super::head::{Head, Refusal};
@@ -26,14 +28,16 @@ pub enum Unsafe {
 /// open; of each its header section, and of its content what came with that.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    streams: Vec<u64>,
+    streams: FxHashSet<u64>,
     events: VecDeque<Event>,
 }
 
 impl Connection {
     /// The handshake is complete: what has waited for it is told.
     pub fn handshake_completed(&mut self, quic: &mut quic::Connection, now: Instant) {
-        for stream_id in std::mem::take(&mut self.waiting.streams) {
+        let mut streams = Vec::from_iter(std::mem::take(&mut self.waiting.streams));
+        streams.sort_unstable();
+        for stream_id in streams {
             self.resume(quic, stream_id);
         }
         self.events.append(&mut self.waiting.events);
@@ -61,7 +65,7 @@ impl Connection {
             match self.limits.unsafe_early {
                 Unsafe::Refused => return Some(Refusal::new(425, "too early")),
                 Unsafe::Waits => {
-                    self.waiting.streams.push(stream_id);
+                    self.waiting.streams.insert(stream_id);
                     // Nothing of it is read meanwhile but what came with the header section.
                     self.pause(quic, stream_id);
                 }
@@ -73,7 +77,8 @@ impl Connection {
     }
 
     pub(super) fn waits_for_handshake(&self, stream_id: u64) -> bool {
-        self.waiting.streams.contains(&stream_id)
+        // Of no connection that is established: nothing is looked up there.
+        !self.waiting.streams.is_empty() && self.waiting.streams.contains(&stream_id)
     }
 
     /// Tells the host something of a request, now or when the handshake is complete.

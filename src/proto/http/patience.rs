@@ -1,58 +1,84 @@
-//! Header sections that are not complete, in the order in which their streams began.
+//! Header sections that are not complete, and since when their streams wait for them.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
-/// As many streams as QUIC lets the client open, at most.
+/// As many streams as QUIC lets the client open, at most. Nothing is kept of those that are over.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
-    waiting: FxHashSet<u64>,
-    /// Those of `waiting`, and some that are not in it any more.
-    order: VecDeque<(u64, Instant)>,
+    since: FxHashMap<u64, Instant>,
 }
 
 impl Unfinished {
     /// Something has come, and no header section yet.
     pub fn begun(&mut self, stream_id: u64, now: Instant) {
-        if self.waiting.insert(stream_id) {
-            self.order.push_back((stream_id, now));
-        }
+        self.since.entry(stream_id).or_insert(now);
     }
 
     /// The header section is there, or will never be. True if it had been waited for.
     pub fn ended(&mut self, stream_id: u64) -> bool {
-        let was_there = self.waiting.remove(&stream_id);
-        if self.waiting.is_empty() {
-            self.order.clear();
-        }
-        was_there
+        self.since.remove(&stream_id).is_some()
     }
 
     /// Keeps no room for what is to come.
     pub fn rest(&mut self) {
-        self.waiting.shrink_to_fit();
-        self.order.shrink_to_fit();
+        self.since.shrink_to_fit();
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.since.is_empty()
     }
 
-    /// The next one that has had its time.
-    pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<u64> {
-        while let Some(&(stream_id, since)) = self.order.front() {
-            let is_waiting = self.waiting.contains(&stream_id);
-            if is_waiting && now.saturating_duration_since(since) <= patience {
-                return None;
-            }
-            self.order.pop_front();
-            if is_waiting {
-                self.waiting.remove(&stream_id);
-                return Some(stream_id);
-            }
+    /// Takes those that have had their time, in the order in which they began. Looks at all of them, once a
+    /// second.
+    pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Vec<u64> {
+        let is_over = |since: Instant| now.saturating_duration_since(since) > patience;
+        let overdue = self.since.iter();
+        let overdue = overdue.filter(|&(_, &since)| is_over(since));
+        let mut overdue: Vec<(Instant, u64)> = overdue.map(|(&id, &since)| (since, id)).collect();
+        overdue.sort_unstable();
+        for (_, stream_id) in &overdue {
+            self.since.remove(stream_id);
         }
-        None
+        overdue
+            .into_iter()
+            .map(|(_, stream_id)| stream_id)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overdue_streams_are_taken_once_in_the_order_in_which_they_began() {
+        let begin = Instant::now();
+        let mut unfinished = Unfinished::default();
+        for (second, stream_id) in (0..).zip([8, 0, 4]) {
+            unfinished.begun(stream_id, begin + Duration::from_secs(second));
+        }
+        let patience = Duration::from_secs(10);
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(unfinished.take_overdue(patience, after(10)), []);
+        // More of it has come: that is not another beginning.
+        unfinished.begun(8, after(10));
+        assert_eq!(unfinished.take_overdue(patience, after(12)), [8, 0]);
+        assert!(unfinished.ended(4) && unfinished.is_empty());
+        assert_eq!(unfinished.take_overdue(patience, after(60)), []);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_streams_whose_header_sections_have_come() {
+        let now = Instant::now();
+        let mut unfinished = Unfinished::default();
+        // One that never ends, and a client that makes requests beside it.
+        unfinished.begun(0, now);
+        for stream_id in (4..400_000).step_by(4) {
+            unfinished.begun(stream_id, now);
+            assert!(unfinished.ended(stream_id));
+        }
+        assert!(unfinished.since.capacity() < 16);
     }
 }

@@ -59,7 +59,8 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         self.check(stream_id)?;
-        self.h3.send_headers(stream_id, fields, fin)?;
+        let said = self.h3.send_headers(stream_id, fields, fin);
+        said.map_err(|error| self.refusal(stream_id, error))?;
         let is_interim = fields
             .first()
             .is_some_and(|(_, status)| status.first() == Some(&b'1'));
@@ -81,8 +82,9 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         self.check(stream_id)?;
-        self.h3.send_headers(stream_id, fields, false)?;
-        self.h3.send_data(stream_id, content, fin)?;
+        let said = self.h3.send_headers(stream_id, fields, false);
+        let said = said.and_then(|()| self.h3.send_data(stream_id, content, fin));
+        said.map_err(|error| self.refusal(stream_id, error))?;
         self.override_priority(quic, stream_id, fields);
         self.begun(stream_id);
         self.sent(quic, stream_id, fin, now)
@@ -98,14 +100,24 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         self.check(stream_id)?;
-        self.h3.send_data(stream_id, content, fin)?;
+        let said = self.h3.send_data(stream_id, content, fin);
+        said.map_err(|error| self.refusal(stream_id, error))?;
         self.sent(quic, stream_id, fin, now)
     }
 
-    fn check(&self, stream_id: u64) -> Result<(), SendError> {
-        match self.exchanges.get(&stream_id) {
-            Some(exchange) if !exchange.answered => Ok(()),
-            _ => Err(SendError::Gone),
+    pub(super) fn check(&self, stream_id: u64) -> Result<(), SendError> {
+        match self.is_waited_for(stream_id) {
+            true => Ok(()),
+            false => Err(SendError::Gone),
+        }
+    }
+
+    /// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; an order of
+    /// frames that HTTP does not know is the application's fault only while that direction is open.
+    pub(super) fn refusal(&self, stream_id: u64, error: LocalError) -> SendError {
+        match error {
+            LocalError::FrameUnexpected(_) if !self.h3.is_sending(stream_id) => SendError::Gone,
+            error => error.into(),
         }
     }
 
@@ -166,14 +178,17 @@ impl Connection {
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return false;
         };
+        let mut writing = Writing::new(queued, priority, now);
+        writing.place = exchange.writing.as_ref().and_then(|before| before.place);
         if is_crowded {
             // Whichever comes first: room in the connection, or next to nothing in the stream.
             quic.tell_when_low(stream_id);
-            if !self.crowded.contains(&stream_id) {
-                self.crowded.push(stream_id);
+            if writing.place.is_none() {
+                writing.place = Some(self.next_place);
+                self.next_place += 1;
             }
         }
-        exchange.writing = Some(Writing::new(queued, priority, now));
+        exchange.writing = Some(writing);
         true
     }
 

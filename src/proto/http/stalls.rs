@@ -18,6 +18,8 @@ pub(super) struct Writing {
     queued: usize,
     /// Among the connection's responses.
     priority: Priority,
+    /// It waits for room in the connection as a whole too: its place among those that do.
+    pub place: Option<u64>,
 }
 
 impl Writing {
@@ -26,6 +28,7 @@ impl Writing {
             since: now,
             queued,
             priority,
+            place: None,
         }
     }
 

@@ -147,6 +147,8 @@ impl Arrivals {
     pub fn announced(&mut self, stream_id: u64, mut wake: impl FnMut(Key)) {
         let unidirectional = is_unidirectional(stream_id);
         self.waiting[usize::from(unidirectional)].push_back(stream_id);
+        // Its code is found without a search of those that wait.
+        self.stopped.entry(stream_id).or_default();
         wake(Key::Accept { unidirectional });
     }
 
@@ -203,7 +205,8 @@ impl Arrivals {
                 let is_peers = is_peers(stream_id, *is_client);
                 is_peers && waiting.front().is_some_and(|first| stream_id >= *first)
             }
-            Numbers::Some => waiting.contains(&stream_id),
+            // It has its place since it was announced.
+            Numbers::Some => false,
         };
         if is_waiting {
             self.stopped.insert(stream_id, Some(error_code));

@@ -12,6 +12,7 @@ use crate::support::{Pair, with_transport};
 
 mod credit;
 mod datagram;
+mod departures;
 mod priority;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];

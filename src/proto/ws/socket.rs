@@ -223,6 +223,7 @@ impl Socket {
             return None;
         }
         self.next_ping = Some(now + interval);
+        // It wraps: one ping at a time waits for its answer.
         self.pings = self.pings.wrapping_add(1);
         let payload = self.pings.to_be_bytes();
         if self.limits.ping_timeout.is_some() {

@@ -53,6 +53,8 @@ pub(super) struct State {
     pub disconnected: bool,
     /// The response was complete when its client went.
     pub was_answered: bool,
+    /// The exchange was ended before the application had answered: what counts as its response is none of its own.
+    pub is_cut: bool,
     pub response: Response,
     /// Futures of those that wait in `receive` and in `send`.
     readers: Vec<Py<PyAny>>,
@@ -131,6 +133,7 @@ impl Request {
             continue_wanted: expects_continue,
             disconnected: false,
             was_answered: false,
+            is_cut: false,
             response: Response::new(is_head),
             readers: Vec::new(),
             writers: Vec::new(),
@@ -176,7 +179,8 @@ impl Request {
     /// The client gave up on this request, or the connection is gone.
     pub fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
         self.state.with(py, |state| {
-            state.was_answered |= !state.disconnected && state.response.is_complete();
+            let is_whole = state.response.is_complete() && !state.is_cut;
+            state.was_answered |= !state.disconnected && is_whole;
             state.disconnected = true;
             state.body = Body::Empty;
         });
@@ -192,19 +196,23 @@ impl Request {
 
     /// Answers without asking the application.
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
-        let answered = Self::respond(slf, status, detail.as_bytes());
+        let answered = Self::respond_or_end(slf, status, detail.as_bytes());
         answered.and(slf.get().let_go(slf.py()))
     }
 
     /// The content that the application waits for is too slow in coming.
     pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        let answered = match this.state.with(slf.py(), |state| state.response.is_begun()) {
+        let is_begun = this.state.with(slf.py(), |state| {
+            state.is_cut = true;
+            state.response.is_begun()
+        });
+        let answered = match is_begun {
             true => {
                 this.end(slf.py(), Ending::Cancelled);
                 Ok(())
             }
-            false => Self::respond(slf, 408, b"Request Timeout"),
+            false => Self::respond_or_end(slf, 408, b"Request Timeout"),
         };
         answered.and(this.disconnect(slf.py()))
     }
@@ -358,6 +366,7 @@ impl Request {
     pub(super) fn end(&self, py: Python<'_>, ending: Ending) {
         let is_open = self.state.with(py, |state| {
             let is_open = !state.disconnected && !state.response.is_complete();
+            state.is_cut |= is_open;
             state.response.complete();
             is_open
         });

@@ -504,12 +504,25 @@ impl Request {
                 this.end(py, Ending::Failed);
                 Ok(())
             }
-            (false, false) => Self::respond(slf, 500, b"Internal Server Error"),
+            (false, false) => Self::respond_or_end(slf, 500, b"Internal Server Error"),
         }
     }
 
+    /// A whole response of ours. What cannot be sent is a reset instead, and a line in the log: the fields of all
+    /// responses, which the server's options name, may be what makes it malformed.
+    pub(super) fn respond_or_end(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        if let Err(error) = Self::respond(slf, status, text) {
+            let message = "A response could not be sent\n";
+            let service = this.service.get();
+            service.tell(py, Blame::Application(Some(error)), message);
+            this.end(py, Ending::Failed);
+        }
+        Ok(())
+    }
+
     /// Who asks, for the log.
-    fn client<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+    pub(super) fn client<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         let client = self.scope.bind(py).get_item(intern!(py, "client"));
         client
             .ok()

@@ -19,8 +19,9 @@ use crate::event_loop::tasks;
 ///
 /// `scope` is what every scope begins with; `state` and `extensions` are copied into each. `tasks` is the set
 /// of tasks that run applications. `report(kind, message, what)` is called for what goes wrong: kind
-/// "application" with the exception or None, "client" with its address, "load" with None, "debug" with what an
-/// application wants seen.
+/// "application" with the exception or None, "departure" with the address of a client that has gone and what its
+/// application raised after that, "client" with its address, "fault" with what the server's own code has raised,
+/// "load" with None, "debug" with what an application wants seen.
 /// `log_access(scope, status)` for every response that begins, if it is given, and `overloaded()` is asked before
 /// an application is started, if it is given. `direct` is called in the application's place for requests without
 /// X-Forwarded fields, if it is given: the application without what only looks for those. `websockets` is what each of those may do, if they are taken.
@@ -52,8 +53,13 @@ pub struct AsgiService {
 pub enum Blame<'a, 'py> {
     /// With what it raised, if it did.
     Application(Option<PyErr>),
+    /// An application has raised this after its client, with this address, had gone. Clients cause it as often as
+    /// they like.
+    Departure(&'a Bound<'py, PyAny>, PyErr),
     /// By its address.
     Client(&'a Bound<'py, PyAny>),
+    /// The server's own code, which has raised this.
+    Server(PyErr),
     Load,
     /// Nobody's: what an application wants seen.
     Debug(&'a Bound<'py, PyAny>),
@@ -243,7 +249,15 @@ impl AsgiService {
                 let error = error.map(|error| error.into_value(py).into_any());
                 ("application", error.unwrap_or_else(|| py.None()))
             }
+            Blame::Departure(address, error) => {
+                let pair = (address, error.into_value(py)).into_pyobject(py);
+                (
+                    "departure",
+                    pair.map_or_else(|_| py.None(), |pair| pair.into_any().unbind()),
+                )
+            }
             Blame::Client(address) => ("client", address.clone().unbind()),
+            Blame::Server(error) => ("fault", error.into_value(py).into_any()),
             Blame::Load => ("load", py.None()),
             Blame::Debug(info) => ("debug", info.clone().unbind()),
         };

@@ -427,11 +427,24 @@ impl Request {
             // It was told so, and had nothing to add. While its own client is there, another's has gone.
             return Ok(());
         }
-        let message = "Exception in ASGI application\n";
-        this.service
-            .get()
-            .tell(py, Blame::Application(Some(error)), message);
+        let service = this.service.get();
+        if this.was_deserted(py) {
+            let message = "Exception in ASGI application after its client had gone";
+            service.tell(py, Blame::Departure(&this.client(py), error), message);
+        } else {
+            let message = "Exception in ASGI application\n";
+            service.tell(py, Blame::Application(Some(error)), message);
+        }
         Self::fail(slf)
+    }
+
+    /// Whether the client went before the application had answered, or closed its WebSocket.
+    fn was_deserted(&self, py: Python<'_>) -> bool {
+        if self.is_socket() {
+            return self.is_socket_over(py) && !self.was_closed_by_application(py);
+        }
+        self.state
+            .with(py, |state| state.disconnected && !state.was_answered)
     }
 
     /// The application has returned, and the exchange has been ended one way or the other.

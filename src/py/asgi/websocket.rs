@@ -167,7 +167,7 @@ impl Request {
         };
         if socket.with(py, |socket| socket.phase == Phase::Connecting) {
             socket.with(py, |socket| socket.end(Close::abnormal()));
-            Self::respond(slf, 503, b"Service Unavailable")?;
+            Self::respond_or_end(slf, 503, b"Service Unavailable")?;
         }
         this.close_socket(py, code::SERVICE_RESTART, "");
         this.wake_all(py)
@@ -339,7 +339,7 @@ impl Request {
         }
     }
 
-    fn was_closed_by_application(&self, py: Python<'_>) -> bool {
+    pub(super) fn was_closed_by_application(&self, py: Python<'_>) -> bool {
         let socket = self.socket.as_ref();
         socket.is_some_and(|socket| socket.with(py, |socket| socket.closed_by_application))
     }

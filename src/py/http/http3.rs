@@ -21,6 +21,7 @@ use crate::asgi::request::Request;
 use crate::asgi::scope;
 use crate::asgi::service::{AsgiService, Blame};
 use crate::capi::cell::GilCell;
+use crate::capi::error::is_exit;
 use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 use crate::webtransport::limits::WebTransportLimits;
 use crate::webtransport::registry::Registry;
@@ -356,9 +357,22 @@ impl Http3Connection {
         // What one raises does not keep the others from their events.
         let mut outcome = Ok(());
         while let Some(event) = next() {
-            outcome = outcome.and(Self::tell_of(slf, event));
+            let told = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
+            outcome = outcome.and(told);
         }
-        outcome.and(Self::tell_sessions(slf))
+        let told = Self::tell_sessions(slf).or_else(|error| this.report(py, error));
+        outcome.and(told)
+    }
+
+    /// Says in the server's log that its own code has raised something, which a client may be able to repeat: not
+    /// in the loop's exception handler, whose lines have no bound. What leaves the loop is raised.
+    fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        if is_exit(py, &error) {
+            return Err(error);
+        }
+        let message = "Exception in an HTTP/3 connection\n";
+        self.service.get().tell(py, Blame::Server(error), message);
+        Ok(())
     }
 
     fn tell_of(slf: &Bound<'_, Self>, event: Event) -> PyResult<()> {

@@ -45,6 +45,10 @@ pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let looks = this.lanes.with(py, |lanes| lanes.begin_turn(Instant::now));
+    if !looks.is_empty() {
+        let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
+        this.lanes.with(py, |lanes| lanes.drop_unwanted(is_wanted));
+    }
     for (key, lane) in looks {
         let socket = this.waiters.with(py, |waiters| waiters.subject(py, key));
         if let Some(socket) = socket

@@ -62,7 +62,7 @@ impl TlsProtocol {
         });
         if !open {
             let before = this.state.with(py, |state| {
-                state.writes_lost += 1;
+                state.writes_lost = state.writes_lost.saturating_add(1);
                 state.writes_lost - 1
             });
             if before >= WRITES_LOST_BEFORE_WARNING {

@@ -194,7 +194,7 @@ impl TlsProtocol {
         }
         let (tell, backlog) = this.state.with(py, |state| {
             state.backlog_bytes = 0;
-            state.writes_lost += 1;
+            state.writes_lost = state.writes_lost.saturating_add(1);
             let tell = state.phase != Phase::Handshake
                 && matches!(state.told, Told::ConnectionMade | Told::EofReceived);
             if tell {

@@ -143,7 +143,7 @@ impl BaseTransport {
     pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, lost) = self.state.with(py, |state| {
             let key = state.key.filter(|_| !self.view.is_closing());
-            state.writes_lost += u32::from(key.is_none());
+            state.writes_lost = state.writes_lost.saturating_add(u32::from(key.is_none()));
             (key, state.writes_lost)
         });
         if key.is_none() && lost >= WRITES_LOST_BEFORE_WARNING {
@@ -243,7 +243,8 @@ impl BaseTransport {
 
     #[getter]
     fn _conn_lost(&self, py: Python<'_>) -> u32 {
-        u32::from(self.view.is_quiet()) + self.state.with(py, |state| state.writes_lost)
+        let lost = self.state.with(py, |state| state.writes_lost);
+        lost.saturating_add(u32::from(self.view.is_quiet()))
     }
 
     #[getter]

@@ -20,6 +20,7 @@ impl Endpoint {
     ) -> ConnectionKey {
         self.is_logging |= transport.packet_log;
         let generation = self.generation;
+        // A key that outlives its connection by 2^32 others finds one of them only in the same place of the table.
         self.generation = self.generation.wrapping_add(1);
         let local = match conn.side() {
             quinn::Side::Server => Local {

@@ -1,0 +1,214 @@
+"""What clients cause in a log, bounded: by client, and for all of them together.
+
+Not here: which lines there are, and when they are said (the servers').
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["ClientLog", "LogBudget", "in_one_line", "network"]
+
+SECONDS_A_LINE = 60.0
+"""After which a network has one more line."""
+
+NETWORKS_KEPT = 1024
+"""Networks whose lines are counted one by one. The others share the lines of one."""
+
+ALL_FACTOR = 20
+"""All networks together have so many times the lines of one, at once and a minute."""
+
+SUMMARY_SECONDS = 60.0
+"""How often a line says what was left out."""
+
+TEXT_MAX = 200
+"""Characters of an exception's own text."""
+
+UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the server itself"
+"""What has lines like a network: clients whose address is none, load, faults of ours."""
+
+LEFT_OUT = {
+    "client": "invalid or unanswerable requests",
+    "departure": "applications that failed after their client had gone",
+    "load": "requests above the limit of concurrency",
+    "fault": "faults of the server",
+}
+"""By kind of report: how a summary names what was left out."""
+
+
+class _Lines:
+    """The lines that one network has, or all together: ``most`` at first, then one every ``seconds``."""
+
+    __slots__ = ("_counted", "_left", "_most", "_seconds")
+
+    def __init__(self, most: float, seconds: float, now: float) -> None:
+        self._most = self._left = most
+        self._seconds = seconds
+        self._counted = now
+
+    def left(self, now: float) -> float:
+        self._left = min(self._left + (now - self._counted) / self._seconds, self._most)
+        self._counted = now
+        return self._left
+
+    def is_full(self, now: float) -> bool:
+        return self.left(now) >= self._most
+
+    def take(self) -> None:
+        self._left -= 1
+
+
+class LogBudget:
+    """How many lines clients may cause.
+
+    A network has ``lines`` at once and then one a minute; all networks together have
+    :data:`ALL_FACTOR` times as many. A network that has all of its lines again is forgotten without loss.
+    While :data:`NETWORKS_KEPT` networks have not, further ones are not remembered, and share the lines of one:
+    so the bounds hold for any number of networks, and so does the bound of the memory.
+    """
+
+    def __init__(self, lines: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        now = clock()
+        self._clock = clock
+        self._lines = float(lines)
+        # In the order in which each has had its last line.
+        self._networks: OrderedDict[str, _Lines] = OrderedDict()
+        self._others = _Lines(self._lines, SECONDS_A_LINE, now)
+        self._all = _Lines(self._lines * ALL_FACTOR, SECONDS_A_LINE / ALL_FACTOR, now)
+        self._left_out: Counter[str] = Counter()
+        self._last_left_out = ""
+        self._summary_at = 0.0
+
+    @property
+    def networks(self) -> int:
+        """Networks that are remembered."""
+        return len(self._networks)
+
+    def take(self, network: str, kind: str) -> int:
+        """Takes one of a network's lines.
+
+        0: there is none, and the line is left out and counted. 1: it is the last one for now. 2: there are more.
+        """
+        now = self._clock()
+        lines = self._networks.get(network) or self._begin(network, now)
+        if min(lines.left(now), self._all.left(now)) < 1:
+            if not self._left_out:
+                self._summary_at = now + SUMMARY_SECONDS
+            self._left_out[kind] += 1
+            self._last_left_out = network
+            return 0
+        lines.take()
+        self._all.take()
+        if network in self._networks:
+            self._networks.move_to_end(network)
+        return 2 if min(lines.left(now), self._all.left(now)) >= 1 else 1
+
+    def _begin(self, network: str, now: float) -> _Lines:
+        if len(self._networks) >= NETWORKS_KEPT:
+            oldest = next(iter(self._networks))
+            if not self._networks[oldest].is_full(now):
+                return self._others
+            del self._networks[oldest]
+        lines = self._networks[network] = _Lines(self._lines, SECONDS_A_LINE, now)
+        return lines
+
+    def summary(self, *, at_once: bool = False) -> str | None:
+        """What was left out since the last summary, in one line; ``None`` if that was nothing or, without
+        ``at_once``, less than a minute ago."""
+        if not self._left_out or (not at_once and self._clock() < self._summary_at):
+            return None
+        counts, self._left_out = self._left_out, Counter()
+        kinds = ", ".join(f"{count} {LEFT_OUT.get(kind, kind)}" for kind, count in counts.most_common())
+        total = sum(counts.values())
+        return f"{total} lines about clients were left out: {kinds}; the last about {self._last_left_out}"
+
+
+class ClientLog:
+    """The log of one server: ``report`` is what ``AsgiService`` and sessions call.
+
+    ``lines`` are said at once about one client's doings, at ``level``. What an application raises while its
+    client is there has no bound: it is the application's fault.
+    """
+
+    def __init__(self, logger: logging.Logger, lines: int, level: int = logging.WARNING) -> None:
+        self._logger = logger
+        self._level = level
+        self._budget = LogBudget(lines)
+
+    def report(self, kind: str, message: str, what: Any) -> None:
+        """Something went wrong, as ``AsgiService`` says it: whose doing it is, and of what."""
+        if kind == "application":
+            self._logger.error("%s", message, exc_info=what)
+        elif kind == "debug":
+            self._logger.debug("%s: %r", message, what)
+        elif kind == "departure":
+            client, error = what
+            left = self._budget.take(network(client), kind)
+            if left:
+                # A traceback has thirty lines, and clients cause as many of these as they like.
+                self._say(f"{message}: {in_one_line(error)}", left)
+            self._logger.debug("%s", message, exc_info=error)
+        elif kind == "fault":
+            left = self._budget.take(OURS, kind)
+            if left:
+                self._logger.error("%s%s", message, is_last(left), exc_info=what)
+        else:
+            left = self._budget.take(EVERYBODY if what is None else network(what), kind)
+            if left:
+                self._say(message, left)
+
+    def tick(self) -> None:
+        """To be called now and then: says what was left out, once a minute."""
+        self._summarise(self._budget.summary())
+
+    def close(self) -> None:
+        """Says what was left out and not said yet."""
+        self._summarise(self._budget.summary(at_once=True))
+
+    def _say(self, message: str, left: int) -> None:
+        self._logger.log(self._level, "%s%s", message, is_last(left))
+
+    def _summarise(self, summary: str | None) -> None:
+        if summary is not None:
+            self._logger.log(self._level, "%s", summary)
+
+
+def is_last(left: int) -> str:
+    """What is behind the last line that is said for now."""
+    return "" if left >= 2 else " (more of this is left out for a minute)"
+
+
+def network(client: Any) -> str:
+    """What one client has: an IPv4 address, or the /64 of an IPv6 address. ``client`` is a scope's, which proxies
+    and applications may have changed to anything."""
+    try:
+        address = ipaddress.ip_address(str(client[0]))
+        if isinstance(address, ipaddress.IPv6Address):
+            address = address.ipv4_mapped or address
+    except (ValueError, TypeError, LookupError):
+        return UNKNOWN
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    high = int(address) >> 64 << 64
+    return f"{ipaddress.IPv6Address(high)}/64"
+
+
+def in_one_line(error: BaseException) -> str:
+    """An exception: its type, what it says, and where it was raised."""
+    try:
+        said = repr(error)
+    except Exception:  # noqa: BLE001 - it is a program's
+        said = type(error).__name__
+    said = "".join(char if char.isprintable() else " " for char in said[:TEXT_MAX])
+    trace = error.__traceback__
+    if trace is None:
+        return said
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return f"{said} ({code.co_filename}:{trace.tb_lineno}, in {code.co_name})"

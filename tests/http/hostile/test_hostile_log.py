@@ -1,0 +1,267 @@
+"""Clients that fill the log: with requests that they give up at every moment, from many addresses.
+
+What a client causes has a budget, whatever applications and frameworks make of it.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import re
+
+import pytest
+
+from tests.http import wire
+from tests.http.hostile.siege import LOG_LINES, run, siege
+from tests.http.raw import WAIT_SECONDS, connect_raw, needs_recent_aioquic
+from uringcore.h3.connection import ErrorCode
+
+pytestmark = needs_recent_aioquic
+
+DESERTED = "tests.http.hostile.deserted:app"
+CANCELLED = ErrorCode.H3_REQUEST_CANCELLED
+# What several clients of one address may have the log say: the address' lines, and what was left out.
+FAULTS = ("Traceback", "never retrieved", "never awaited", "unraisable", "Exception ignored")
+MOMENTS = ("with the request", "inside its head", "before its content", "inside its content", "late")
+ACTIONS = ("stop", "reset", "both", "malformed", "close")
+PATHS = (
+    "/",
+    "/stream",
+    "/file",
+    "/body",
+    "/slow",
+    "/background",
+    "/broken",
+    "/api/items",
+    "/through/",
+    "/through/stream",
+    "/through/body",
+)
+
+
+@pytest.fixture
+def desert(start, backend):
+    """Starts a server of the frameworks' applications with these options."""
+
+    def start_server(*options):
+        return start(*options, "--no-access-log", backend=backend, app=DESERTED)
+
+    return start_server
+
+
+@pytest.mark.parametrize("path", ["/", "/waits", "/tells"])
+def test_requests_stopped_until_the_connection_is_closed(besiege, path):
+    """Applications that answer when their client has left, and when its connection is closed for it."""
+    server = besiege("--http3-max-early-resets", "10", "--http3-early-reset-rate", "1")
+
+    async def attack():
+        async with siege(server, memory_mib=24):
+            for _ in range(12):
+                async with connect_raw(server) as raw:
+                    raw.control()
+                    with contextlib.suppress(AssertionError):
+                        while raw.closed is None:
+                            batch = [raw.request(path) for _ in range(await raw.wait_room(5))]
+                            for stream_id in batch:
+                                raw.quic.stop_stream(stream_id, CANCELLED)
+                            raw.transmit()
+                            await asyncio.sleep(0)
+
+    run(attack())
+    check(server)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_requests_given_up_at_every_moment(desert, action):
+    """By STOP_SENDING, RESET_STREAM, wrong frames and the end of the connection; each application."""
+    server = desert()
+
+    async def attack():
+        async with siege(server, memory_mib=48):
+            for moment in MOMENTS:
+                if (moment, action) == ("inside its head", "malformed"):
+                    # A field section that cannot be read is a fault of the whole connection.
+                    continue
+                if action == "close":
+                    for path in PATHS:
+                        async with connect_raw(server) as raw:
+                            raw.control()
+                            await give_up(raw, path, moment, action)
+                    continue
+                async with connect_raw(server) as raw:
+                    raw.control()
+                    for path in PATHS:
+                        await give_up(raw, path, moment, action)
+                    answer = await raw.wait_answer(raw.request("/"))
+                    assert answer.body == b"hello"
+
+    run(attack())
+    check(server)
+
+
+async def give_up(raw, path, moment, action):
+    """One request that its client leaves."""
+    method = "GET" if moment == "late" and path != "/api/items" else "POST"
+    lines = ((b"content-length", b"100"),) if method == "POST" else ()
+    head = wire.request(path, (b"content-type", b"application/json"), *lines, method=method)
+    content = wire.frame(wire.DATA, b'["' + bytes(20))
+    if moment == "with the request":
+        act(raw, queue(raw, head), action)
+    elif moment == "inside its head":
+        stream_id = raw.bidi(head[:-7])
+        await round_trip(raw)
+        act(raw, stream_id, action)
+        with contextlib.suppress(Exception):
+            # aioquic takes no more of what it has reset.
+            raw.write(stream_id, head[-7:], fin=True)
+    elif moment == "before its content":
+        stream_id = raw.bidi(head)
+        await round_trip(raw)
+        act(raw, stream_id, action)
+    elif moment == "inside its content":
+        stream_id = raw.bidi(head + content)
+        await round_trip(raw)
+        act(raw, stream_id, action)
+    else:
+        stream_id = raw.bidi(head, fin=method == "GET")
+        stream = raw.incoming(stream_id)
+        if method == "GET":
+            await raw.wait(lambda: stream.data or stream.over)
+        act(raw, stream_id, action)
+    await round_trip(raw)
+
+
+def queue(raw, data):
+    """A stream with these bytes that leaves with what is said next."""
+    stream_id = raw.quic.get_next_available_stream_id()
+    raw.quic.send_stream_data(stream_id, data)
+    return stream_id
+
+
+def act(raw, stream_id, action):
+    known = stream_id in raw.quic._streams
+    if action in ("stop", "both") and known:
+        raw.quic.stop_stream(stream_id, CANCELLED)
+    if action in ("reset", "both") and known:
+        with contextlib.suppress(AssertionError):
+            raw.quic.reset_stream(stream_id, CANCELLED)
+    if action == "malformed" and known:
+        # The server may have answered already, and asked for no more.
+        with contextlib.suppress(AssertionError, RuntimeError):
+            raw.quic.send_stream_data(stream_id, wire.frame(wire.DATA, bytes(200)), True)
+    if action == "close":
+        raw.close(ErrorCode.H3_NO_ERROR)
+    raw.transmit()
+
+
+async def round_trip(raw):
+    """Until the server has answered a PING, if the connection is open."""
+    if raw.quic._close_event is not None or raw.quic._close_pending:
+        return
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(raw.ping(), WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("path", ["/echo", "/flood"])
+@pytest.mark.parametrize("action", [*ACTIONS, "farewell", "end"])
+def test_websockets_that_are_left(desert, path, action):
+    """With and without a word, before they are accepted and after, while their application sends."""
+    server = desert()
+
+    async def attack():
+        async with siege(server, memory_mib=48):
+            for accepted in (False, True) * 8:
+                async with connect_raw(server) as raw:
+                    raw.control()
+                    await leave_socket(raw, path, accepted, action)
+
+    run(attack())
+    check(server)
+
+
+async def leave_socket(raw, path, accepted, action):
+    version = (b"sec-websocket-version", b"13")
+    head = wire.request(path, version, method="CONNECT", protocol="websocket")
+    stream_id = raw.bidi(head) if accepted else queue(raw, head)
+    if accepted:
+        stream = raw.incoming(stream_id)
+        await raw.wait(lambda: stream.data or stream.over)
+    if action == "farewell":
+        # RFC 6455 section 5.5.1, masked with zeros: 1001.
+        word = b"\x88\x82" + bytes(4) + (1001).to_bytes(2, "big")
+        raw.write(stream_id, wire.frame(wire.DATA, word), fin=True)
+    elif action == "end":
+        raw.write(stream_id, b"", fin=True)
+    else:
+        act(raw, stream_id, action)
+    await round_trip(raw)
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, "end", "goaway"])
+def test_sessions_that_are_left(desert, action):
+    """WebTransport's, with streams and datagrams on them, before they are accepted and after."""
+    server = desert()
+
+    async def attack():
+        async with siege(server, memory_mib=48):
+            for accepted in (False, True) * 8:
+                async with connect_raw(server, max_datagram_frame_size=65536) as raw:
+                    control = raw.control(SESSION_SETTINGS)
+                    await leave_session(raw, control, accepted, action)
+
+    run(attack())
+    check(server)
+
+
+# draft-ietf-webtrans-http3-02: SETTINGS_ENABLE_WEBTRANSPORT.
+SESSION_SETTINGS = {wire.H3_DATAGRAM: 1, wire.ENABLE_CONNECT_PROTOCOL: 1, 0x2B603742: 1}
+
+
+async def leave_session(raw, control, accepted, action):
+    head = wire.request("/session", method="CONNECT", protocol="webtransport")
+    stream_id = raw.bidi(head) if accepted else queue(raw, head)
+    if accepted:
+        stream = raw.incoming(stream_id)
+        await raw.wait(lambda: stream.data or stream.over)
+        assert raw.answer(stream_id).status == 200
+    raw.datagram(stream_id, b"datagram")
+    raw.bidi(wire.varints(0x41, stream_id) + b"stream")
+    raw.uni(wire.varints(0x54, stream_id) + b"stream")
+    if action == "end":
+        raw.write(stream_id, b"", fin=True)
+    elif action == "goaway":
+        raw.write(control, wire.frame(wire.GOAWAY, wire.varint(0)))
+    else:
+        act(raw, stream_id, action)
+    await round_trip(raw)
+
+
+def test_clients_of_many_addresses(besiege):
+    """Each address is another client's: 60 of them, and each is worth ten lines."""
+    server = besiege("--http3-log-lines", "10")
+    total = 10 * 20
+
+    async def attack():
+        async with siege(server, memory_mib=24, log_lines=total + LOG_LINES):
+            for number in range(60):
+                async with connect_raw(server, source=f"127.0.{number}.7") as raw:
+                    raw.control()
+                    wrong = [raw.request("/", scheme="ftp") for _ in range(12)]
+                    for stream_id in wrong:
+                        assert (await raw.wait_answer(stream_id)).status == 400
+
+    run(attack())
+    log = server.log()
+    said = log.count("Invalid HTTP/3 request")
+    assert 100 <= said <= total, said
+    check(server)
+    server.stop()
+    # What was left out is counted, at the latest in the end.
+    counts = re.findall(r"(\d+) lines about clients were left out", server.log())
+    assert sum(map(int, counts)) == 60 * 12 - said, server.log()[-2000:]
+
+
+def check(server):
+    """Nothing of the server's own is in the log."""
+    log = server.log()
+    found = [line for line, fault in itertools.product(log.splitlines(), FAULTS) if fault in line]
+    assert not found, log[-4000:]
