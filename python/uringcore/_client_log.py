@@ -34,7 +34,7 @@ UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the se
 
 LEFT_OUT = {
     "client": "invalid or unanswerable requests",
-    "departure": "applications that failed after their client had gone",
+    "departure": "applications that failed because of their client",
     "load": "requests above the limit of concurrency",
     "fault": "faults of the server",
 }
@@ -67,9 +67,9 @@ class LogBudget:
     """How many lines clients may cause.
 
     A network has ``lines`` at once and then one a minute; all networks together have
-    :data:`ALL_FACTOR` times as many. A network that has all of its lines again is forgotten without loss.
-    While :data:`NETWORKS_KEPT` networks have not, further ones are not remembered, and share the lines of one:
-    so the bounds hold for any number of networks, and so does the bound of the memory.
+    :data:`ALL_FACTOR` times as many. A network that has all of its lines again is forgotten without
+    loss. While :data:`NETWORKS_KEPT` networks have not, further ones are not remembered, and share the
+    lines of one. So both bounds, of lines and of memory, hold for any number of networks.
     """
 
     def __init__(self, lines: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,7 +92,8 @@ class LogBudget:
     def take(self, network: str, kind: str) -> int:
         """Takes one of a network's lines.
 
-        0: there is none, and the line is left out and counted. 1: it is the last one for now. 2: there are more.
+        0: there is none, and the line is left out and counted. 1: it is the last one for now. 2: there
+        are more.
         """
         now = self._clock()
         lines = self._networks.get(network) or self._begin(network, now)
@@ -123,7 +124,9 @@ class LogBudget:
         if not self._left_out or (not at_once and self._clock() < self._summary_at):
             return None
         counts, self._left_out = self._left_out, Counter()
-        kinds = ", ".join(f"{count} {LEFT_OUT.get(kind, kind)}" for kind, count in counts.most_common())
+        kinds = ", ".join(
+            f"{count} {LEFT_OUT.get(kind, kind)}" for kind, count in counts.most_common()
+        )
         total = sum(counts.values())
         return f"{total} lines about clients were left out: {kinds}; the last about {self._last_left_out}"
 
@@ -184,8 +187,10 @@ def is_last(left: int) -> str:
 
 
 def network(client: Any) -> str:
-    """What one client has: an IPv4 address, or the /64 of an IPv6 address. ``client`` is a scope's, which proxies
-    and applications may have changed to anything."""
+    """What one client has: an IPv4 address, or the /64 of an IPv6 address.
+
+    ``client`` is a scope's, which proxies and applications may have changed to anything.
+    """
     try:
         address = ipaddress.ip_address(str(client[0]))
         if isinstance(address, ipaddress.IPv6Address):

@@ -95,7 +95,8 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
-| log lines that a client causes | ``log_lines`` (10), then one a minute | left out |
+| log lines that a client causes | ``log_lines`` (10), then one a minute | left out and counted |
+| log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
 | a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |

@@ -149,7 +149,8 @@ def our_options() -> list[click.Parameter]:
             type=click.IntRange(min=1),
             default=10,
             show_default=True,
-            help="Lines that one HTTP/3 client may cause in the log at once, then one a minute.",
+            help="Log lines that one HTTP/3 client may cause at once, then one a minute; "
+            "all clients together may cause 20 times as many.",
         ),
         click.Option(
             ["--http3-qlog-dir"],

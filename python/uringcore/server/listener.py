@@ -101,8 +101,6 @@ class HTTP3Listener:
             try:
                 connection.tick()
             except Exception as error:  # noqa: BLE001 - the others have to be looked after too
-                if self.service.report is None:
-                    raise
                 text = "An HTTP/3 connection could not be looked after\n"
                 self.service.report("fault", text, error)
 

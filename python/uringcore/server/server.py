@@ -228,9 +228,9 @@ class Server(UvicornServer):
                 origins=config.http3_origins,
             ),
             self._tls,
+            log.report,
             sessions,
             None if config.observer is None else config.observer.connection_ended,
-            report=log.report,
         )
         listener = HTTP3Listener(service)
         await listener.start(

@@ -32,11 +32,11 @@ class Service:
     state: ServerState
     http3_limits: Http3Limits
     tls: TLSExtension
+    report: Callable[[str, str, Any], object]
+    """Called with what goes wrong, as by ``AsgiService``."""
     sessions: SessionService | None = None
     """Whose WebTransport sessions are, if they are taken."""
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
-    report: Callable[[str, str, Any], object] | None = None
-    """Called with what goes wrong, as by ``AsgiService``."""
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)

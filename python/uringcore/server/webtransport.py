@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from uringcore._uringcore import WebTransportLimits
-from uringcore.quic.errors import QuicError
+from uringcore.quic.errors import DatagramError, QuicError
 from uringcore.webtransport.asgi import Application, AsgiSession
 from uringcore.webtransport.link import SessionLink
 
@@ -60,11 +60,12 @@ class SessionService:
         except Exception as error:  # noqa: BLE001 - an application may raise anything
             if session.is_untouched:
                 self._tell_foreign(error)
-            elif session.was_over and isinstance(error, QuicError):
+            elif session.was_over and is_only(error, QuicError):
                 # An application gets this when its client has gone.
                 pass
-            elif session.was_deserted:
-                text = "Exception in ASGI application after its client had gone"
+            elif session.was_deserted or is_only(error, DatagramError):
+                # The client has gone, or takes no datagram as long as this.
+                text = "Exception in ASGI application because of its client"
                 self._report("departure", text, (client, error))
             else:
                 self._report("application", "Exception in ASGI application\n", error)
@@ -81,3 +82,11 @@ class SessionService:
         if not self._is_foreign_told:
             self._is_foreign_told = True
             logger.info("WebTransport sessions are refused: the application raises %r.", error)
+
+
+def is_only(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an exception is of this kind, or a group of such alone."""
+    parts = getattr(error, "exceptions", None)
+    if isinstance(parts, tuple):
+        return all(is_only(part, kind) for part in parts)
+    return isinstance(error, kind)

@@ -28,7 +28,6 @@ most 64 KiB. More is not read, and where 256 pieces wait no further stream is ta
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
@@ -172,14 +171,16 @@ class AsgiSession:
         handle = self._HANDLERS.get(kind)
         if handle is None:
             raise RuntimeError(f"unexpected message {kind!r}")
-        # Where the peer was quicker a message says so, or has said.
-        with contextlib.suppress(QuicError):
-            try:
-                await handle(self, self.session, message)
-            except StreamClosed as error:
-                raise RuntimeError(str(error)) from None
-            except DatagramError as error:
-                raise ValueError(str(error)) from None
+        try:
+            await handle(self, self.session, message)
+        except StreamClosed as error:
+            raise RuntimeError(str(error)) from None
+        except DatagramError:
+            # It is a ValueError too.
+            raise
+        except QuicError:
+            # The peer was quicker: a message says so, or has said.
+            return
 
     async def _accept(self, message: Message) -> None:
         headers = message.get("headers") or ()

@@ -15,7 +15,7 @@ from uringcore._uringcore import AsgiService
 from uringcore.quic.acceptance import Acceptance
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import open_server
-from uringcore.quic.errors import QuicError
+from uringcore.quic.errors import DatagramError, QuicError
 from uringcore.quic.native.backlog import Backlog
 from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.making import Making
@@ -333,14 +333,13 @@ class WebTransportServer:
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
                 self._failed(session, link, error)
 
-    def _failed(
-        self, session: WebTransportSession, link: SessionLink, error: Exception
-    ) -> None:
-        if link.is_deserted:
-            text = f"Exception in the handler of {session!r} after its client had gone"
+    def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
+        if link.is_deserted or isinstance(error, DatagramError):
+            # The client has gone, or takes no datagram as long as this: it causes that as often as it likes.
+            text = f"Exception in the handler of {session!r} because of its client"
             self._log.report("departure", text, (session.peer_address, error))
-            return
-        logger.error("Exception in the handler of %r", session, exc_info=error)
+        else:
+            logger.error("Exception in the handler of %r", session, exc_info=error)
         session.close(HANDLER_FAILED, "")
 
 

@@ -232,8 +232,9 @@ impl Sessions {
         lines.extend_from_slice(fields);
         match below.h3.send_headers(session_id, &lines, false) {
             Ok(()) => self.opened(below, session_id),
-            Err(LocalError::FieldSectionTooLarge { .. }) if fields.is_empty() => {
-                let reason = "the client takes no answer";
+            Err(LocalError::FieldSectionTooLarge { .. }) => {
+                // The client says how much it takes, and may say next to nothing: that is no fault of the host's.
+                let reason = "the client takes no answer of that size";
                 self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
                 return Err(Error::Gone);
             }

@@ -69,7 +69,8 @@ async def flood(websocket):
 
 
 async def session(webtransport):
-    async with await webtransport.accept() as accepted:
+    headers = [(b"x-answer", b"longer than some clients take")]
+    async with await webtransport.accept(headers=headers) as accepted:
         async for data in accepted.datagrams():
             accepted.send_datagram(data)
         raise RuntimeError("the session is over")
@@ -106,9 +107,7 @@ app = Starlette(
         Mount("/api", items),
         Mount(
             "/through",
-            Starlette(
-                routes=ROUTES, middleware=[Middleware(BaseHTTPMiddleware, dispatch=through)]
-            ),
+            Starlette(routes=ROUTES, middleware=[Middleware(BaseHTTPMiddleware, dispatch=through)]),
         ),
         WebTransportRoute("/session", session),
     ],
