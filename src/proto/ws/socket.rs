@@ -201,7 +201,9 @@ impl Socket {
     /// The application has accepted.
     pub fn open(&mut self, now: Instant) -> Option<Stop> {
         self.phase = Phase::Open;
-        self.next_ping = self.limits.ping_interval.map(|interval| now + interval);
+        // An interval that no clock reaches is none.
+        let interval = self.limits.ping_interval;
+        self.next_ping = interval.and_then(|interval| now.checked_add(interval));
         self.read_on()
     }
 
@@ -222,7 +224,7 @@ impl Socket {
         if self.phase != Phase::Open || self.ping.is_some() || !is_due {
             return None;
         }
-        self.next_ping = Some(now + interval);
+        self.next_ping = now.checked_add(interval);
         // It wraps: one ping at a time waits for its answer.
         self.pings = self.pings.wrapping_add(1);
         let payload = self.pings.to_be_bytes();
@@ -273,6 +275,18 @@ mod tests {
         let mut socket = Socket::new(&limits(), false, permits.clone());
         assert!(socket.open(now).is_none());
         socket
+    }
+
+    #[test]
+    fn an_interval_that_no_clock_reaches_is_no_interval() {
+        let now = Instant::now();
+        let limits = Limits {
+            ping_interval: Some(Duration::MAX),
+            ..limits()
+        };
+        let mut socket = Socket::new(&limits, false, Permits::new(1));
+        assert!(socket.open(now).is_none());
+        assert_eq!(socket.take_ping(now + 1000 * SECOND), None);
     }
 
     fn receive(socket: &mut Socket, opcode: Opcode, payload: &[u8]) {
