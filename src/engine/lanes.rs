@@ -217,8 +217,8 @@ impl Lanes {
         self.descriptors.len()
     }
 
-    /// Forgets descriptors that were not used for a while: most of them are closed, which nobody says here. What is
-    /// lost of one that is used again is how often its receives found nothing.
+    /// Forgets descriptors that were not used for a while. Most of them are closed, of which nothing is known here.
+    /// One that is used again has only lost how often its receives found nothing.
     #[cold]
     fn sweep(&mut self) {
         let oldest = self.turn.saturating_sub(TURNS_KEPT);
@@ -354,9 +354,9 @@ impl Lanes {
         }
     }
 
-    /// Forgets what stands in line and is not wanted any more: a program may give up one wait after the other on a
-    /// socket whose first operation never ends. To be called with each look, so that no key here outlives its
-    /// operation for long.
+    /// Removes operations that stand in line and are not wanted any more: a program may give up one wait after the
+    /// other on a socket whose first operation never ends. The host calls this with each look, so that no key here
+    /// outlives its operation for long.
     pub fn drop_unwanted(&mut self, is_wanted: impl Fn(Key) -> bool) {
         for line in self.descriptors.values_mut().flat_map(|at| &mut at.lines) {
             let before = line.waiting.len();

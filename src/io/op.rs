@@ -299,8 +299,8 @@ impl OpTable {
         } else if slot.kind == OpKind::Poll {
             self.polls -= 1;
         }
-        // It wraps: who names an operation drops the name with its last completion, and none has outlived 2^24
-        // others in the same slot. The kernel has no name of a slot that is free.
+        // It wraps. An owner drops an operation's name with the last completion, so no name outlives 2^24 others of
+        // its slot, and the kernel has no name of a slot that is free.
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next = free;
         self.free = index;

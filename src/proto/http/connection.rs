@@ -411,8 +411,8 @@ impl Connection {
             Some(exchange) => !exchange.answered,
             None => was_unfinished || stream_id >= self.heard_below,
         };
-        // A request that is complete can still be answered when the client resets it afterwards. One whose
-        // header section is still on its way is not told of: nothing can be sent in answer to it.
+        // A request that is complete can still be answered when the client resets it afterwards. A request whose
+        // header section is still on its way is dropped when its response is not wanted: none could be sent.
         let is_over = match exchange {
             Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
             None => was_unfinished && unwanted,
@@ -423,8 +423,8 @@ impl Connection {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
         }
-        // Behind the end of the exchange: `h3` sends nothing on the stream any more, so the exchange must not
-        // stay open when the connection is closed here.
+        // The exchange has ended by now. `h3` sends nothing more on the stream, so an exchange that stayed open
+        // when the connection is closed here would have its host's sends fail.
         if is_early && !self.may_give_up(quic, now) {
             return;
         }
@@ -454,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// The responses that wait for that go on, in the order in which they began to wait.
+    /// The connection as a whole has room: the responses that wait for it go on, in the order in which they began to.
     fn connection_has_room(&mut self) {
         let place = |(&stream_id, exchange): (&u64, &Exchange)| {
             Some((exchange.writing.as_ref()?.place?, stream_id))

@@ -77,7 +77,7 @@ impl Connection {
     }
 
     pub(super) fn waits_for_handshake(&self, stream_id: u64) -> bool {
-        // Of no connection that is established: nothing is looked up there.
+        // Nothing waits on an established connection, so nothing is looked up there.
         !self.waiting.streams.is_empty() && self.waiting.streams.contains(&stream_id)
     }
 

@@ -30,8 +30,8 @@ impl Unfinished {
         self.since.is_empty()
     }
 
-    /// Takes those that have had their time, in the order in which they began. Looks at all of them, once a
-    /// second.
+    /// Takes those that have had their time, in the order in which they began. It looks at all of them, which a
+    /// host does once a second.
     pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Vec<u64> {
         let is_over = |since: Instant| now.saturating_duration_since(since) > patience;
         let overdue = self.since.iter();

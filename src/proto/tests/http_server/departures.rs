@@ -1,4 +1,4 @@
-//! Clients that leave while the host works on their requests: what it sends then goes nowhere, and is no fault.
+//! Clients that leave while the host works on their requests: what it sends then is refused as gone, and is no fault.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn stop(site: &mut Site, streams: &[u64]) {
     for &stream_id in streams {
         quic.stop_stream(stream_id, CANCELLED).unwrap();
     }
-    // Not as long as a connection that is closed is remembered.
+    // A connection that is closed is remembered for longer.
     site.wait(Duration::from_millis(20));
 }
 
@@ -127,7 +127,7 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
         quic.pause_stream(stream_id);
     }
     let mut held = Vec::new();
-    // Highest numbers first: their order is none of their numbers'.
+    // Highest numbers first: the order of the wait is not that of the numbers.
     for &stream_id in streams.iter().rev() {
         // Those that are held up have less than the connection may keep.
         let size = if held.is_empty() { 200_000 } else { 100_000 };
@@ -135,7 +135,7 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
         let is_held_up =
             |site: &mut Site| site.command(|http, quic, now| http.is_held_up(quic, stream_id, now));
         if is_held_up(&mut site) {
-            // Whoever asks again keeps the place.
+            // A response that asks again keeps its place.
             assert!(is_held_up(&mut site));
             held.push(stream_id);
         }
