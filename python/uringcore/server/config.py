@@ -102,9 +102,9 @@ class ServerConfig(Config):
       and stateless resets outlive this process; ``None`` makes new ones.
     - ``http3_log_lines``: lines that one HTTP/3 client may cause in the log, besides its access lines,
       before it is one a minute. All clients together may cause 20 times as many. One line a minute says
-      how many were left out. An exception that an application raises after its client has gone is such
-      a line, without its traceback, which is there at the level ``debug``; those that it raises while
-      its client is there have no bound.
+      how many were left out. Each process of ``workers`` counts for itself. An exception that an
+      application raises after its client has gone is such a line, without its traceback, which is there
+      at the level ``debug``; exceptions that it raises while its client is there have no bound.
     - ``http3_qlog_dir``: a folder in which each HTTP/3 connection leaves a qlog trace when it ends.
     - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
     - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
