@@ -34,7 +34,7 @@ UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the se
 
 LEFT_OUT = {
     "client": "invalid or unanswerable requests",
-    "departure": "applications that failed because of their client",
+    "departure": "exceptions in applications whose client had gone or takes too little",
     "load": "requests above the limit of concurrency",
     "fault": "faults of the server",
 }

@@ -63,9 +63,12 @@ class SessionService:
             elif session.was_over and is_only(error, QuicError):
                 # An application gets this when its client has gone.
                 pass
-            elif session.was_deserted or is_only(error, DatagramError):
-                # The client has gone, or takes no datagram as long as this.
-                text = "Exception in ASGI application because of its client"
+            elif session.was_deserted:
+                text = "Exception in ASGI application after its client had gone"
+                self._report("departure", text, (client, error))
+            elif is_only(error, DatagramError):
+                # Clients say how long a datagram they take, and may say next to nothing.
+                text = "Exception in ASGI application, whose client takes no such datagram"
                 self._report("departure", text, (client, error))
             else:
                 self._report("application", "Exception in ASGI application\n", error)

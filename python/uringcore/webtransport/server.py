@@ -335,8 +335,9 @@ class WebTransportServer:
 
     def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
         if link.is_deserted or isinstance(error, DatagramError):
-            # The client has gone, or takes no datagram as long as this: it causes that as often as it likes.
-            text = f"Exception in the handler of {session!r} because of its client"
+            # Clients leave, and say how long a datagram they take, as often as they like.
+            why = "after its client had gone" if link.is_deserted else "by its client's limit"
+            text = f"Exception in the handler of {session!r}, {why}"
             self._log.report("departure", text, (session.peer_address, error))
         else:
             logger.error("Exception in the handler of %r", session, exc_info=error)

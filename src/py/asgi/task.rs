@@ -429,7 +429,7 @@ impl Request {
         }
         let service = this.service.get();
         if this.was_deserted(py) {
-            let message = "Exception in ASGI application because of its client";
+            let message = "Exception in ASGI application after its client had gone";
             service.tell(py, Blame::Departure(&this.client(py), error), message);
         } else {
             let message = "Exception in ASGI application\n";

@@ -91,7 +91,7 @@ def test_what_was_left_out_is_counted_and_said_once_a_minute(budget, clock):
     line = budget.summary()
     assert line == (
         "3 lines about clients were left out: 2 invalid or unanswerable requests, "
-        "1 applications that failed because of their client; the last about 127.0.0.7"
+        "1 exceptions in applications whose client had gone or takes too little; the last about 127.0.0.7"
     )
     assert budget.summary(at_once=True) is None
     said(budget, "127.0.0.7", 2)
