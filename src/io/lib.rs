@@ -10,6 +10,7 @@
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
+//! | `shared_bytes` | a file of bytes that several processes share |
 //! | `stable_vec` | a vector that grows by the piece |
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
@@ -45,6 +46,7 @@ mod patience;
 mod pool;
 mod sent_file;
 mod setup_error;
+mod shared_bytes;
 pub mod spawn;
 mod stable_vec;
 mod uring;
@@ -62,6 +64,7 @@ pub use op::{OpId, Token};
 pub use pool::RecvBuf;
 pub use sent_file::{FileIdentity, SentFile};
 pub use setup_error::SetupError;
+pub use shared_bytes::SharedBytes;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;
 pub use waker::Waker;

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ pytest.importorskip("gunicorn")
 from gunicorn.arbiter import Arbiter
 
 from tests.support.children import bound
+from tests.support.oracle import asked_for, victim
 from tests.support.ports import free_port
 from uringcore.server.gunicorn import Worker
 
@@ -88,6 +90,28 @@ def test_a_dead_worker_is_replaced_and_others_keep_their_connections(gunicorn):
             assert (await client.get("/"))[0] == kept
 
     uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_no_address_has_the_resets_of_another_ones_connections(gunicorn):
+    """RFC 9000 section 21.11: both have the keys of one arbiter."""
+    addresses = {"127.0.0.1": socket.AF_INET, "127.0.0.2": socket.AF_INET}
+    server = gunicorn("--workers", "2", "--bind", f"127.0.0.2:{free_port()}")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+    other = int(re.search(r"https://127\.0\.0\.2:(\d+)", server.log()).group(1))
+    ports = {"127.0.0.1": server.port, "127.0.0.2": other}
+
+    async def main():
+        for host in addresses:
+            async with victim(host, ports[host], "h3") as alive:
+                tokens = alive.tokens()
+                for asked, family in addresses.items():
+                    place = (asked, ports[asked])
+                    answered = await asyncio.to_thread(asked_for, tokens, place, family)
+                    assert answered == (0 if asked == host else len(tokens))
+                await alive.protocol.ping()
+
+    asyncio.run(main())
     assert server.stop() == 0
 
 

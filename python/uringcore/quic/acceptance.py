@@ -109,7 +109,7 @@ def endpoint_options(
         **(limits or ServerLimits())._options(),
         "connection_id_length": configuration.connection_id_length,
         "reset_key": configuration.stateless_reset_key,
-        "worker": None if worker is None else (worker.index, worker.count),
+        "worker": None if worker is None else worker.place,
     }
 
 

@@ -170,9 +170,17 @@ class ConfigurationFields:
 
     stateless_reset_key: bytes | None = None
     """32 secret bytes from which stateless reset tokens are made (RFC 9000 section 10.3.2); ``None``
-    makes new ones for each endpoint. A server that is started again with the same key resets the
-    connections of the one before at once, instead of letting them time out. To change it is to give
-    that up for the connections that are open."""
+    makes new ones for each endpoint. A server that is started again on the same address with the same
+    key resets the connections of the one before at once, instead of letting them time out. To change it
+    is to give that up for the connections that are open.
+
+    The tokens belong to the key and the address, port and device of the socket, so servers on several
+    addresses may share a key. Two servers that are alive at a time and bound alike must not: each would
+    answer packets for the other's connections with tokens that end them, and anybody who has seen a
+    connection's ID could ask for its token (section 21.11). On one machine that takes ``SO_REUSEPORT``,
+    where a key is refused unless the servers are workers of one
+    :class:`~uringcore.quic.workers.PortGroup`. So give each machine a key of its own, unless what
+    balances between them routes packets by connection ID."""
 
     token_key: bytes | Sequence[bytes] | None = None
     """32 to 64 secret bytes that address validation tokens are sealed with (RFC 9000 section 8.1.4);

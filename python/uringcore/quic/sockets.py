@@ -7,7 +7,10 @@ Not here: who receives on them (:mod:`uringcore.quic.transport`), and how severa
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import os
 import socket
+import struct
 from typing import Any
 
 __all__ = [
@@ -17,9 +20,11 @@ __all__ = [
     "further_socket",
     "is_connected",
     "make_room",
+    "name_of",
     "numeric_family",
     "reachable",
     "resolve",
+    "shares_port",
 ]
 
 
@@ -122,6 +127,30 @@ def numeric_family(host: str) -> int:
     return 0
 
 
+def name_of(sock: Any) -> bytes:
+    """The name of a bound socket, for keys that no other socket may have: what it is bound to.
+
+    Two sockets that receive at a time have the same name only by ``SO_REUSEPORT``. ``sock`` has a
+    ``fileno()``; other loops have sockets of their own kind.
+    """
+    with socket.socket(fileno=os.dup(sock.fileno())) as own:
+        host, port, *more = own.getsockname()
+        # Of an address with a scope, which is a number of its own.
+        address = ipaddress.ip_address(host.partition("%")[0])
+        mapped = getattr(address, "ipv4_mapped", None)
+        scope = more[1] if more else 0
+        device = own.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, _DEVICE_NAME_MAX)
+    packed = (mapped or address).packed
+    # The length tells an IPv4 from an IPv6 address.
+    return struct.pack("!BHI", len(packed), port, scope) + packed + device.rstrip(b"\0")
+
+
+def shares_port(sock: Any) -> bool:
+    """Whether other sockets may be bound as this one is (``SO_REUSEPORT``)."""
+    with socket.socket(fileno=os.dup(sock.fileno())) as own:
+        return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
+
+
 def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:
     """The numeric address by which a socket of ``family`` sends to ``(host, port[, flowinfo, scope_id])``.
 
@@ -154,3 +183,5 @@ def make_room(sock: socket.socket) -> None:
 
 
 _RECEIVE_BUFFER = 1 << 20
+_DEVICE_NAME_MAX = 16
+"IFNAMSIZ"

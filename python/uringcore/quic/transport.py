@@ -21,7 +21,14 @@ from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.eyeballs import Attempt
 from uringcore.quic.foreign import ForeignDriver, say_what_is_faster
-from uringcore.quic.sockets import further_socket, is_connected, numeric_family, reachable
+from uringcore.quic.sockets import (
+    further_socket,
+    is_connected,
+    name_of,
+    numeric_family,
+    reachable,
+    shares_port,
+)
 
 __all__ = ["QuicTransport"]
 
@@ -267,7 +274,7 @@ class QuicTransport(asyncio.BaseTransport):
         if isinstance(self._loop, LoopCore):
             self._is_serving = "server" in options
             self._endpoint = QuicEndpoint.on_loop(
-                self._loop, self._sock.fileno(), on_closed=self._released, **options
+                self._loop, self._sock.fileno(), on_closed=self._released, **self._named(options)
             )
             self._info["quic_endpoint"] = self._endpoint
             deliver = self._endpoint.deliver_events
@@ -295,12 +302,24 @@ class QuicTransport(asyncio.BaseTransport):
         """Packets are moved by a datagram transport, which the driver has to be told."""
         say_what_is_faster(self._loop)
         self._is_serving = "server" in options
-        self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **options)
+        self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **self._named(options))
         self._info["quic_endpoint"] = self._endpoint
         self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
         self._endpoint.set_on_answer(functools.partial(self._call_soon, self._driver.flush))
         self._endpoint.set_on_error(self._report)
         return self._driver
+
+    def _named(self, options: dict[str, Any]) -> dict[str, Any]:
+        """With the name of the socket, which a reset key is derived from."""
+        if options["reset_key"] is None:
+            return {**options, "socket_name": b""}
+        if options["worker"] is None and shares_port(self._sock):
+            raise QuicConfigurationError(
+                "stateless_reset_key",
+                "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
+                "other's connections: make them workers of a PortGroup, or leave the key out",
+            )
+        return {**options, "socket_name": name_of(self._sock)}
 
     def _report(self, message: str, exc: BaseException) -> None:
         """As uringcore's own loop does, on another one."""

@@ -30,7 +30,6 @@ configurations one :class:`~uringcore.quic.sessions.SharedSessionStore`.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import multiprocessing
 import secrets
 import socket
@@ -41,6 +40,7 @@ from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
 from uringcore.quic.crew import Crew
+from uringcore.quic.place_states import ABSENT, ACCEPTING, ENDING, PlaceStates
 from uringcore.quic.sockets import bind_udp
 
 __all__ = ["PortGroup", "PortWorker"]
@@ -63,6 +63,7 @@ class PortWorker:
     socket: socket.socket
     stateless_reset_key: bytes = field(repr=False)
     token_key: bytes = field(repr=False)
+    _states: PlaceStates = field(repr=False)
     _parent: _Socket = field(repr=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -70,6 +71,11 @@ class PortWorker:
         self.__dict__.update(state)
         for sock in (self.socket, self._parent):
             sock.set_inheritable(False)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The place, how many there are, and the descriptor of the file with the state of each."""
+        return self.index, self.count, self._states.fileno()
 
     def tell_serving(self) -> None:
         """Tells :meth:`PortGroup.run` that packets are received; ``serve(workers=...)`` does it."""
@@ -83,7 +89,9 @@ class PortGroup:
 
     ``host`` and ``port`` are as for ``serve``; with port 0 the system chooses, and :attr:`sockname`
     tells. The keys are made at random unless given: to keep them over a restart of the whole group,
-    give 32 bytes each and keep them secret.
+    give 32 bytes each and keep them secret. Groups on several addresses may have one
+    ``stateless_reset_key``, groups on several machines may not, as
+    :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic.fields.ConfigurationFields>` explains.
 
     ``only_v6``: ``"::"`` leaves IPv4 to others.
 
@@ -104,9 +112,6 @@ class PortGroup:
         if not 1 <= workers <= WORKERS_MAX:
             raise ValueError(f"workers: must be from 1 to {WORKERS_MAX}, not {workers}")
         self._sockets: list[socket.socket] = []
-        # A state for each place; in shared memory, so that forked children know of each other's.
-        self._states = mmap.mmap(-1, workers)
-        self._states[:] = bytes([_ACCEPTING]) * workers
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )[0]
@@ -114,10 +119,17 @@ class PortGroup:
             socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         )
         self._ends = [self._news, told]
+        self._states = PlaceStates(workers)
         try:
             for _ in range(workers):
-                self._sockets.append(bind_udp(family, address, reuse_port=True, only_v6=only_v6))
-                address = self._sockets[0].getsockname()
+                # The first has the port for itself: with another program's sockets among its own, the
+                # port would be steered to the wrong ones.
+                is_further = bool(self._sockets)
+                sock = bind_udp(family, address, reuse_port=is_further, only_v6=only_v6)
+                self._sockets.append(sock)
+                if not is_further:
+                    address = sock.getsockname()
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._steer()
             for sock in self._sockets:
                 _drop_received(sock)
@@ -127,7 +139,7 @@ class PortGroup:
         reset_key = secrets.token_bytes(32) if stateless_reset_key is None else stateless_reset_key
         token_key = secrets.token_bytes(64) if token_key is None else token_key
         self._workers = [
-            PortWorker(index, workers, sock, reset_key, token_key, told)
+            PortWorker(index, workers, sock, reset_key, token_key, self._states, told)
             for index, sock in enumerate(self._sockets)
         ]
 
@@ -155,6 +167,7 @@ class PortGroup:
         """Closes the parent's sockets. The port is free when the workers have closed theirs."""
         for sock in [*self._sockets, *self._ends]:
             sock.close()
+        self._states.close()
 
     def mark(self, index: int, *, serving: bool, accepting: bool = True) -> None:
         """Says whether there is a process for a worker; :meth:`run` does it by itself.
@@ -165,7 +178,7 @@ class PortGroup:
         so new clients find their way if that worker's place is empty, or takes new ones.
         Call it in the process that made the group, or in one that it has forked.
         """
-        state = (_ACCEPTING if accepting else _ENDING) if serving else _ABSENT
+        state = (ACCEPTING if accepting else ENDING) if serving else ABSENT
         if self._states[index] != state:
             self._states[index] = state
             self._steer()
@@ -175,9 +188,12 @@ class PortGroup:
         _drop_received(self._sockets[index])
 
     def _steer(self) -> None:
+        if len(self._sockets) == 1:
+            # It gets everything, and the kernel steers only among several.
+            return
         # Another process may do the same: whoever is last has seen what all have written.
         states = None
-        while states != (states := self._states[:]):
+        while states != (states := self._states.all()):
             steer_by_connection_id(self._sockets[0].fileno(), _stand_ins(states))
 
     def run(
@@ -205,9 +221,9 @@ def _stand_ins(states: bytes) -> bytes:
     """For each place the one whose socket gets its packets."""
     sockets = bytearray(range(len(states)))
     # Where nobody takes new clients, those that are about to end refuse them: better than silence.
-    for state in (_ACCEPTING, _ENDING):
+    for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
-            absent = [index for index in sockets if states[index] == _ABSENT]
+            absent = [index for index in sockets if states[index] == ABSENT]
             for turn, index in enumerate(absent):
                 sockets[index] = there[turn % len(there)]
             break
@@ -227,6 +243,5 @@ def _drop_received(sock: socket.socket) -> None:
             return
 
 
-_ABSENT, _ACCEPTING, _ENDING = range(3)
 _QUEUE_MAX = 4096
 "Datagrams that a socket's receive buffer may hold, of the least size that the kernel counts."

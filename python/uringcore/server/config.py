@@ -7,7 +7,6 @@ Nothing is bound or started here. A mistake in the options raises
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import secrets
@@ -40,6 +39,7 @@ from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
 from uringcore.server.observer import Observer
+from uringcore.server.reset_key import reset_key
 from uringcore.server.signature import Signature, signature
 from uringcore.server.startup import StartupError
 
@@ -100,6 +100,9 @@ class ServerConfig(Config):
       certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones.
+    - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the balancer routes
+      packets to them by connection ID; ``None`` gives each machine a key of its own. See
+      :mod:`uringcore.server.reset_key`.
     - ``http3_log_lines``: lines that one HTTP/3 client may cause in the log, besides its access lines,
       before it is one a minute. All clients together may cause 20 times as many. One line a minute says
       how many were left out. Each process of ``workers`` counts for itself. An exception that an
@@ -136,6 +139,7 @@ class ServerConfig(Config):
         http3_origins: Sequence[str] = (),
         http3_token_key: bytes | None = None,
         http3_reset_key: bytes | None = None,
+        http3_reset_group: str | None = None,
         http3_log_lines: int = 10,
         http3_qlog_dir: str | None = None,
         log_format: str = "text",
@@ -180,8 +184,11 @@ class ServerConfig(Config):
         self.http3_connect = tuple(http3_connect)
         self.http3_origins = checked_origins(http3_origins)
         self.http3_token_key = http3_token_key
-        # QUIC wants 32 bytes; a secret may have more.
-        self.http3_reset_key = http3_reset_key and hashlib.sha256(http3_reset_key).digest()
+        if http3_reset_group is not None and (http3_reset_key is None or not http3_reset_group):
+            raise StartupError(
+                "--http3-reset-group: is a name for machines with one --http3-reset-key"
+            )
+        self.http3_reset_key = http3_reset_key and reset_key(http3_reset_key, http3_reset_group)
         self.http3_log_lines = http3_log_lines
         self.http3_qlog_dir = http3_qlog_dir
         self.metrics_path = metrics_path

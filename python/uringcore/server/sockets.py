@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from uringcore.quic.sockets import bind_udp, make_room
+from uringcore.quic.sockets import bind_udp, make_room, shares_port
 from uringcore.server.activation import activation_sockets
 from uringcore.server.config import ServerConfig
 from uringcore.server.metrics_port import METRICS_PATH
@@ -39,6 +39,11 @@ logger = logging.getLogger("uvicorn.error")
 
 # Ports tried when the system may choose: each must be free for UDP and TCP on every address.
 PORT_ATTEMPTS = 16
+
+SHARED_PORT = (
+    "--http3-reset-key: the UDP socket that was passed shares its port (SO_REUSEPORT, ReusePort= of systemd): "
+    "servers with one key there would end each other's connections. Leave one of the two out."
+)
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
@@ -119,6 +124,8 @@ def listen(config: ServerConfig) -> ServerSockets:
             found.tcp = [bind_unix(config.uds)]
         if config.http3_fd is not None:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
+        if config.http3_reset_key is not None and any(map(shares_port, found.udp)):
+            raise OSError(SHARED_PORT)
         # First, and listening: otherwise both could be bound to one port, and neither could listen there.
         bind_metrics(config)
         bind_missing(found, config)

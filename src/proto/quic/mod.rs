@@ -34,8 +34,8 @@ pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
 pub use settings::{
-    AcceptRate, AckFrequency, ClientSettings, ClientSetup, Congestion, EndpointSettings, Retry,
-    ServerSettings, ServerSetup, TransportSettings, Worker,
+    AcceptRate, AckFrequency, ClientSettings, ClientSetup, Congestion, EmptyPlaces,
+    EndpointSettings, Retry, ServerSettings, ServerSetup, TransportSettings, Worker,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
 pub use streams::{StreamState, priority::Priority};

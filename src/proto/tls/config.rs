@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
-use quinn_proto::crypto::HmacKey;
 use rustls::{
     NamedGroup, SupportedCipherSuite,
     client::danger::ServerCertVerifier,
@@ -27,7 +25,6 @@ use super::{
         verify::{ClientVerifier, ServerVerifier},
     },
     handshake::{ClientCrypto, ServerCrypto},
-    random::random_bytes,
     sessions::{ScopedSessions, resumption::Sessions},
 };
 use crate::seams::{labels::with_labels, tickets};
@@ -180,14 +177,6 @@ fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
         Roots::None => Vec::new(),
     };
     (kind, name)
-}
-
-/// The key of stateless reset tokens (RFC 9000 section 10.3.2), random when none is given.
-pub(crate) fn reset_key(key: Option<[u8; 32]>) -> Arc<dyn HmacKey> {
-    Arc::new(hmac::Key::new(
-        hmac::HMAC_SHA256,
-        &key.unwrap_or_else(random_bytes),
-    ))
 }
 
 /// The provider with these suites in this order. AES-128-GCM first by default, which rustls does

@@ -25,11 +25,12 @@ mod versions;
 
 pub(crate) use crate::seams::path_challenge::{Probe, ProbeSlot};
 pub(crate) use clock::HostClock;
-pub(crate) use config::{ClientTls, ServerTls, client_config, reset_key, server_config};
+pub(crate) use config::{ClientTls, ServerTls, client_config, server_config};
 pub(crate) use handshake::{
     ClientCrypto, SessionDetails, reason::describe_alert, server_initial_keys,
 };
 pub(crate) use keys::{
+    reset::reset_key,
     retry::is_valid as is_valid_retry,
     tap::{PacketObserver, Tap},
     token::token_key,

@@ -3,10 +3,12 @@
 //! Python's `create_quic_endpoint` fills it in; ranges are checked here and in the state machine.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use uringcore_proto::quic::{AcceptRate, EndpointSettings, Worker};
+use uringcore_io::SharedBytes;
+use uringcore_proto::quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
 use uringcore_proto::tls::ConfigError;
 
 use super::setup::{config_error, seconds};
@@ -24,8 +26,10 @@ pub struct EndpointOptions {
     max_connections_per_address: Option<usize>,
     max_handshakes: usize,
     reset_key: Option<Vec<u8>>,
+    socket_name: Vec<u8>,
     retry_handshakes: usize,
-    worker: Option<(u8, u8)>,
+    /// Its place, the number of places, and the descriptor of the file with a byte for each place.
+    worker: Option<(u8, u8, RawFd)>,
 }
 
 pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<EndpointSettings> {
@@ -36,6 +40,8 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
             config_error(py, &ConfigError::new("stateless_reset_key", message))
         })
     });
+    let worker = options.worker;
+    let empty_places = worker.map(|(_, _, states)| PlaceStates::shared(states));
     let settings = EndpointSettings {
         connection_id_length: options.connection_id_length,
         max_connections: options.max_connections,
@@ -48,11 +54,34 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         retry_incoming: options.retry_handshakes,
         handshake_timeout: seconds(py, "handshake_timeout", options.handshake_timeout)?,
         reset_key: reset_key.transpose()?,
-        worker: options.worker.map(|(index, count)| Worker { index, count }),
+        socket_name: options.socket_name,
+        worker: worker.map(|(index, count, _)| Worker { index, count }),
+        empty_places: empty_places.transpose()?,
         ..EndpointSettings::default()
     };
     checked(py, settings)
 }
+
+/// The state of each place on a port, in a file that the port's processes share.
+#[derive(Debug)]
+struct PlaceStates(SharedBytes);
+
+impl PlaceStates {
+    fn shared(fd: RawFd) -> PyResult<Arc<dyn EmptyPlaces>> {
+        let states = SharedBytes::duplicate(fd).map_err(|error| error::io_error(&error))?;
+        Ok(Arc::new(Self(states)))
+    }
+}
+
+impl EmptyPlaces for PlaceStates {
+    fn is_empty(&self, index: u8) -> bool {
+        // A state that cannot be read may be that of a worker that lives.
+        matches!(self.0.get(u64::from(index)), Ok(PLACE_EMPTY))
+    }
+}
+
+/// `uringcore.quic.workers` writes it.
+const PLACE_EMPTY: u8 = 0;
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
     match settings.check() {

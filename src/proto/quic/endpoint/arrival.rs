@@ -87,7 +87,9 @@ impl Endpoint {
             ip: local_ip,
         };
         // A first packet may show a token, and a Retry bring one.
-        if let Some(version) = version_of(&piece) {
+        let version = version_of(&piece);
+        let is_long = version.is_some();
+        if let Some(version) = version {
             self.tokens.set(version);
         }
         // The state machine takes the piece away and does not say what it was.
@@ -122,6 +124,12 @@ impl Endpoint {
                 self.log_stray(now, packets, "unknown_connection_id");
                 // Of all that is answered without a connection only a reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
+                // A client's endpoint answers first packets so, whatever connection ID they name: nobody
+                // needs that, and the ID is not looked at as that of a short header is.
+                if is_reset && is_long {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
                 if is_reset && !self.resets.try_take(now) {
                     self.stats.responses_dropped += 1;
                     return true;

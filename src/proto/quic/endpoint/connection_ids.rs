@@ -5,8 +5,10 @@
 //! of workers (`uringcore_io::net::steer_by_connection_id`), so a worker's own IDs begin with a byte
 //! that comes back to it. An observer learns the worker from that and nothing else.
 //!
-//! A packet with another worker's ID comes here only when that worker is gone and the kernel was told so:
-//! it is answered with a reset like any other of a connection that nobody knows.
+//! A packet with another worker's ID comes here when that worker is gone and the kernel steers its packets to
+//! others: it is answered with a reset like any other of a connection that nobody knows. While that worker
+//! lives, the same packet comes here only past the kernel's steering (a broadcast address, or another program's
+//! sockets on the port), and a reset would end the worker's connection: it is dropped.
 
 use std::{
     sync::{
@@ -16,9 +18,9 @@ use std::{
     time::Duration,
 };
 
-use quinn_proto::{ConnectionId, ConnectionIdGenerator, RandomConnectionIdGenerator};
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnectionIdGenerator};
 
-use crate::quic::Worker;
+use crate::quic::{EmptyPlaces, Worker};
 
 /// What the next ID is to be, and which the last ones were.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +74,7 @@ impl NextId {
 pub(in crate::quic) struct ConnectionIds {
     random: RandomConnectionIdGenerator,
     worker: Option<Worker>,
+    empty_places: Option<Arc<dyn EmptyPlaces>>,
     next: NextId,
     /// What the host has named already.
     first: Option<ConnectionId>,
@@ -82,6 +85,7 @@ impl ConnectionIds {
         Self {
             random: RandomConnectionIdGenerator::new(length),
             worker,
+            empty_places: None,
             next,
             first: None,
         }
@@ -91,6 +95,12 @@ impl ConnectionIds {
     pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
         self.first = first.map(ConnectionId::new);
         self.next.is_named();
+        self
+    }
+
+    /// IDs of the empty places are this worker's to answer.
+    pub fn standing_in(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
+        self.empty_places = places;
         self
     }
 }
@@ -123,6 +133,20 @@ impl ConnectionIdGenerator for ConnectionIds {
         id
     }
 
+    /// The state machine asks this of packets without a connection, before it answers with a reset.
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
+            return Ok(());
+        };
+        let place = worker.place_of(first);
+        let stands_in = |places: &Arc<dyn EmptyPlaces>| places.is_empty(place);
+        match place == worker.index || self.empty_places.as_ref().is_some_and(stands_in) {
+            true => Ok(()),
+            // RFC 9000 section 21.11: the connection could be active at the other worker.
+            false => Err(InvalidCid),
+        }
+    }
+
     fn cid_len(&self) -> usize {
         self.random.cid_len()
     }
@@ -152,6 +176,32 @@ mod tests {
                 let next = (u16::from(index) + 1) % u16::from(count);
                 assert_eq!(u16::from(ids.generate_cid()[0] % count), next);
             }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Empty(u8);
+
+    impl EmptyPlaces for Empty {
+        fn is_empty(&self, index: u8) -> bool {
+            index == self.0
+        }
+    }
+
+    #[test]
+    fn a_worker_answers_for_its_own_ids_and_those_of_empty_places() {
+        let worker = Worker { index: 1, count: 4 };
+        let ids = ConnectionIds::new(8, Some(worker), NextId::default());
+        let standing_in = ids.clone().standing_in(Some(Arc::new(Empty(2))));
+        let alone = ConnectionIds::new(8, None, NextId::default());
+        for first in 0..=255_u8 {
+            let id = ConnectionId::new(&[first, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(ids.validate(&id).is_ok(), first % 4 == 1);
+            assert_eq!(
+                standing_in.validate(&id).is_ok(),
+                matches!(first % 4, 1 | 2)
+            );
+            assert!(alone.validate(&id).is_ok());
         }
     }
 

@@ -470,10 +470,13 @@ fn state_machine(
     next_id: NextId,
     tokens: &TokenContext,
 ) -> quinn::Endpoint {
-    let mut config = quinn::EndpointConfig::new(tls::reset_key(settings.reset_key));
+    let mut config =
+        quinn::EndpointConfig::new(tls::reset_key(settings.reset_key, &settings.socket_name));
     let first = settings.first_connection_id.as_deref();
     let ids = ConnectionIds::new(settings.connection_id_length, settings.worker, next_id);
-    let ids = ids.beginning(first);
+    let ids = ids
+        .beginning(first)
+        .standing_in(settings.empty_places.clone());
     config
         .supported_versions(KNOWN_VERSIONS.to_vec())
         .cid_generator(move || Box::new(ids.clone()))

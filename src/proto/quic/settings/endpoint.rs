@@ -1,8 +1,8 @@
 //! Limits of an endpoint.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::Worker;
+use super::{EmptyPlaces, Worker};
 use crate::tls::ConfigError;
 
 /// Limits of an endpoint, whatever its connections are configured to.
@@ -34,11 +34,15 @@ pub struct EndpointSettings {
     pub max_udp_payload_size: u16,
     /// Whether the socket forbids fragmentation, without which path MTU discovery would lie.
     pub dont_fragment: bool,
-    /// The key of stateless reset tokens; `None` makes a random one. Endpoints that share a port
-    /// share it.
+    /// The secret that the key of stateless reset tokens is derived from; `None` makes a random one.
     pub reset_key: Option<[u8; 32]>,
+    /// The name of the endpoint's socket, which the key is derived from as well: two endpoints that are
+    /// alive at a time have the same name only if they are workers of one port.
+    pub socket_name: Vec<u8>,
     /// Which of several workers on the port this is; its connection IDs say so.
     pub worker: Option<Worker>,
+    /// The places on the port that this worker stands in for; `None`: no place but its own.
+    pub empty_places: Option<Arc<dyn EmptyPlaces>>,
     /// The first connection ID that is issued, where the host had to name it beforehand. Of
     /// `connection_id_length` bytes.
     pub first_connection_id: Option<Vec<u8>>,
@@ -69,7 +73,9 @@ impl Default for EndpointSettings {
             max_udp_payload_size: 1_472,
             dont_fragment: true,
             reset_key: None,
+            socket_name: Vec::new(),
             worker: None,
+            empty_places: None,
             first_connection_id: None,
             tells_connection_ids: false,
             rng_seed: None,

@@ -20,4 +20,4 @@ pub use congestion::Congestion;
 pub use endpoint::{AcceptRate, EndpointSettings};
 pub use server::{Retry, ServerSettings, ServerSetup};
 pub use transport::{AckFrequency, TransportSettings};
-pub use worker::Worker;
+pub use worker::{EmptyPlaces, Worker};

@@ -1,6 +1,15 @@
-//! Which of several workers on a port an endpoint is.
+//! The place of an endpoint among several workers on a port, and the places without a worker.
 //!
 //! Not here: the connection IDs that say so (`endpoint::connection_ids`).
+
+use std::fmt;
+
+/// Says which places on a port have no worker that lives. Others answer packets for these.
+pub trait EmptyPlaces: fmt::Debug + Send + Sync {
+    /// `true` only if no process has the place: a reset would end the connections of one that has it
+    /// (RFC 9000 section 21.11).
+    fn is_empty(&self, index: u8) -> bool;
+}
 
 /// One of several workers on a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +21,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// The place that a connection ID with this first byte leads to.
+    pub(in crate::quic) fn place_of(self, first: u8) -> u8 {
+        first % self.count
+    }
+
     /// Whether there are others.
     pub(in crate::quic) fn has_neighbours(self) -> bool {
         self.count > 1

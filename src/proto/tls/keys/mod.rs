@@ -7,6 +7,7 @@
 //! the type bits of version 1 (the driver has seen to that) and their own version field.
 //!
 //! - `initial`: keys for Initial packets, of every version.
+//! - `reset`: the key of stateless reset tokens.
 //! - `retry`: the tag of Retry packets, which have no keys.
 //! - `tap`: a view of packets in the clear for the layer above.
 //! - `token`: what address validation tokens are sealed with.
@@ -29,6 +30,7 @@ use crate::{
 };
 
 pub(super) mod initial;
+pub(super) mod reset;
 pub(super) mod retry;
 pub(super) mod tap;
 pub(super) mod token;

@@ -1,0 +1,69 @@
+"""The state of each place on a port that several processes share, readable in all of them.
+
+The states are bytes in a memory file without a name. The process that knows what became of a worker writes
+its byte; the endpoint of every worker reads it before it answers a packet for another worker's connection
+(``src/py/quic/endpoint_settings.rs``): a stateless reset ends a connection, so none may leave while the
+other worker lives (RFC 9000 section 21.11).
+
+Not here: the choice of the worker that gets a place's packets (:mod:`uringcore.quic.workers`).
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any
+
+__all__ = ["ABSENT", "ACCEPTING", "ENDING", "PlaceStates"]
+
+ABSENT, ACCEPTING, ENDING = range(3)
+"""No process; one that takes new clients; one that lets its last connections end."""
+
+
+class PlaceStates:
+    """One byte for each of ``count`` places, ``ACCEPTING`` at first.
+
+    Goes to a child process by fork, or as an argument of ``multiprocessing.Process``.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._hold(os.memfd_create("uringcore-places"), count)
+        for index in range(count):
+            self[index] = ACCEPTING
+
+    def _hold(self, fd: int, count: int) -> None:
+        self._fd, self._count = fd, count
+        self._close = weakref.finalize(self, os.close, fd)
+
+    def fileno(self) -> int:
+        """The file's descriptor."""
+        return self._fd
+
+    def __getitem__(self, index: int) -> int:
+        return os.pread(self._fd, 1, index)[0]
+
+    def __setitem__(self, index: int, state: int) -> None:
+        os.pwrite(self._fd, bytes([state]), index)
+
+    def all(self) -> bytes:
+        """Every state as it is now."""
+        return os.pread(self._fd, self._count, 0)
+
+    def close(self) -> None:
+        """Closes this process's descriptor."""
+        self._close()
+
+    def __reduce__(self) -> tuple[Callable[..., PlaceStates], tuple[Any, ...]]:
+        return _received, (reduction.DupFd(self._fd), self._count)
+
+
+def _received(handle: Any, count: int) -> PlaceStates:
+    """In a process that was started with the states among its arguments."""
+    states = PlaceStates.__new__(PlaceStates)
+    fd = handle.detach()
+    # A started process has it inheritable: its own children would keep the file.
+    os.set_inheritable(fd, False)
+    states._hold(fd, count)
+    return states

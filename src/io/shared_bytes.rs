@@ -1,0 +1,60 @@
+//! A file of single bytes that several processes share (a memfd): one writes a byte, the others read it.
+//!
+//! Reads are `pread(2)`, so no process needs a mapping of memory that another one changes. Not here: the
+//! meaning of a byte.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::fs::FileExt;
+
+/// A duplicate of the file's descriptor.
+#[derive(Debug)]
+pub struct SharedBytes(File);
+
+impl SharedBytes {
+    /// Duplicates `fd`; `EBADF` when it is not open.
+    pub fn duplicate(fd: RawFd) -> io::Result<Self> {
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(Self(borrowed.try_clone_to_owned()?.into()))
+    }
+
+    /// The byte at `index`; `UnexpectedEof` behind the last one.
+    pub fn get(&self, index: u64) -> io::Result<u8> {
+        let mut byte = [0];
+        self.0.read_exact_at(&mut byte, index)?;
+        Ok(byte[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_byte_that_was_written_elsewhere_is_read_and_none_behind_the_end() {
+        let path = std::env::temp_dir().join(format!("shared-bytes-{}", std::process::id()));
+        let file = File::options()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let bytes = SharedBytes::duplicate(file.as_raw_fd()).unwrap();
+        file.write_all_at(&[1, 2], 0).unwrap();
+        assert_eq!(bytes.get(1).unwrap(), 2);
+        file.write_all_at(&[3], 1).unwrap();
+        drop(file);
+        assert_eq!(bytes.get(1).unwrap(), 3);
+        assert!(bytes.get(2).is_err());
+        assert!(SharedBytes::duplicate(-1).is_err());
+    }
+}

@@ -1,0 +1,226 @@
+"""Nobody but a connection's own endpoint has the tokens that end it (RFC 9000 section 21.11).
+
+Each test sends a live connection's IDs to endpoints beside its own, which have the same secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from tests.support.oracle import asked_for, victim
+from uringcore._uringcore import steer_by_connection_id
+from uringcore.asyncio import QuicConnectionProtocol, serve
+from uringcore.quic.endpoint import create_quic_endpoint
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.workers import PortGroup
+
+KEY = b"k" * 32
+
+
+def bound(address, *, only_v6=True, reuse=False):
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
+    if reuse:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    return sock
+
+
+@contextlib.asynccontextmanager
+async def endpoint(configuration, sock):
+    loop = asyncio.get_running_loop()
+    transport, _ = await create_quic_endpoint(
+        loop, QuicConnectionProtocol, configuration=configuration, sock=sock
+    )
+    try:
+        yield transport
+    finally:
+        transport.close()
+        await transport.wait_closed()
+
+
+def both_families():
+    """Sockets on one port of both families."""
+    while True:
+        four = bound(("127.0.0.1", 0))
+        try:
+            return four, bound(("::1", four.getsockname()[1]))
+        except OSError:
+            four.close()
+
+
+async def asked(tokens, sock_address):
+    """Beside the loop that serves."""
+    family = socket.AF_INET6 if ":" in sock_address[0] else socket.AF_INET
+    return await asyncio.to_thread(asked_for, tokens, sock_address, family)
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "::1"])
+def test_endpoints_of_both_families_with_one_key(run_anywhere, server_configuration, named):
+    async def main():
+        four, six = both_families()
+        addresses = {"127.0.0.1": four.getsockname()[:2], "::1": six.getsockname()[:2]}
+        async with (
+            endpoint(server_configuration(stateless_reset_key=KEY), four),
+            endpoint(server_configuration(stateless_reset_key=KEY), six),
+            victim(*addresses.pop(named), "test") as alive,
+        ):
+            (other,) = addresses.values()
+            tokens = alive.tokens()
+            assert await asked(tokens, other) == len(tokens), "it answers, with tokens of its own"
+            await alive.protocol.ping()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize(
+    ("host", "same_port"), [("127.0.0.2", True), ("127.0.0.1", False)], ids=["address", "port"]
+)
+def test_an_endpoint_on_another_address_or_port(run, server_configuration, host, same_port):
+    async def main():
+        first = bound(("127.0.0.1", 0))
+        address = first.getsockname()
+        second = bound((host, address[1] if same_port else 0))
+        other = second.getsockname()
+        async with (
+            endpoint(server_configuration(stateless_reset_key=KEY), first),
+            endpoint(server_configuration(stateless_reset_key=KEY), second),
+            victim(*address, "test") as alive,
+        ):
+            tokens = alive.tokens()
+            assert await asked(tokens, other) == len(tokens)
+            await alive.protocol.ping()
+
+    run(main())
+
+
+def test_one_address_beside_all_addresses(run, server_configuration):
+    """The kernel prefers the exact address, so packets of open connections come to the newer socket."""
+
+    async def main():
+        wide = bound(("0.0.0.0", 0), reuse=True)
+        port = wide.getsockname()[1]
+        async with (
+            endpoint(server_configuration(stateless_reset_key=KEY), wide),
+            victim("127.0.0.1", port, "test") as alive,
+        ):
+            tokens = alive.tokens()
+            exact = bound(("127.0.0.1", port), reuse=True)
+            async with endpoint(server_configuration(stateless_reset_key=KEY), exact):
+                assert await asked(tokens, ("127.0.0.1", port)) == len(tokens)
+            await alive.protocol.ping()
+
+    run(main())
+
+
+def test_an_endpoint_on_both_families_answers_for_no_connection_that_it_has(
+    run, server_configuration
+):
+    async def main():
+        sock = bound(("::", 0), only_v6=False)
+        port = sock.getsockname()[1]
+        async with endpoint(server_configuration(stateless_reset_key=KEY), sock):
+            for host in ("127.0.0.1", "::1"):
+                async with victim(host, port, "test") as alive:
+                    for other in ("127.0.0.1", "::1"):
+                        assert await asked(alive.tokens(), (other, port)) == 0
+                    await alive.protocol.ping()
+
+    run(main())
+
+
+def test_a_worker_answers_for_another_only_while_that_is_gone(run_anywhere, server_configuration):
+    async def main():
+        configuration = server_configuration(stateless_reset_key=KEY)
+        with PortGroup("127.0.0.1", 0, workers=2) as group:
+            async with contextlib.AsyncExitStack() as stack:
+                for worker in group:
+                    server = await serve("", 0, configuration=configuration, workers=worker)
+                    await stack.enter_async_context(server)
+                alive = await stack.enter_async_context(victim(*group.sockname, "test"))
+                tokens = alive.tokens()
+                place = next(iter(tokens))[0] % 2
+                # As where another program has steered the port, or a broadcast comes to all sockets.
+                steer_by_connection_id(group[0].socket.fileno(), bytes([1, 0]))
+                assert await asked(tokens, group.sockname) == 0
+                # Its process is said to be gone: the other one answers, with the tokens of both.
+                group.mark(place, serving=False)
+                with pytest.raises(AssertionError, match="not its own"):
+                    await asked(tokens, group.sockname)
+                group.mark(place, serving=True)
+                assert await asked(tokens, group.sockname) == 0
+                steer_by_connection_id(group[0].socket.fileno(), bytes([1, 0]))
+                assert await asked(tokens, group.sockname) == 0
+                group.mark(place, serving=False)
+                group.mark(place, serving=True)
+                await alive.protocol.ping()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("hosts", [("127.0.0.1", "::1"), ("127.0.0.1", "127.0.0.2")])
+def test_groups_on_two_addresses_with_one_key(run, server_configuration, hosts):
+    async def main():
+        with contextlib.ExitStack() as groups:
+            first = groups.enter_context(PortGroup(hosts[0], 0, workers=2, stateless_reset_key=KEY))
+            port = first.sockname[1]
+            second = groups.enter_context(
+                PortGroup(hosts[1], port, workers=2, stateless_reset_key=KEY, only_v6=True)
+            )
+            async with contextlib.AsyncExitStack() as stack:
+                for worker in [*first, *second]:
+                    server = await serve(
+                        "", 0, configuration=server_configuration(), workers=worker
+                    )
+                    await stack.enter_async_context(server)
+                alive = await stack.enter_async_context(victim(hosts[0], port, "test"))
+                tokens = alive.tokens()
+                assert await asked(tokens, second.sockname[:2]) == len(tokens)
+                await alive.protocol.ping()
+
+    run(main())
+
+
+def test_a_key_and_a_shared_port_do_not_go_together(run_anywhere, server_configuration):
+    """The kernel gives one socket the packets of the other's connections."""
+
+    async def main():
+        configuration = server_configuration(stateless_reset_key=KEY)
+        with pytest.raises(QuicConfigurationError, match="PortGroup") as caught:
+            await create_quic_endpoint(
+                asyncio.get_running_loop(),
+                QuicConnectionProtocol,
+                ("127.0.0.1", 0),
+                configuration=configuration,
+                reuse_port=True,
+            )
+        assert caught.value.field == "stateless_reset_key"
+        # Without a key each has its own.
+        transport, _ = await create_quic_endpoint(
+            asyncio.get_running_loop(),
+            QuicConnectionProtocol,
+            ("127.0.0.1", 0),
+            configuration=server_configuration(),
+            reuse_port=True,
+        )
+        transport.close()
+        await transport.wait_closed()
+
+    run_anywhere(main())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+def test_a_group_has_its_port_for_itself(host):
+    """Another group's sockets among its own would get the packets of its workers."""
+    with PortGroup(host, 0, workers=2) as group:
+        with pytest.raises(OSError, match="error while binding"):
+            PortGroup(host, group.sockname[1], workers=2)
+        if host == "::":
+            with pytest.raises(OSError, match="error while binding"):
+                PortGroup("127.0.0.1", group.sockname[1], workers=2)

@@ -1,0 +1,141 @@
+"""Stateless resets of a server's processes and machines: none ends a connection that is alive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from aioquic.h3.connection import H3Connection
+
+from tests.server.harness import APPLICATION, ROOT, environment
+from tests.support.oracle import asked_for, victim
+from uringcore.server import config, reset_key
+from uringcore.server.startup import StartupError
+
+HOSTS = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "reset.key"
+    path.write_bytes(os.urandom(32))
+    path.chmod(0o600)
+    return str(path)
+
+
+async def asked(tokens, host, port):
+    return await asyncio.to_thread(asked_for, tokens, (host, port), HOSTS[host])
+
+
+async def no_family_has_the_others_tokens(port, between=None):
+    for host in HOSTS:
+        async with victim(host, port, "h3") as alive:
+            tokens = alive.tokens()
+            if between is not None:
+                await asyncio.to_thread(between)
+            for other in HOSTS:
+                answered = await asked(tokens, other, port)
+                assert answered == (0 if other == host else len(tokens))
+            await alive.protocol.ping()
+
+
+def test_one_process_with_a_key_on_both_families(start, key, backend):
+    server = start("--host", "", "--http3-reset-key", key, backend=backend)
+    asyncio.run(no_family_has_the_others_tokens(server.port))
+
+
+@pytest.mark.parametrize("has_key", [True, False], ids=["key", "no-key"])
+def test_workers_on_both_families(crowd, key, backend, has_key):
+    given = ("--http3-reset-key", key) if has_key else ()
+    server = crowd("--host", "", *given, backend=backend)
+    asyncio.run(no_family_has_the_others_tokens(server.port))
+
+
+def test_workers_while_a_generation_takes_over(crowd):
+    """The old processes drain on their places; the new ones have the same keys."""
+    server = crowd("--host", "", "--timeout-graceful-shutdown", "30")
+
+    async def main():
+        async with victim("127.0.0.1", server.port, "h3") as alive:
+            # A request keeps the connection while its process retires.
+            h3 = H3Connection(alive.protocol._quic)
+            head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"localhost")]
+            h3.send_headers(0, [*head, (b":path", b"/sleep/600")], end_stream=True)
+            await alive.protocol.ping()
+            tokens = alive.tokens()
+            server.send_signal(signal.SIGHUP)
+            # The last of the new processes serves, and the last of the old ones retires.
+            await asyncio.to_thread(server.wait_log, r"(?s)(HTTP/3 running.*){4}")
+            for host in HOSTS:
+                answered = await asked(tokens, host, server.port)
+                assert answered == (0 if host == "127.0.0.1" else len(tokens))
+            await alive.protocol.ping()
+
+    asyncio.run(main())
+
+
+def test_one_secret_is_another_key_on_another_machine(monkeypatch, tmp_path):
+    """By machine ID as well as by host name; a group of machines has one."""
+    secret, keys = b"k" * 40, set()
+    number = tmp_path / "machine-id"
+    monkeypatch.setattr(reset_key, "MACHINE_ID", str(number))
+    for host in ("one", "two"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        for machine in (None, "1" * 32, "2" * 32):
+            number.unlink(missing_ok=True)
+            if machine is not None:
+                number.write_text(machine + "\n")
+            keys.add(reset_key.reset_key(secret))
+            assert reset_key.reset_key(secret) in keys, "the same when it is started again"
+            group = reset_key.reset_key(secret, "balanced")
+            assert group == reset_key.reset_key(secret, "balanced")
+            assert group not in keys
+            assert reset_key.reset_key(secret, "other") not in keys | {group}
+    assert len(keys) == 6
+    assert all(len(key) == 32 for key in keys)
+    assert reset_key.reset_key(b"j" * 40) not in keys
+
+
+def test_a_group_is_the_same_on_all_machines(monkeypatch):
+    groups = set()
+    for host in ("one", "two"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        made = config.ServerConfig(
+            APPLICATION, http3_reset_key=b"k" * 32, http3_reset_group="balanced"
+        )
+        groups.add(made.http3_reset_key)
+    assert len(groups) == 1
+
+
+@pytest.mark.parametrize("given", [{"http3_reset_group": "name"}, {"http3_reset_group": ""}])
+def test_a_group_needs_a_key_and_a_name(given):
+    with pytest.raises(StartupError, match="--http3-reset-group: is a name for machines with one"):
+        config.ServerConfig(APPLICATION, **given)
+
+
+def test_a_socket_that_shares_its_port_and_a_key(certificate, key):
+    """systemd's ReusePort=, say: nobody knows who else is there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("127.0.0.1", 0))
+        sock.set_inheritable(True)
+        command = [sys.executable, "-m", "uringcore", APPLICATION, "--port", "0"]
+        command += ["--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1]]
+        command += ["--http3-fd", str(sock.fileno()), "--http3-reset-key", key]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            pass_fds=[sock.fileno()],
+            timeout=60,
+        )
+    assert done.returncode == 3, done
+    assert "--http3-reset-key: the UDP socket that was passed shares its port" in done.stderr
+    assert "Traceback" not in done.stderr
