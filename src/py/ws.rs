@@ -3,13 +3,14 @@
 //! A server's WebSockets are in `asgi`, and their frames never seen by Python.
 
 use bytes::{Buf, BytesMut};
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{create_exception, intern};
 use uringcore_proto::ws::{Close, Event, Opcode, Reader, Side, frame};
 
 use crate::capi::cell::GilCell;
+use crate::capi::code;
 
 create_exception!(
     uringcore._uringcore,
@@ -80,16 +81,26 @@ fn websocket_frame<'py>(
     PyBytes::new(py, &frame(opcode, payload, Some(mask)))
 }
 
-/// A client's Close frame; the reason is cut where it does not fit.
+/// A client's Close frame; the reason is cut where it does not fit. `ValueError` for a code that may not be
+/// sent.
 #[pyfunction]
 fn websocket_close_frame<'py>(
     py: Python<'py>,
-    code: u16,
+    #[pyo3(from_py_with = code::code)] code: u64,
     reason: &str,
     mask: [u8; 4],
-) -> Bound<'py, PyBytes> {
-    let payload = Close::payload(code, reason);
-    PyBytes::new(py, &frame(Opcode::Close, &payload, Some(mask)))
+) -> PyResult<Bound<'py, PyBytes>> {
+    let payload = match u16::try_from(code) {
+        Ok(code) if Close::is_sendable(code) => Close::payload(code, reason),
+        _ => {
+            let message = format!("code: {code} is no status code that may be sent");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(PyBytes::new(
+        py,
+        &frame(Opcode::Close, &payload, Some(mask)),
+    ))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -13,6 +13,7 @@ from tests.client.test_pool import pool_for
 from tests.server.harness import ROOT, environment
 from tests.support.children import bound
 from tests.support.ports import free_port
+from tests.support.refused import BAD_REASONS, refusal
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,
@@ -53,6 +54,25 @@ def test_messages(peer, run):
             # The connection serves other requests, meanwhile and afterwards.
             assert (await pool.get(peer.url + "/")).content == b"hello"
             assert len(peer.connections) == 1
+
+    run(main())
+
+
+def test_a_close_that_is_refused_closes_nothing(peer, run):
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.websocket(chat(peer)) as websocket:
+                for code in (-1, 999, 1004, 1005, 1006, 1015, 5000, 1 << 16, 1 << 70, None, "1000"):
+                    with refusal("code"):
+                        await websocket.close(code)
+                for reason in BAD_REASONS:
+                    with refusal("reason"):
+                        await websocket.close(1000, reason)
+                await websocket.send("still open")
+                assert await websocket.receive() == "still open"
+                await websocket.close(4999, "enough")
+                with refusal("code"):
+                    await websocket.close(-1)
 
     run(main())
 

@@ -18,6 +18,7 @@ from uringcore.asyncio.first_flight import FirstFlight
 from uringcore.asyncio.migration import DriverSockets, Migrator
 from uringcore.asyncio.stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
+from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.errors import QuicConnectionError, error_from_event
 from uringcore.quic.foreign import ForeignDriver, OwnConnection
@@ -81,7 +82,11 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
         What is queued and not yet sent is dropped: await ``writer.wait_closed()`` first, or
         :meth:`drain` and the peer's answer.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
+        check_code(error_code, "error_code")
+        check_reason(reason_phrase, "reason_phrase")
         if self._quic._is_started:
             self._quic.close(error_code=error_code, reason_phrase=reason_phrase)
             self.transmit()

@@ -30,6 +30,7 @@ from uringcore.http3.exchange import Exchange
 from uringcore.http3.limits import Timeouts
 from uringcore.http3.request import Fields, Headers, Request
 from uringcore.http3.url import Origin
+from uringcore.quic.closing import check_reason
 
 __all__ = ["MAX_MESSAGE_BYTES", "WebSocket", "WebSocketClosed", "WebSocketRefused", "opened"]
 
@@ -142,11 +143,17 @@ class WebSocket:
         return self._messages()
 
     async def close(self, code: int = NORMAL, reason: str = "") -> None:
-        """Says that it is over and waits for the server to say so, for ten seconds at most."""
+        """Says that it is over and waits for the server to say so, for ten seconds at most.
+
+        Raises ``ValueError`` for a code that may not be sent (RFC 6455 section 7.4), and then nothing is
+        closed.
+        """
+        check_reason(reason)
+        frame = websocket_close_frame(code, reason, os.urandom(MASK_BYTES))
         if self._closed is None and not self._close_sent:
             self._close_sent = True
             with contextlib.suppress(WebSocketClosed):
-                await self._write(websocket_close_frame(code, reason, os.urandom(MASK_BYTES)))
+                await self._write(frame)
         with contextlib.suppress(HTTP3Error, asyncio.TimeoutError):
             await asyncio.wait_for(self._drain(), CLOSE_SECONDS)
         await self._end(code, reason)

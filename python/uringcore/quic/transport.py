@@ -16,6 +16,7 @@ from typing import Any
 
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic.acceptance import Acceptance, ProtocolFactory
+from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicConfigurationError
@@ -217,7 +218,12 @@ class QuicTransport(asyncio.BaseTransport):
         self._need_endpoint().stop_accepting()
 
     def close_connections(self, error_code: int = 0, reason_phrase: str = "") -> None:
-        """Closes every connection with an application's error code; the socket stays open."""
+        """Closes every connection with an application's error code; the socket stays open.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
+        """
+        check_code(error_code, "error_code")
+        check_reason(reason_phrase, "reason_phrase")
         if self._closing:
             return
         self._need_endpoint().close_connections(error_code, reason_phrase)

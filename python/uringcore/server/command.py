@@ -142,14 +142,14 @@ def our_options() -> list[click.Parameter]:
         click.Option(
             ["--http3-reset-key"],
             type=click.File("rb"),
-            help="File with such a secret for stateless resets: a server started again on the same address ends "
-            "its former connections at once. Each machine makes another key of it.",
+            help="File with such a secret for stateless resets: a server started again on the same address "
+            "ends its former connections at once. Each machine makes another key of it.",
         ),
         click.Option(
             ["--http3-reset-group"],
             metavar="NAME",
-            help="Let all machines with this name and one reset key have one key. Only behind a balancer that "
-            "routes packets by connection ID: behind any other, clients could end each other's connections.",
+            help="Let all machines with this name and one reset key have one key. Only behind a balancer "
+            "that routes packets by connection ID: behind any other, anybody could end connections.",
         ),
         click.Option(
             ["--http3-log-lines"],

@@ -41,8 +41,8 @@ logger = logging.getLogger("uvicorn.error")
 PORT_ATTEMPTS = 16
 
 SHARED_PORT = (
-    "--http3-reset-key: the UDP socket that was passed shares its port (SO_REUSEPORT, ReusePort= of systemd): "
-    "servers with one key there would end each other's connections. Leave one of the two out."
+    "--http3-reset-key: the UDP socket that was passed shares its port (SO_REUSEPORT, ReusePort= of "
+    "systemd): servers with one key there would end each other's connections. Leave one of the two out."
 )
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]

@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic.errors import DatagramError, QuicError, StreamClosed
 from uringcore.quic.native.leaving import wait_delivered
-from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport.link import SessionLink, check_close
 from uringcore.webtransport.numbered import NumberedStreams, Words
 from uringcore.webtransport.request import WebTransportRequest
 from uringcore.webtransport.session import WebTransportSession
@@ -194,7 +194,10 @@ class AsgiSession:
         if self.session is None:
             self.request.refuse(message.get("status", 403))
         else:
-            await self._close(message.get("code", 0), message.get("reason") or "")
+            code, reason = message.get("code", 0), message.get("reason") or ""
+            # Before what was sent is waited for.
+            check_close(code, reason)
+            await self._close(code, reason)
 
     async def _send_stream(self, session: WebTransportSession, message: Message) -> None:
         data, end = message.get("data", b""), bool(message.get("end"))

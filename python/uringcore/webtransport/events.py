@@ -18,12 +18,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
 from uringcore._uringcore import ReceiveStream
+from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import DatagramError, QuicError, StreamReset
 from uringcore.quic.native.link import Life
 from uringcore.webtransport.client import connect_webtransport as connect_session
 from uringcore.webtransport.configured import client_config, server_config
-from uringcore.webtransport.link import check_path
+from uringcore.webtransport.link import CODE_BITS, REASON_BYTES_MAX, check_path
 from uringcore.webtransport.numbered import PIECE_MAX, NumberedStreams, Words
 from uringcore.webtransport.outbox import Outboxes
 from uringcore.webtransport.server import WebTransportServer as SessionServer
@@ -266,6 +267,7 @@ class WebTransportSession:
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Gives up sending."""
+        check_code(error_code, "error_code", CODE_BITS)
         stream = self._streams.sender(stream_id)
         if stream is not None:
             stream.reset(error_code)
@@ -275,6 +277,7 @@ class WebTransportSession:
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Asks the peer to send no more."""
+        check_code(error_code, "error_code", CODE_BITS)
         stream = self._streams.find(stream_id)
         if isinstance(stream, ReceiveStream):
             stream.stop(error_code)
@@ -317,9 +320,15 @@ class WebTransportSession:
         self.session.drain()
 
     def close(self, error_code: int = 0, reason: bytes = b"") -> None:
-        """Closes the session."""
+        """Closes the session. ``ValueError`` for a code that does not fit in 32 bits, or a reason of more
+        than 1,024 bytes."""
+        check_code(error_code, "error_code", CODE_BITS)
+        if not isinstance(reason, (bytes, bytearray, memoryview)):
+            raise TypeError(f"reason: must be bytes-like, not {type(reason).__name__}")
+        text = bytes(reason).decode("utf-8", "replace")
+        check_reason(text, bytes_max=REASON_BYTES_MAX)
         if not self.session_closed:
-            self.session.close(error_code, bytes(reason).decode("utf-8", "replace"))
+            self.session.close(error_code, text)
             self._is_closed = True
 
     async def wait_closed(self, timeout: float | None = None) -> None:

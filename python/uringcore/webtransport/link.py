@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from uringcore._uringcore import WebTransportSessionCore
+from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicError
 from uringcore.webtransport.errors import (
@@ -21,8 +22,17 @@ from uringcore.webtransport.errors import (
 )
 from uringcore.webtransport.fields import HeadersLike, as_headers
 
-__all__ = ["Asked", "OfSession", "SessionLink", "check_close", "check_path"]
+__all__ = [
+    "CODE_BITS",
+    "REASON_BYTES_MAX",
+    "Asked",
+    "OfSession",
+    "SessionLink",
+    "check_close",
+    "check_path",
+]
 
+CODE_BITS = 32
 REASON_BYTES_MAX = 1024
 NO_SESSION = "the peer has given up the session before it began"
 
@@ -276,7 +286,5 @@ def check_path(path: str, said_in: str) -> None:
 
 def check_close(code: int, reason: str) -> None:
     """Raises ``ValueError`` for what a session cannot be closed with."""
-    if not 0 <= code < 1 << 32:
-        raise ValueError(f"the code {code} does not fit in 32 bits")
-    if len(reason.encode()) > REASON_BYTES_MAX:
-        raise ValueError(f"the reason is longer than {REASON_BYTES_MAX} bytes")
+    check_code(code, bits=CODE_BITS)
+    check_reason(reason, bytes_max=REASON_BYTES_MAX)

@@ -89,6 +89,8 @@ class WebTransportRequest(OfSession):
         Raises ``ValueError`` for another status or a header that cannot be, and ``RuntimeError`` for a
         second answer.
         """
+        if not isinstance(status, int):
+            raise TypeError(f"status: must be an int, not {type(status).__name__}")
         if not 300 <= status <= 599:
             raise ValueError(f"status must be from 300 to 599, not {status}")
         self._answer(self._link.refuse, status, as_headers(headers))

@@ -20,6 +20,7 @@ use super::request::{Asked, Request};
 use super::response::Sent;
 use super::wire::Ending;
 use crate::capi::buffer;
+use crate::capi::code::of_bits;
 
 create_exception!(
     uringcore._uringcore,
@@ -411,7 +412,7 @@ impl Request {
     fn close_by_application(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let code = match given(message, intern!(py, "code"))? {
-            Some(code) => code.extract()?,
+            Some(code) => of_bits(&code, "code", u16::BITS)? as u16,
             None => code::NORMAL,
         };
         if !Close::is_sendable(code) {

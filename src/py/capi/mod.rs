@@ -13,6 +13,7 @@
 //! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
 //! | `cell` | state that a Python object owns |
+//! | `code` | integers of so many bits among the arguments of a call |
 //! | `coroutine` | what coroutines of ours show to who looks at them |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
 //! | `thread_end` | a thread that the interpreter ends while it is in our turn |
@@ -24,6 +25,7 @@ pub mod awaited;
 pub mod buffer;
 pub mod call;
 pub mod cell;
+pub mod code;
 pub mod context;
 pub mod coroutine;
 pub mod error;

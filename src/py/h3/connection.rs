@@ -21,6 +21,7 @@ use super::quic_event::{EventKind, EventKinds, stream_and_code};
 use super::trace;
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
+use crate::capi::code;
 
 /// An HTTP/3 connection (RFC 9114) over a QUIC connection. See `uringcore.h3.connection`.
 #[pyclass(module = "uringcore.h3.connection", subclass, frozen, weakref)]
@@ -279,7 +280,12 @@ impl H3Connection {
 
     /// Gives a request up: resets what is still sent, refuses what is still received.
     #[pyo3(signature = (stream_id, error_code = 0x10c))]
-    fn cancel_request(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+    fn cancel_request(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+    ) -> PyResult<()> {
         self.core
             .with(py, |core| core.cancel_request(stream_id, error_code));
         self.flush(py)

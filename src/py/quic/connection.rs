@@ -18,6 +18,7 @@ use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
+use crate::capi::code;
 
 mod beginning;
 mod life;
@@ -228,7 +229,12 @@ impl QuicConnectionCore {
     }
 
     /// Abandons our side of a stream (RFC 9000 section 19.4).
-    fn reset_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+    fn reset_stream(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+    ) -> PyResult<()> {
         self.command(
             py,
             Command::ResetStream {
@@ -239,7 +245,12 @@ impl QuicConnectionCore {
     }
 
     /// Asks the peer to stop sending on a stream (RFC 9000 section 19.5).
-    fn stop_stream(&self, py: Python<'_>, stream_id: u64, error_code: u64) -> PyResult<()> {
+    fn stop_stream(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+    ) -> PyResult<()> {
         self.command(
             py,
             Command::StopStream {
@@ -424,8 +435,8 @@ impl QuicConnectionCore {
     fn close(
         &self,
         py: Python<'_>,
-        error_code: u64,
-        frame_type: Option<u64>,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
+        #[pyo3(from_py_with = code::frame_type)] frame_type: Option<u64>,
         reason_phrase: &str,
     ) -> PyResult<()> {
         let Some((endpoint, key)) = self.place(py) else {

@@ -26,6 +26,7 @@ use super::endpoint_settings;
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
 use crate::capi::cell::GilCell;
+use crate::capi::code;
 use crate::capi::context;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
@@ -325,7 +326,7 @@ impl QuicEndpoint {
     fn close_connections(
         &self,
         py: Python<'_>,
-        error_code: u64,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
         reason_phrase: &str,
     ) -> PyResult<()> {
         let reason = reason_phrase.as_bytes();
@@ -340,7 +341,7 @@ impl QuicEndpoint {
     fn close(
         &self,
         py: Python<'_>,
-        error_code: u64,
+        #[pyo3(from_py_with = code::error_code)] error_code: u64,
         reason_phrase: &str,
         fd: Option<RawFd>,
     ) -> PyResult<bool> {

@@ -15,7 +15,7 @@ use super::errors;
 use super::hub::Abandoned;
 use super::stream::Stream;
 use super::work::Polled;
-use crate::capi::buffer;
+use crate::capi::{buffer, code};
 
 /// What is still to be sent.
 pub enum Unsent {
@@ -173,31 +173,27 @@ impl Stream {
     }
 
     pub fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
+        self.check_code(py, code)?;
         let id = self.id;
-        let done = self
+        // A refusal: the stream has ended by itself meanwhile, or the connection has.
+        let _ = self
             .hub
             .get()
             .reach(py, |carrier| carrier.reset_stream(id, code))?;
-        // Other refusals: it has ended by itself meanwhile, or the connection has.
-        if let Some(Err(StreamError::OutOfRange)) = done {
-            return Err(self.code_out_of_range(py, code));
-        }
         self.sides.with(py, |sides| sides.is_reset = true);
         let keys = [Key::Writable(id), Key::Finished(id), Key::AllFinished];
         self.hub.get().wake(py, keys)
     }
 
     pub fn stop(&self, py: Python<'_>, code: u64) -> PyResult<()> {
+        self.check_code(py, code)?;
         let id = self.id;
         let is_ended = self.sides.with(py, |sides| sides.inlet.is_ended());
         if !is_ended {
-            let done = self
+            let _ = self
                 .hub
                 .get()
                 .reach(py, |carrier| carrier.stop_stream(id, code))?;
-            if let Some(Err(StreamError::OutOfRange)) = done {
-                return Err(self.code_out_of_range(py, code));
-            }
         }
         self.sides.with(py, |sides| {
             sides.is_stopped = true;
@@ -260,13 +256,14 @@ impl Stream {
         }
     }
 
-    fn code_out_of_range(&self, py: Python<'_>, code: u64) -> PyErr {
-        match self.hub.get().ask(py, |carrier| carrier.code_bits()) {
-            Ok(bits) => {
-                let bits = bits.unwrap_or(0);
-                PyValueError::new_err(format!("the code {code} does not fit in {bits} bits"))
-            }
-            Err(error) => error,
+    /// A session's codes have fewer bits than QUIC's.
+    fn check_code(&self, py: Python<'_>, code: u64) -> PyResult<()> {
+        if u32::try_from(code).is_ok() {
+            return Ok(());
+        }
+        match self.hub.get().ask(py, |carrier| carrier.code_bits())? {
+            Some(bits) if code >> bits != 0 => Err(code::out_of_range("code", bits, code)),
+            _ => Ok(()),
         }
     }
 

@@ -19,6 +19,7 @@ use super::sending::Unsent;
 use super::work::{Job, Waiting};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
+use crate::capi::code;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::open_class;
 use uringcore_proto::streams::Inlet;
@@ -175,7 +176,7 @@ impl SendStream {
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
-    fn reset(slf: &Bound<'_, Self>, code: u64) -> PyResult<()> {
+    fn reset(slf: &Bound<'_, Self>, #[pyo3(from_py_with = code::code)] code: u64) -> PyResult<()> {
         slf.as_super().get().reset(slf.py(), code)
     }
 
@@ -267,7 +268,7 @@ impl ReceiveStream {
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
-    fn stop(slf: &Bound<'_, Self>, code: u64) -> PyResult<()> {
+    fn stop(slf: &Bound<'_, Self>, #[pyo3(from_py_with = code::code)] code: u64) -> PyResult<()> {
         slf.as_super().get().stop(slf.py(), code)
     }
 

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import cast
 
 from uringcore._uringcore import ConnectionBase
+from uringcore.quic.closing import check_close
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.origin import end_forgotten, made_at
@@ -130,7 +131,10 @@ class Connection(ConnectionBase):
 
         What is queued and not yet sent is dropped: see :meth:`wait_delivered`. A second close does
         nothing.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
+        check_close(code, reason)
         self._link.close(code, reason)
 
     async def wait_closed(self) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from uringcore.quic.acceptance import Acceptance
+from uringcore.quic.closing import check_close
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.endpoint import open_server
 from uringcore.quic.errors import ListenerClosed
@@ -81,7 +82,11 @@ class Listener:
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Closes all connections, with an error code of the application's and a reason, and then the
-        socket. What is queued and not yet sent is dropped."""
+        socket. What is queued and not yet sent is dropped.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
+        """
+        check_close(code, reason)
         if self._is_closed:
             return
         self._is_closed = True

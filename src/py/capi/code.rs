@@ -1,0 +1,54 @@
+//! Codes among the arguments of a call: integers of so many bits, checked before anything else happens.
+//!
+//! Python's integers have no bounds, and a refusal names the argument. Not here: what a code means.
+
+use std::fmt;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// The bits of a variable-length integer (RFC 9000 section 16).
+pub const VARINT_BITS: u32 = 62;
+
+/// An integer from 0 to 2 to the power of `bits`, less one. `ValueError` and `TypeError` name the argument.
+pub fn of_bits(given: &Bound<'_, PyAny>, name: &str, bits: u32) -> PyResult<u64> {
+    let py = given.py();
+    let code = match given.extract::<u64>() {
+        Ok(code) => Some(code),
+        Err(error) if error.is_instance_of::<PyOverflowError>(py) => None,
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            let kind = given.get_type().name()?;
+            let message = format!("{name}: must be an int, not {kind}");
+            return Err(PyTypeError::new_err(message));
+        }
+        Err(error) => return Err(error),
+    };
+    match code {
+        Some(code) if code >> bits == 0 => Ok(code),
+        _ => Err(out_of_range(name, bits, given.repr()?)),
+    }
+}
+
+pub fn out_of_range(name: &str, bits: u32, given: impl fmt::Display) -> PyErr {
+    PyValueError::new_err(format!(
+        "{name}: must be from 0 to 2**{bits} - 1, not {given}"
+    ))
+}
+
+/// For a parameter `code`.
+pub fn code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    of_bits(given, "code", VARINT_BITS)
+}
+
+/// For a parameter `error_code`.
+pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    of_bits(given, "error_code", VARINT_BITS)
+}
+
+/// For a parameter `frame_type`, which may be None.
+pub fn frame_type(given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    match given.is_none() {
+        true => Ok(None),
+        false => of_bits(given, "frame_type", VARINT_BITS).map(Some),
+    }
+}
