@@ -20,6 +20,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from uringcore import _uringcore
+from uringcore._private_files import replace_file
 
 __all__ = ["LOCALHOST", "MAX_DAYS", "DevelopmentCertificate"]
 
@@ -74,16 +75,13 @@ class DevelopmentCertificate:
     def write(self, folder: str | os.PathLike[str]) -> tuple[str, str]:
         """Writes ``cert.pem`` and ``key.pem`` into ``folder`` and returns their paths.
 
-        The key is readable by its owner only. Raises ``OSError`` when a file cannot be written.
+        The key is readable by its owner only. What has these names is replaced and never written into,
+        also where it is a link. Raises ``OSError`` when a file cannot be written.
         """
         certificate = Path(folder) / "cert.pem"
         key = Path(folder) / "key.pem"
-        certificate.write_bytes(self.certificate_pem)
-        # The mode is right from the first moment; O_EXCL would refuse to renew a certificate.
-        key.unlink(missing_ok=True)
-        descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self.key_pem)
+        replace_file(certificate, self.certificate_pem, 0o644)
+        replace_file(key, self.key_pem, 0o600)
         return str(certificate), str(key)
 
     def describe(self) -> str:

@@ -423,6 +423,7 @@ def test_a_shared_store_is_bounded_and_forgets_what_is_old(tmp_path, monkeypatch
     with pytest.raises(OSError, match="absent"):
         SharedSessionStore(tmp_path / "absent" / "sessions")
     (tmp_path / "none").write_bytes(b"this is no database" * 100)
+    (tmp_path / "none").chmod(0o600)
     with pytest.raises(sqlite3.DatabaseError):
         SharedSessionStore(tmp_path / "none")
 

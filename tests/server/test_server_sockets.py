@@ -17,7 +17,7 @@ from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, en
 from tests.server.test_server_seen import METRICS_ON, fetch
 from tests.support.children import bound
 from tests.support.ports import free_port
-from uringcore.server.sockets import bind_addresses
+from uringcore.server.sockets import bind_addresses, bind_unix, change_mode
 
 ACTIVATED = """
 import os, sys
@@ -296,3 +296,28 @@ def test_reload_keeps_the_ports(run, tmp_path):
         connection.request("GET", "/")
         assert connection.getresponse().status == 200
     assert server.stop(signal.SIGTERM) == 0
+
+
+def test_uds_goes_through_no_link(tmp_path):
+    """Neither to a socket of another program, nor to a file whose mode would change."""
+    theirs, precious, link = tmp_path / "theirs", tmp_path / "precious", tmp_path / "link"
+    precious.write_bytes(b"precious")
+    precious.chmod(0o600)
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(theirs))
+        for target in (theirs, precious, tmp_path / "absent"):
+            link.symlink_to(target)
+            with pytest.raises(OSError, match="Address already in use"):
+                bind_unix(str(link))
+            assert link.is_symlink()
+            link.unlink()
+    assert precious.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(OSError, match="replaced the socket"):
+        change_mode(str(precious), 0o666)
+    assert precious.stat().st_mode & 0o777 == 0o600
+    bind_unix(str(link)).close()
+    assert link.stat().st_mode & 0o777 == 0o666
+    # What the one before allowed is allowed again.
+    link.chmod(0o660)
+    bind_unix(str(link)).close()
+    assert link.stat().st_mode & 0o777 == 0o660

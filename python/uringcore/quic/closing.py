@@ -20,7 +20,7 @@ def check_code(code: int, name: str = "code", bits: int = CODE_BITS) -> None:
     except TypeError:
         raise TypeError(f"{name}: must be an int, not {type(code).__name__}") from None
     if not 0 <= number < 1 << bits:
-        raise ValueError(f"{name}: must be from 0 to 2**{bits} - 1, not {number}")
+        raise ValueError(f"{name}: must be from 0 to 2**{bits} - 1 ({bits} bits), not {number}")
 
 
 def check_reason(reason: str, name: str = "reason", bytes_max: int | None = None) -> None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.certificates import NamedCertificate, refuse_names_twice
-from uringcore.quic.credentials import read_certificates, read_file
+from uringcore.quic.credentials import LOGGER, read_certificates, read_file, read_key
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
 from uringcore.quic.limits import RetryPolicy
@@ -61,6 +62,7 @@ class QuicConfiguration(ConfigurationFields):
             message = f"{os.fspath(certfile)}: {exc}"
             raise QuicConfigurationError("certificate", message) from exc
         if keyfile is not None or b"PRIVATE KEY-----" in key_pem:
+            warn_if_exposed(key_file, LOGGER, key_pem)
             try:
                 self.private_key = load_pem_private_key(key_pem, secret)
             except ValueError as exc:
@@ -104,7 +106,7 @@ class QuicConfiguration(ConfigurationFields):
         key_file = certfile if keyfile is None else keyfile
         secret = password.encode() if isinstance(password, str) else password
         try:
-            key = load_pem_private_key(read_file(key_field, Path(key_file)), secret)
+            key = load_pem_private_key(read_key(key_field, Path(key_file)), secret)
         except QuicConfigurationError:
             raise
         except ValueError as exc:

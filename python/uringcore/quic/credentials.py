@@ -7,11 +7,13 @@ authorities. Not here: whether a key is its certificate's and which names it is 
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from pathlib import Path
 from typing import Any
 
+from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.fields import ConfigurationFields
@@ -21,6 +23,8 @@ from uringcore.tls import (
     load_pem_private_key,
     load_pem_x509_certificates,
 )
+
+LOGGER = logging.getLogger("uringcore")
 
 
 def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
@@ -66,7 +70,10 @@ def _private_key(value: Any) -> bytes:
     """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
     if hasattr(value, "private_bytes"):
         return _key_to_der(value)
-    data = _bytes_or_file("private_key", value)
+    if isinstance(value, (str, os.PathLike)):
+        data = read_key("private_key", Path(value))
+    else:
+        data = _bytes_or_file("private_key", value)
     if b"-----BEGIN" not in data:
         return data
     try:
@@ -91,6 +98,13 @@ def read_file(name: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as exc:
         raise QuicConfigurationError(name, f"cannot be read: {exc}") from exc
+
+
+def read_key(name: str, path: Path) -> bytes:
+    """What is in a private key's file; a warning if everybody may see it."""
+    data = read_file(name, path)
+    warn_if_exposed(path, LOGGER, data)
+    return data
 
 
 def _with_certificates(name: str, pem: bytes) -> bytes:

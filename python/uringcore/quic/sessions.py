@@ -18,6 +18,7 @@ import weakref
 from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar, Protocol
 
+from uringcore._private_files import check_private, make_private
 from uringcore.tls import (
     _MAX_EARLY_DATA,
     CipherSuite,
@@ -67,8 +68,13 @@ class SharedSessionStore:
     which address validation tokens were used as well, up to about as many; what comes after those
     counts as used.
 
+    A file of another user's, a link, and one that others may read are not taken; the same goes for the
+    files that SQLite puts beside it (``-wal``, ``-shm``, ``-journal``). Its folder is one that only this
+    user may write in, or has the sticky bit as ``/dev/shm`` has.
+
     A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
-    ``OSError`` when the file cannot be made and ``sqlite3.Error`` when it is none.
+    ``OSError`` when the file cannot be made, ``PermissionError`` when one that is there is not to be
+    trusted, and ``sqlite3.Error`` when it is no database.
 
     Servers call it on a thread of its own (``may_block``): while another process has the file locked,
     handshakes go on without their sessions.
@@ -152,7 +158,9 @@ class SharedSessionStore:
     def _open(self) -> sqlite3.Connection:
         if self._database is not None:
             return self._database
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        for path in self._files():
+            make_private(path)
+        check_private(f"{self._path}-journal")
         database = sqlite3.connect(
             self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
@@ -169,11 +177,19 @@ class SharedSessionStore:
                 "CREATE TABLE IF NOT EXISTS tokens "
                 "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
             )
+            # The last process that closes the database removes two of them, and SQLite makes them anew:
+            # somebody else may have been quicker. No session was written so far.
+            for path in self._files():
+                check_private(path)
         except BaseException:
             database.close()
             raise
         self._database = database
         return database
+
+    def _files(self) -> list[str]:
+        """The database, and what belongs to it while it is open."""
+        return [self._path, f"{self._path}-wal", f"{self._path}-shm"]
 
     @contextlib.contextmanager
     def _changing(self) -> Any:

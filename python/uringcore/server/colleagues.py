@@ -44,7 +44,7 @@ class Colleagues:
 
     async def reports(self) -> list[Report]:
         """Of all processes that answer, this one's first."""
-        others = [path for path in sorted(self._folder.iterdir()) if path != self._own]
+        others = [path for path in sorted(self._folder.glob("[0-9]*")) if path != self._own]
         answers = await asyncio.gather(*(self._ask(path) for path in others))
         return [await self._tell(), *(answer for answer in answers if answer is not None)]
 

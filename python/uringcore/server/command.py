@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
 from uringcore import _uringcore
+from uringcore._private_files import warn_if_exposed
 from uringcore.quic.limits import RetryPolicy
 from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
@@ -268,11 +270,17 @@ def start(app: str, **options: Any) -> None:
     try:
         with ended_by_sigterm():
             options["http3_retry"] = RETRY_POLICIES[options["http3_retry"]]
+            keys: list[str] = []
             for name in ("http3_token_key", "http3_reset_key"):
                 if options[name] is not None:
+                    keys.append(options[name].name)
                     options[name] = options[name].read()
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = ServerConfig(app, **options)
+            for path in keys:
+                # Not what comes by the standard input.
+                if os.path.exists(path):
+                    warn_if_exposed(path, logger)
             for line in idle_options(said(options), config, http3=config.http3):
                 logger.warning(line)
             serve(config)

@@ -10,10 +10,8 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import socket
 import ssl
-import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, Protocol
 
 from uvicorn.config import LOGGING_CONFIG, Config
 
+from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
@@ -40,6 +39,7 @@ from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
 from uringcore.server.observer import Observer
 from uringcore.server.reset_key import reset_key
+from uringcore.server.shared_folder import SharedFolder
 from uringcore.server.signature import Signature, signature
 from uringcore.server.startup import StartupError
 
@@ -202,7 +202,7 @@ class ServerConfig(Config):
         self.certificate_signature: Signature = ()
         """Of its files, from before they were read."""
         self.session_store: SessionStore | None = None
-        self._session_folder: str | None = None
+        self._shared_folders: list[SharedFolder] = []
         self._cleanup = contextlib.ExitStack()
         # For those who don't call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
@@ -219,10 +219,11 @@ class ServerConfig(Config):
         self.http3 = http3 and self._http3_possible()
         self.quic: QuicConfiguration | None = None
         self._check_certificate()
+        if self.is_ssl and self.ssl_context_factory is None:
+            warn_if_exposed(self._key_file, logger, Path(self._key_file).read_bytes())
         self.reports_folder: str | None = None
         if self.workers > 1 and self.is_observed:
-            self.reports_folder = tempfile.mkdtemp(prefix="uringcore-reports-")
-            self._cleanup.callback(shutil.rmtree, self.reports_folder, ignore_errors=True)
+            self.reports_folder = self._shared_folder("reports")
 
     @property
     def is_observed(self) -> bool:
@@ -312,6 +313,19 @@ class ServerConfig(Config):
         """For a child process: what is to be cleaned up stays the parent's."""
         return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.is_ssl and self.ssl_context_factory is None:
+            # The first process has said it.
+            was_warned_of(self._key_file)
+
+    @property
+    def _key_file(self) -> str:
+        """Where the private key is read from."""
+        file = self.ssl_keyfile or self.ssl_certfile
+        assert file is not None
+        return os.fspath(file)
+
     def share_keys(self) -> None:
         """Makes the keys that all processes of this server have to have, where none are given."""
         if self.http3_token_key is None:
@@ -323,17 +337,22 @@ class ServerConfig(Config):
         """Keeps TLS sessions where all processes of this server find them; gone with the first."""
         # In memory, if there is a folder for that, and else in the system's for short-lived files.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
-        folder = tempfile.mkdtemp(prefix="uringcore-sessions-", dir=memory)
-        self._session_folder = folder
-        self._cleanup.callback(self.forget_sessions)
+        folder = self._shared_folder("sessions", memory)
         self.session_store = SharedSessionStore(
             os.path.join(folder, "sessions"), capacity=SHARED_SESSIONS
         )
 
-    def forget_sessions(self) -> None:
-        """Removes what :meth:`share_sessions` has made: in its process, or when that has been killed."""
-        if self._session_folder is not None:
-            shutil.rmtree(self._session_folder, ignore_errors=True)
+    def _shared_folder(self, kind: str, parent: str | None = None) -> str:
+        """A folder for this server's processes, gone with the first."""
+        folder = SharedFolder(kind, parent)
+        self._shared_folders.append(folder)
+        self._cleanup.callback(folder.remove)
+        return folder.path
+
+    def remove_shared_folders(self) -> None:
+        """In another process than the first, which was killed."""
+        for folder in self._shared_folders:
+            folder.remove()
 
     def reload_certificate(self, listener: _Listener | None) -> None:
         """Reads the certificate's files again, for new connections of TCP and of ``listener``.
@@ -381,8 +400,7 @@ class ServerConfig(Config):
         others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
         self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
         # uvicorn takes files only.
-        folder = tempfile.mkdtemp(prefix="uringcore-dev-cert-")
-        self._cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = self._shared_folder("dev-cert")
         self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
 
     def _http3_possible(self) -> bool:

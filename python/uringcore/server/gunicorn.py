@@ -163,7 +163,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             if self.places:
                 type(self)._ports.give_back(self.places)
                 if self._is_orphan:
-                    self._keeper.forget_sessions()
+                    self._keeper.remove_shared_folders()
         if not self._server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 

@@ -88,6 +88,6 @@ def serve_as_child(
         logger.error(exc)
     finally:
         if seat is not None and seat.is_orphan:
-            config.forget_sessions()
+            config.remove_shared_folders()
     if not server.started and not server.should_exit:
         sys.exit(STARTUP_FAILURE)

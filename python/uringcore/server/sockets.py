@@ -240,17 +240,28 @@ def bind_unix(path: str) -> socket.socket:
             mode = remove_unix(path) or 0o666
             sock.bind(path)
             # As uvicorn: whoever made the one before has chosen who may connect.
-            os.chmod(path, mode)
+            change_mode(path, mode)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
+def change_mode(path: str, mode: int) -> None:
+    """Of the socket that was just bound there, and of nothing that somebody has put in its place."""
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(place).st_mode):
+            raise OSError(errno.EEXIST, "somebody has replaced the socket")
+        os.chmod(f"/proc/self/fd/{place}", mode)
+    finally:
+        os.close(place)
+
+
 def remove_unix(path: str) -> int:
-    """Removes a Unix socket, and nothing else. Returns its permissions, or 0."""
+    """Removes a Unix socket, and nothing else, no link either. Returns its permissions, or 0."""
     with contextlib.suppress(FileNotFoundError):
-        found = os.stat(path)
+        found = os.lstat(path)
         if stat.S_ISSOCK(found.st_mode):
             os.remove(path)
             return stat.S_IMODE(found.st_mode)

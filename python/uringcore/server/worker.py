@@ -110,7 +110,7 @@ class WorkerSeat:
         self._is_orphan = True
         if self._server is None:
             # Start-up may never end, and nobody is served by it.
-            config.forget_sessions()
+            config.remove_shared_folders()
             os._exit(STARTUP_FAILURE)
         self._server.handle_exit(signal.SIGTERM, None)
 

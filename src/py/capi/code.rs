@@ -31,7 +31,7 @@ pub fn of_bits(given: &Bound<'_, PyAny>, name: &str, bits: u32) -> PyResult<u64>
 
 pub fn out_of_range(name: &str, bits: u32, given: impl fmt::Display) -> PyErr {
     PyValueError::new_err(format!(
-        "{name}: must be from 0 to 2**{bits} - 1, not {given}"
+        "{name}: must be from 0 to 2**{bits} - 1 ({bits} bits), not {given}"
     ))
 }
 

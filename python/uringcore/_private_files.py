@@ -1,0 +1,135 @@
+"""Files that hold secrets: made for their owner alone, and not taken from other users.
+
+In a folder that several users may write in (``/tmp``, ``/dev/shm``), another user can put a file of its own,
+or a link to a file of ours, under a name that we are about to open. So a file is made where there is none
+(``O_EXCL``, which follows no link), and one that is there already has to be this user's, with no rights for
+others. In a folder with the sticky bit it then stays what it is: others can neither rename nor remove it.
+
+Not here: a folder's own safety. In one that others may write in *without* the sticky bit they can replace
+anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import tempfile
+
+__all__ = ["check_private", "make_private", "replace_file", "warn_if_exposed", "was_warned_of"]
+
+_Path = str | os.PathLike[str]
+
+
+def make_private(path: _Path) -> None:
+    """Sees to it that there is a file of this user's alone at ``path``: makes it, or checks what is there.
+
+    Raises ``PermissionError`` as :func:`check_private`, and ``OSError`` when it cannot be made.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        made = os.open(path, flags, 0o600)
+    except FileExistsError:
+        check_private(path)
+    else:
+        os.close(made)
+
+
+def check_private(path: _Path) -> None:
+    """Does nothing without a file at ``path``; else it has to be this user's alone.
+
+    Looked at by name: closing a descriptor of an open SQLite database would give up its locks. Raises
+    ``PermissionError`` that says what is wrong with which file.
+    """
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    why = _distrust(found)
+    if why is not None:
+        raise PermissionError(errno.EPERM, f"not safe to use: it {why}", os.fspath(path))
+
+
+def _distrust(found: os.stat_result) -> str | None:
+    if stat.S_ISLNK(found.st_mode):
+        return "is a symbolic link, which may lead anywhere: name the file itself, or remove the link"
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file: choose another path"
+    if found.st_uid != os.geteuid():
+        return (
+            f"belongs to the user {found.st_uid}, and this process is {os.geteuid()}: choose a path in a "
+            "folder that only this user may write in"
+        )
+    if found.st_nlink > 1:
+        return "has another name as well (a hard link): remove it, and it is made anew"
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        return f"is open to other users (mode {mode:04o}): remove it, and it is made anew"
+    return None
+
+
+def replace_file(path: _Path, content: bytes, mode: int) -> None:
+    """Puts a new file in the place of whatever ``path`` is, a link included, in one step.
+
+    Nothing is ever written into a file that was there. Raises ``OSError`` that names ``path``: in a folder
+    with the sticky bit nothing of another user's can be replaced.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    # Made for its owner alone, under a name that nobody can guess.
+    descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        os.replace(made, path)
+    except BaseException as exc:
+        os.unlink(made)
+        if isinstance(exc, OSError):
+            text = f"cannot be replaced, perhaps because it is another user's: {exc.strerror}"
+            raise OSError(exc.errno, text, os.fspath(path)) from None
+        raise
+
+
+def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> None:
+    """Warns of a file with a key that every user of the machine may read or change, once in a process.
+
+    A key that its group may read is somebody's intention (Debian's ``ssl-cert``, a mounted Secret), one that
+    is encrypted is no use to others, and one in a folder that others cannot enter is out of their reach.
+    """
+    real = os.path.realpath(path)
+    if real in _warned or b"ENCRYPTED" in content:
+        return
+    try:
+        mode = stat.S_IMODE(os.stat(real).st_mode)
+        if not mode & 0o006 or not _is_reachable(real):
+            return
+    except OSError:
+        # Gone since it was read.
+        return
+    _warned.add(real)
+    may = "read" if not mode & 0o002 else "change"
+    log.warning(
+        "Every user of this machine may %s the key in %s (mode %04o): chmod o-rwx %s",
+        may,
+        path,
+        mode,
+        path,
+    )
+
+
+def was_warned_of(path: _Path) -> None:
+    """Another process of the same program has looked at it."""
+    _warned.add(os.path.realpath(path))
+
+
+def _is_reachable(path: str) -> bool:
+    """Whether every user may enter all folders on the way."""
+    while (folder := os.path.dirname(path)) != path:
+        if not os.stat(folder).st_mode & stat.S_IXOTH:
+            return False
+        path = folder
+    return True
+
+
+_warned: set[str] = set()

@@ -1,0 +1,108 @@
+"""Folders that the processes of one server share while it runs: sessions, reports, a made certificate.
+
+A folder goes with its server. Where that was killed, nobody could remove it: its workers do when they notice,
+and where those were killed as well, the next server that starts. Each process of a server holds a lock on the
+folder's ``lock`` file, which the kernel releases with the process, so a folder that is left is one that
+nobody holds.
+
+Not here: what is kept in a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from typing import Any
+
+__all__ = ["LOCK", "SharedFolder"]
+
+LOCK = "lock"
+
+
+class SharedFolder:
+    """A new folder of this user's alone, in ``parent`` or the system's folder for short-lived files.
+
+    ``kind`` says what it is for. Goes to a child process by fork, or pickled.
+    """
+
+    def __init__(self, kind: str, parent: str | None = None) -> None:
+        parent = tempfile.gettempdir() if parent is None else parent
+        prefix = f"uringcore-{kind}-"
+        _remove_left(parent, prefix)
+        self._lock: int | None = None
+        while self._lock is None:
+            # Another server that starts may take it for one that is left, until the lock is held.
+            self.path = tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent)
+            self._hold()
+
+    def _hold(self) -> None:
+        """Keeps the folder for as long as this process lives, or has none if it is gone."""
+        path = os.path.join(self.path, LOCK)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(path, flags, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.path.exists(path):
+                self._lock = lock
+            else:
+                os.close(lock)
+
+    def remove(self) -> None:
+        """Removes the folder with what is in it, whoever else holds it. The second time does nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.path = state["path"]
+        self._lock = None
+        self._hold()
+
+
+def _remove_left(parent: str, prefix: str) -> None:
+    """Removes folders of this user's servers that have ended without a chance to do it."""
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        # Making one says why.
+        return
+    for name in names:
+        path = os.path.join(parent, name)
+        if name.startswith(prefix) and name.endswith(SUFFIX) and _is_ours(path):
+            _remove_if_left(path)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return is_private and found.st_uid == os.geteuid()
+
+
+def _remove_if_left(path: str) -> None:
+    try:
+        lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        # One that is just being made has none, and is nobody's yet.
+        return
+    try:
+        # Held until the end: a server that is about to hold it waits, and then sees that it is gone.
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+SUFFIX = ".d"
+"""Those of older versions have no lock."""
