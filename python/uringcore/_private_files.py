@@ -53,7 +53,9 @@ def check_private(path: _Path) -> None:
 
 def _distrust(found: os.stat_result) -> str | None:
     if stat.S_ISLNK(found.st_mode):
-        return "is a symbolic link, which may lead anywhere: name the file itself, or remove the link"
+        return (
+            "is a symbolic link, which may lead anywhere: name the file itself, or remove the link"
+        )
     if not stat.S_ISREG(found.st_mode):
         return "is not a regular file: choose another path"
     if found.st_uid != os.geteuid():
