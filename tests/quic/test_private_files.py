@@ -142,7 +142,7 @@ def test_a_development_certificate_is_written_through_no_link(tmp_path):
         for path, mode in ((certificate, 0o644), (key, 0o600)):
             assert not os.path.islink(path)
             assert os.lstat(path).st_mode & 0o777 == mode
-    assert open(key, "rb").read() == made.key_pem
+    assert Path(key).read_bytes() == made.key_pem
     assert sorted(os.listdir(folder)) == ["cert.pem", "key.pem"]
 
 
@@ -223,7 +223,7 @@ def test_a_key_that_everybody_may_read_is_warned_of_once(identity, caplog, use, 
 
 def test_a_key_in_the_certificates_file(identity, tmp_path, caplog):
     both = tmp_path / "both.pem"
-    both.write_bytes(b"".join(open(path, "rb").read() for path in identity))
+    both.write_bytes(b"".join(Path(path).read_bytes() for path in identity))
     both.chmod(0o644)
     with caplog.at_level(logging.WARNING, "uringcore"):
         load(identity[0], identity[1])

@@ -203,7 +203,7 @@ def test_keys_that_everybody_may_read_are_warned_of_once(certificate, tmp_path):
         os.chmod(path, 0o644)
     os.chmod(names["token.key"], 0o640)
     # pytest's folders are this user's alone: as if others could enter them.
-    program = f"""
+    program = """
 import sys
 sys.argv = ["uringcore", *sys.argv[1:]]
 from uringcore import _private_files

@@ -17,7 +17,7 @@ from typing import Any
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.certificates import NamedCertificate, refuse_names_twice
-from uringcore.quic.credentials import LOGGER, read_certificates, read_file, read_key
+from uringcore.quic.credentials import LOGGER, read_certificates, read_key
 from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
 from uringcore.quic.limits import RetryPolicy
