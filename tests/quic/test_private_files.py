@@ -173,7 +173,9 @@ except OSError as exc:
     print(exc.filename, exc.strerror)
 """
     command = [sys.executable, "-c", program, str(shared)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.startswith(f"{shared / name} cannot be replaced"), done
     assert (shared / name).read_bytes() == b"theirs"
     assert [path for path in os.listdir(shared) if path.startswith(".")] == []

@@ -308,3 +308,23 @@ fn the_tables_shrink_after_a_peak() {
         }
     }
 }
+
+#[test]
+fn a_client_sends_resets_for_short_headers_and_for_no_first_packet() {
+    let mut endpoint = Endpoint::new(EndpointSettings::default(), None);
+    let (address, mut first) = spoofed(1).remove(0);
+    let (now, mut buffer) = (Instant::now(), Vec::new());
+    let meta = DatagramMeta {
+        remote: address,
+        local_ip: None,
+        ecn: None,
+    };
+    endpoint.handle_datagram(now, meta, BytesMut::from(&first[..]));
+    assert!(endpoint.poll_transmit(now, &mut buffer).is_none());
+    assert_eq!(endpoint.stats().stateless_resets_sent, 0);
+    assert_eq!(endpoint.stats().responses_dropped, 1);
+    first[0] = 0x41;
+    endpoint.handle_datagram(now, meta, BytesMut::from(&first[..]));
+    assert!(endpoint.poll_transmit(now, &mut buffer).is_some());
+    assert_eq!(endpoint.stats().stateless_resets_sent, 1);
+}
