@@ -4,7 +4,7 @@
 //! Not here: when an event is produced (`connection`), and what happens to it afterwards (the
 //! host's business).
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use bytes::Bytes;
 
@@ -59,6 +59,9 @@ pub enum Event {
     /// The move to another socket that the host asked for has ended: the peer was heard there, or
     /// the connection is back where it was.
     MigrationFinished { succeeded: bool },
+    /// A server's client has moved, and has proved to receive packets at its new address (RFC 9000 section 9.3), which
+    /// [`validated_addr`](super::Connection::validated_addr) is from now on. Not told of a client's first address.
+    AddressValidated { address: SocketAddr },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
     /// One DATAGRAM frame (RFC 9221). `early`: it may have come as 0-RTT data, which an attacker can

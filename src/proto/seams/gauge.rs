@@ -11,7 +11,7 @@ use std::{
     any::Any,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -68,7 +68,14 @@ pub fn open_window(controller: &dyn Controller) {
     }
 }
 
-/// A copy, with the switch of the original.
+/// The next loss of up to so many bytes says nothing about the path: they were never sent there.
+pub fn forgive(controller: &dyn Controller, bytes: u64) {
+    if let Some(observed) = observed(controller) {
+        observed.forgiven.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A copy, with the switches of the original.
 fn observed(controller: &dyn Controller) -> Option<Box<Observed>> {
     controller.clone_box().into_any().downcast().ok()
 }
@@ -107,6 +114,7 @@ impl ControllerFactory for Gauged {
             gauge: Gauge::default(),
             sample: None,
             is_open: Arc::default(),
+            forgiven: Arc::default(),
         })
     }
 }
@@ -117,6 +125,8 @@ struct Observed {
     /// Of the newest packet that the ACK being read acknowledges.
     sample: Option<Duration>,
     is_open: Arc<AtomicBool>,
+    /// Bytes that count as lost and are no loss.
+    forgiven: Arc<AtomicU64>,
 }
 
 impl Controller for Observed {
@@ -166,6 +176,12 @@ impl Controller for Observed {
         lost_bytes: u64,
     ) {
         self.gauge.in_flight = self.gauge.in_flight.saturating_sub(lost_bytes);
+        let forgiven = self.forgiven.load(Ordering::Relaxed);
+        if !is_persistent_congestion && lost_bytes > 0 && lost_bytes <= forgiven {
+            self.forgiven
+                .store(forgiven - lost_bytes, Ordering::Relaxed);
+            return;
+        }
         if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
             let cause = match (is_persistent_congestion, lost_bytes) {
                 (true, _) => Cause::Persistent,
@@ -201,6 +217,7 @@ impl Controller for Observed {
             gauge: self.gauge,
             sample: self.sample,
             is_open: self.is_open.clone(),
+            forgiven: self.forgiven.clone(),
         })
     }
 

@@ -7,6 +7,7 @@
 //! - `hidden_acks`: acknowledgements of a ServerHello that count for nothing.
 //! - `transport_close`: a CONNECTION_CLOSE of the transport in the place of the application's.
 //! - `path_challenge`: a packet of our own in the place of a PING.
+//! - `partial_packet`: packets of which only a part is sent, to addresses that are not validated.
 //! - `reset_stream_at`: resets behind data that counts all the same, received.
 //! - `delivered`: whether the peer has the first bytes of a stream.
 //! - `padding`: PADDING that nobody has to read.
@@ -56,6 +57,7 @@ pub(crate) mod labels;
 pub(crate) mod layout;
 pub(crate) mod losses;
 pub(crate) mod packet_size;
+pub(crate) mod partial_packet;
 pub(crate) mod padding;
 pub(crate) mod path_challenge;
 pub(crate) mod peak_tables;

@@ -21,6 +21,7 @@ pub enum Frame<'a> {
     RetireConnectionId {
         sequence: u64,
     },
+    PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
     ResetStreamAt(ResetAt),
     Crypto {
@@ -47,6 +48,7 @@ pub struct Ack<'a> {
     first_range: u64,
     range_count: u64,
     ranges: &'a [u8],
+    ecn_counts: &'a [u8],
 }
 
 impl<'a> Ack<'a> {
@@ -54,6 +56,11 @@ impl<'a> Ack<'a> {
         self.ranges()
             .take_while(|range| *range.end() >= number)
             .any(|range| range.contains(&number))
+    }
+
+    /// The encoded ECN counts behind the ranges; empty in a frame of type 0x02.
+    pub fn ecn_counts(&self) -> &'a [u8] {
+        self.ecn_counts
     }
 
     /// What is covered, from the largest numbers down. What cannot be ends the list.
@@ -113,14 +120,17 @@ impl<'a> Frames<'a> {
                 for _ in 0..range_count {
                     skip_varints(rest, 2)?;
                 }
+                let behind_ranges = *rest;
                 if kind == 0x03 {
                     skip_varints(rest, 3)?;
                 }
+                let ecn_length = behind_ranges.len() - rest.len();
                 Frame::Ack(Ack {
                     largest,
                     first_range,
                     range_count,
                     ranges,
+                    ecn_counts: &behind_ranges[..ecn_length],
                 })
             }
             0x1c => {
@@ -148,6 +158,11 @@ impl<'a> Frames<'a> {
                 let (data, after) = rest.split_first_chunk()?;
                 *rest = after;
                 Frame::PathResponse(*data)
+            }
+            0x1a => {
+                let (data, after) = rest.split_first_chunk()?;
+                *rest = after;
+                Frame::PathChallenge(*data)
             }
             0x24 => Frame::ResetStreamAt(ResetAt {
                 stream_id: varint::take(rest)?,
@@ -226,8 +241,6 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
                 false => skip_bytes(rest, rest.len()),
             }
         }
-        // PATH_CHALLENGE.
-        0x1a => skip_bytes(rest, 8),
         _ => None,
     }
 }

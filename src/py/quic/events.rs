@@ -449,6 +449,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
         | Event::StreamReadable { .. }
         | Event::StreamsAvailable { .. }
         | Event::BatchHandled
+        | Event::AddressValidated { .. }
         | Event::SessionTicket(_)
         | Event::NewToken { .. }
         | Event::SessionsAsked { .. } => return Ok(None),

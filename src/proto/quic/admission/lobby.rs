@@ -54,6 +54,8 @@ pub(in crate::quic) struct Guest {
     pub arrival: u32,
     /// The token that the state machine has accepted.
     pub token: Option<u128>,
+    /// How many bytes of its first packets have come.
+    pub received: usize,
     /// Of its first packet: a token of ours is for that version.
     pub version: u32,
     pub deadline: Instant,

@@ -192,6 +192,17 @@ impl Admission {
         self.handshakes -= 1;
     }
 
+    /// An open connection's client has proved to be at another address, where it counts from now on. That takes no
+    /// connection from anybody, however many there are: only new ones are refused.
+    pub fn moved(&mut self, old: Neighbour, address: IpAddr) -> Neighbour {
+        let new = Neighbour::from(address);
+        if new != old {
+            *self.neighbours.entry(new).or_default() += 1;
+            self.left(old);
+        }
+        new
+    }
+
     /// An accepted connection is closed.
     pub fn left(&mut self, neighbour: Neighbour) {
         if let Some(count) = self.neighbours.get_mut(&neighbour) {
@@ -237,6 +248,11 @@ impl Bucket {
 
     fn take(&mut self, now: Instant) {
         self.tokens = self.filled(now) - 1.0;
+    }
+
+    /// Whether there is one to take.
+    pub fn has_one(&mut self, now: Instant) -> bool {
+        self.filled(now) >= 1.0
     }
 
     /// Takes one if there is one.

@@ -17,17 +17,34 @@ use super::{Connection, Phase};
 use crate::quic::{Event, error::MigrationError, paths::path::Local};
 use crate::seams::heard::frames_received;
 
+/// What came with a datagram.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::quic) struct Arrived {
+    pub now: Instant,
+    pub remote: SocketAddr,
+    pub local: Local,
+    pub ecn: Option<EcnCodepoint>,
+    /// Its UDP payload, told with the first of the pieces that it was cut into.
+    pub length: usize,
+}
+
 impl Connection {
-    /// Takes a datagram that arrived at `local` from `remote`.
+    /// Takes a datagram. Returns whether it has shown that the peer is at another address.
     pub(in crate::quic) fn receive(
         &mut self,
         event: quinn::ConnectionEvent,
-        local: Local,
-        remote: SocketAddr,
-        ecn: Option<EcnCodepoint>,
-    ) {
-        self.ecn.received(ecn);
+        arrived: Arrived,
+    ) -> bool {
+        let Arrived { remote, local, .. } = arrived;
         let old = self.quinn.remote_address();
+        // A client's peer stays where it is, to the state machine.
+        let is_counted = !self.is_client() && (remote != old || self.addresses.are_limited());
+        if is_counted && !self.addresses.may_move(arrived.now, remote, old) {
+            // RFC 9000 section 9.3 has each move probed; as many as a peer likes would be too many.
+            return false;
+        }
+        let challenges = is_counted.then(|| self.challenges_received());
+        self.ecn.received(arrived.ecn);
         let heard = self
             .path
             .needs_proof(local, remote)
@@ -39,7 +56,8 @@ impl Connection {
             self.pump();
         }
         self.log_received(is_stranger);
-        if self.quinn.remote_address() != old {
+        let has_moved = is_counted && self.quinn.remote_address() != old;
+        if has_moved {
             self.path.peer_moved(old, local);
             self.log_migration("migration_started");
         } else if heard.is_some_and(|before| frames_received(&self.quinn) > before) {
@@ -51,6 +69,12 @@ impl Connection {
                 self.push(Event::MigrationFinished { succeeded: true });
             }
         }
+        let Some(challenges) = challenges else {
+            return false;
+        };
+        let before = self.addresses.validated();
+        self.note_address(arrived, has_moved, challenges);
+        self.addresses.validated() != before
     }
 
     /// Whether the host may have this client move to another socket now.
@@ -126,6 +150,7 @@ impl Connection {
         if after != before {
             self.path.peer_returned(after);
             self.log_migration("migration_abandoned");
+            self.gave_up_address();
         }
     }
 

@@ -8,8 +8,8 @@
 //! - `news`: what becomes its events; `ending`: how a connection's end is put into words.
 //! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
 //! - `datagrams`: DATAGRAM frames that wait.
-//! - `migration`, `preferred`: changes of address.
-//! - `watch`, `id_watch`: a look at packets in the clear, for what the state machine does not tell.
+//! - `migration`, `preferred`: changes of address; `validation`: whether the peer is where it seems to be.
+//! - `watch`, `id_watch`, `path_watch`: a look at packets in the clear, for what the state machine does not tell.
 //! - `versions`, `key_use`: another version, other keys.
 //! - `trace`: what goes into a log besides packets.
 //!
@@ -27,6 +27,7 @@ use quinn_proto::{self as quinn, ConnectionId, Dir};
 use super::{
     CloseKind, EcnCounters, Event, TransportSettings,
     paths::{
+        addresses::Addresses,
         path::{Local, Path},
         peer_parameters::{PeerParameters, PreferredAddress},
     },
@@ -46,12 +47,14 @@ mod first_flight;
 mod id_watch;
 mod key_use;
 mod known;
-mod migration;
+pub(super) mod migration;
 mod news;
+pub(super) mod path_watch;
 mod preferred;
 pub(super) mod prologue;
 mod trace;
 mod transmit;
+mod validation;
 mod versions;
 mod watch;
 
@@ -84,6 +87,7 @@ pub struct Connection {
     events: VecDeque<Pending>,
     batches: Batches,
     path: Path,
+    addresses: Addresses,
     peer_parameters: PeerParameters,
     /// Where the server would have this client go, once the handshake is confirmed.
     preferred: Option<PreferredAddress>,
@@ -197,7 +201,8 @@ impl Connection {
         self.quinn.side().is_client()
     }
 
-    /// The peer's address, which changes when the peer migrates (RFC 9000 section 9).
+    /// Where packets go. At a server that may be an address that its client has not proved to be at (RFC 9000
+    /// section 9.3): see [`validated_addr`](Self::validated_addr).
     pub fn remote_addr(&self) -> SocketAddr {
         self.path.remote(self.quinn.remote_address())
     }
@@ -264,6 +269,7 @@ impl Connection {
             events,
             batches,
             path: Path::new(local, has_preferred),
+            addresses: Addresses::default(),
             peer_parameters: PeerParameters::default(),
             preferred: None,
             probing: None,

@@ -60,8 +60,20 @@ impl Connection {
         if self.is_held {
             return None;
         }
+        match self.addresses.are_limited() {
+            false => self.poll_batch(now, segments, buf),
+            true => self.poll_limited(now, segments, buf),
+        }
+    }
+
+    pub(super) fn poll_batch(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
         let before = self.log_before_batch(now);
-        if let Some(transmit) = self.quinn.poll_transmit(now, segments, buf) {
+        if let Some(transmit) = self.poll_quinn(now, segments, buf) {
             return Some(self.noted(before, transmit));
         }
         buf.clear();
@@ -71,13 +83,26 @@ impl Connection {
         if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
             return None;
         }
-        let transmit = self.quinn.poll_transmit(now, segments, buf);
+        let transmit = self.poll_quinn(now, segments, buf);
         self.datagrams.probed(&self.quinn, transmit.is_some());
         match &transmit {
             Some(transmit) => self.log_batch(before, transmit),
             None => buf.clear(),
         }
         transmit
+    }
+
+    fn poll_quinn(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        let mut transmit = self.quinn.poll_transmit(now, segments, buf)?;
+        if self.addresses.are_limited() {
+            self.shorten(&mut transmit, buf);
+        }
+        Some(transmit)
     }
 
     fn noted(&mut self, before: Option<Before>, transmit: quinn::Transmit) -> quinn::Transmit {

@@ -4,7 +4,8 @@
 //!
 //! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
 //! whether the peer heard it stays inside. While no ping is outstanding, no close is under way, no
-//! path is asked and nobody asks for connection IDs (`id_watch`), the tap is shut.
+//! path is asked, nobody asks for connection IDs (`id_watch`) and the peer is at a validated address (`path_watch`), the
+//! tap is shut.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +15,12 @@ use std::{
     },
 };
 
-use super::id_watch::IdWatch;
+use bytes::BytesMut;
+
+use super::{
+    id_watch::IdWatch,
+    path_watch::{PacketLimit, PathWatch, Sealed},
+};
 use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     quic::Event,
@@ -69,6 +75,7 @@ impl Watch {
                 .map(IdWatch::take_news)
                 .unwrap_or_default(),
         };
+        state.drop_paths();
         if state.pings.is_empty() {
             state.sealed.clear();
             self.tap.set_open(state.is_needed());
@@ -122,6 +129,47 @@ impl Watch {
         self.tap.set_open(state.is_needed());
     }
 
+    /// From now on packets are looked at for what they say of the peer's paths.
+    pub fn watch_paths(&mut self) {
+        let mut state = self.inner.state();
+        state.paths.get_or_insert_default().set_over(false);
+        self.tap.set_open(true);
+    }
+
+    pub fn stop_watching_paths(&mut self) {
+        let mut state = self.inner.state();
+        if let Some(paths) = &mut state.paths {
+            paths.set_over(true);
+        }
+        state.drop_paths();
+        self.tap.set_open(state.is_needed());
+    }
+
+    /// The packets that are sealed until [`take_sealed`](Self::take_sealed) are no longer than this.
+    pub fn limit_packets(&mut self, limit: PacketLimit) {
+        if let Some(paths) = &mut self.inner.state().paths {
+            paths.limit(limit);
+        }
+    }
+
+    pub fn take_sealed(&mut self) -> Sealed {
+        let mut state = self.inner.state();
+        let paths = state.paths.as_mut();
+        paths.map(|paths| paths.take_sealed()).unwrap_or_default()
+    }
+
+    /// What PATH_RESPONSE frames carried since the last call.
+    pub fn take_path_responses(&mut self) -> Vec<[u8; 8]> {
+        let mut state = self.inner.state();
+        let paths = state.paths.as_mut();
+        paths.map(|paths| paths.take_responses()).unwrap_or_default()
+    }
+
+    /// Whether the peer has sent an authentic Handshake packet.
+    pub fn has_opened_handshake(&self) -> bool {
+        self.tap.has_opened_handshake()
+    }
+
     /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
     pub fn expect_close(&mut self) {
         self.inner.state().awaits_close = true;
@@ -173,6 +221,7 @@ struct State {
     ids: Option<IdWatch>,
     /// What a PATH_RESPONSE is to repeat.
     challenge: Option<[u8; 8]>,
+    paths: Option<Box<PathWatch>>,
 }
 
 struct Ping {
@@ -194,7 +243,7 @@ impl Inner {
 }
 
 impl PacketObserver for Inner {
-    fn sealing(&self, space: Space, number: u64, payload: &mut [u8]) {
+    fn sealing(&self, space: Space, number: u64, overhead: usize, payload: &mut [u8]) -> usize {
         let mut state = self.state();
         if let Some(frame_type) = state.close_frame_type {
             transport_close::rewrite(payload, frame_type);
@@ -202,6 +251,10 @@ impl PacketObserver for Inner {
         let awaited = space == Space::Data && !state.pings.is_empty();
         if awaited && Frames::new(payload).any(|(_, _, frame)| frame == Frame::Ping) {
             state.sealed_ping(number);
+        }
+        match &mut state.paths {
+            Some(paths) if space == Space::Data => paths.sealing(number, overhead, payload),
+            _ => payload.len(),
         }
     }
 
@@ -216,6 +269,9 @@ impl PacketObserver for Inner {
         }
         if space != Space::Data {
             return;
+        }
+        if let Some(paths) = &mut state.paths {
+            paths.opened(payload);
         }
         if let Some(data) = state.challenge {
             let answers = |frame| frame == Frame::PathResponse(data);
@@ -248,6 +304,17 @@ impl PacketObserver for Inner {
             self.news.store(true, Ordering::Relaxed);
         }
     }
+
+    fn passing_on(&self, space: Space, payload: &mut BytesMut) {
+        if space != Space::Data {
+            return;
+        }
+        let mut state = self.state();
+        if state.paths.as_mut().is_some_and(|paths| paths.passing_on(payload)) {
+            // Whoever takes the news shuts the tap.
+            self.news.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 fn is_close(frame: Frame<'_>) -> bool {
@@ -262,7 +329,11 @@ impl State {
     /// Whether packets have to be looked at.
     fn is_needed(&self) -> bool {
         let is_asking = !self.pings.is_empty() || self.challenge.is_some();
-        is_asking || self.is_closing() || self.ids.is_some()
+        is_asking || self.is_closing() || self.ids.is_some() || self.paths.is_some()
+    }
+
+    fn drop_paths(&mut self) {
+        self.paths.take_if(|paths| paths.may_end());
     }
 
     fn sealed_ping(&mut self, number: u64) {
@@ -315,8 +386,8 @@ mod tests {
         let (mut watch, inner) = watch();
         watch.expect_ping(7);
         inner.opened(Space::Data, &ack(3, 3));
-        inner.sealing(Space::Data, 4, &mut [0x08, 0, 1, 2]);
-        inner.sealing(Space::Data, 5, &mut [0x01, 0, 0]);
+        inner.sealing(Space::Data, 4, 25, &mut [0x08, 0, 1, 2]);
+        inner.sealing(Space::Data, 5, 25, &mut [0x01, 0, 0]);
         inner.opened(Space::Data, &ack(4, 4));
         inner.opened(Space::Handshake, &ack(5, 0));
         assert_eq!(watch.poll_pings(), None);
@@ -330,9 +401,9 @@ mod tests {
     fn an_answer_about_older_keys_says_nothing_of_newer_ones() {
         let (mut watch, inner) = watch();
         watch.expect_keys_ping(1);
-        inner.sealing(Space::Data, 4, &mut [0x01]);
+        inner.sealing(Space::Data, 4, 25, &mut [0x01]);
         watch.expect_keys_ping(2);
-        inner.sealing(Space::Data, 9, &mut [0x01]);
+        inner.sealing(Space::Data, 9, 25, &mut [0x01]);
         inner.opened(Space::Data, &ack(4, 0));
         assert_eq!(watch.poll_pings().unwrap().keys_answered, Some(1));
         inner.opened(Space::Data, &ack(9, 0));
@@ -343,7 +414,7 @@ mod tests {
     fn lost_ping_is_sent_again_and_a_younger_question_waits_for_its_own_packet() {
         let (mut watch, inner) = watch();
         watch.expect_ping(1);
-        inner.sealing(Space::Data, 10, &mut [0x01]);
+        inner.sealing(Space::Data, 10, 25, &mut [0x01]);
         watch.expect_ping(2);
         inner.opened(Space::Data, &ack(11, 0));
         assert_eq!(
@@ -353,7 +424,7 @@ mod tests {
                 ..PingNews::default()
             }
         );
-        inner.sealing(Space::Data, 12, &mut [0x01]);
+        inner.sealing(Space::Data, 12, 25, &mut [0x01]);
         inner.opened(Space::Data, &ack(10, 0));
         assert_eq!(watch.poll_pings().unwrap().answered, [1]);
         inner.opened(Space::Data, &ack(12, 0));

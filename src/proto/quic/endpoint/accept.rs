@@ -33,7 +33,8 @@ impl Endpoint {
             Verdict::Accept => {
                 if let Some(incoming) = self.keep_waiting(now, incoming) {
                     let neighbour = self.admission.entered(now, incoming.remote_address().ip());
-                    self.begin(now, incoming, neighbour);
+                    let received = std::mem::take(&mut self.arrival_bytes);
+                    self.begin(now, incoming, neighbour, received);
                 }
             }
             Verdict::Retry => self.retry(incoming),
@@ -73,12 +74,19 @@ impl Endpoint {
         }
     }
 
-    /// Begins the handshake with one that was let in as a `neighbour`.
-    pub(super) fn begin(&mut self, now: Instant, incoming: Incoming, neighbour: Option<Neighbour>) {
+    /// Begins the handshake with one that was let in as a `neighbour`, and sent so many bytes until now.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        neighbour: Option<Neighbour>,
+        received: usize,
+    ) {
         let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
             self.admission.gave_up(neighbour);
             return self.quinn.ignore(incoming);
         };
+        let is_validated = incoming.remote_address_validated();
         self.scratch.clear();
         match self.quinn.accept(incoming, now, &mut self.scratch, None) {
             Ok((handle, conn)) => {
@@ -88,6 +96,9 @@ impl Endpoint {
                 let entry = &mut self.connections[key.index()];
                 entry.incoming_handshake = true;
                 entry.neighbour = neighbour;
+                entry
+                    .connection
+                    .begin_at_client(received as u64, is_validated);
             }
             Err(error) => {
                 self.admission.gave_up(neighbour);

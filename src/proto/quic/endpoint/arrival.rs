@@ -14,7 +14,7 @@ use crate::wire::{
     header::version_of,
 };
 use crate::{
-    quic::{DatagramMeta, Endpoint, paths::path::Local},
+    quic::{DatagramMeta, Endpoint, connection::migration::Arrived, paths::path::Local},
     seams::{forged_retry, layout},
 };
 
@@ -62,6 +62,7 @@ impl Endpoint {
             self.log_stray(now, arrivals(&first), "payload_decrypt_error");
             return;
         }
+        self.arrival_bytes = length;
         let is_taken = self.take_piece(now, meta, first, Some(length));
         while !data.is_empty() {
             let piece = layout::next_piece(&mut data, is_server);
@@ -113,9 +114,20 @@ impl Endpoint {
                     if datagram_len.is_none() {
                         connection.count_piece();
                     }
-                    let counted = ecn.filter(|_| datagram_len.is_some());
-                    connection.receive(event, local, meta.remote, counted);
+                    let has_proved = connection.receive(
+                        event,
+                        Arrived {
+                            now,
+                            remote: meta.remote,
+                            local,
+                            ecn: ecn.filter(|_| datagram_len.is_some()),
+                            length: std::mem::take(&mut self.arrival_bytes),
+                        },
+                    );
                     connection.note_batch();
+                    if has_proved {
+                        self.count_at_validated(index);
+                    }
                     self.touch(index);
                     self.follow_preference(now, index);
                 }

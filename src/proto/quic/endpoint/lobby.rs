@@ -54,6 +54,7 @@ impl Endpoint {
             return;
         }
         guest.packets.push(&datagram);
+        guest.received += datagram.len();
         self.lobby.bytes += guest.packets.kept_bytes() - before;
         let (Some(tickets), Some(number)) = (guest.packets.shown_tickets(), number) else {
             return;
@@ -106,6 +107,7 @@ impl Endpoint {
             is_unproved,
             arrival: self.arrival,
             token,
+            received: std::mem::take(&mut self.arrival_bytes),
             version: version_of(&datagram).unwrap_or_default(),
             deadline: now + HELLO_PATIENCE,
         };
@@ -146,7 +148,7 @@ impl Endpoint {
     fn go_on(&mut self, now: Instant, number: u64) {
         if let Some(guest) = self.lobby.remove(number) {
             let arrival = std::mem::replace(&mut self.arrival, guest.arrival);
-            self.begin(now, guest.incoming, guest.neighbour);
+            self.begin(now, guest.incoming, guest.neighbour, guest.received);
             self.arrival = arrival;
         }
     }

@@ -75,6 +75,14 @@ impl Endpoint {
         }
     }
 
+    /// The connection's client has proved to be at an address, and counts there from now on.
+    pub(super) fn count_at_validated(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        if let (Some(old), Some(address)) = (entry.neighbour, entry.connection.validated_addr()) {
+            entry.neighbour = Some(self.admission.moved(old, address.ip()));
+        }
+    }
+
     /// The host's socket is connected to its peer: no other address can be reached.
     pub fn keep_to_peer(&mut self) {
         self.keeps_to_peer = true;

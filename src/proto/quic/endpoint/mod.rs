@@ -101,6 +101,8 @@ pub struct Endpoint {
     keeps_to_peer: bool,
     /// The socket that the datagram being handled came from.
     pub(super) arrival: u32,
+    /// How many bytes of it no connection has counted.
+    arrival_bytes: usize,
     /// Whose IDs the next ones are.
     pub(super) next_id: NextId,
     /// What the tokens of the call under way are about.
@@ -181,6 +183,7 @@ impl Endpoint {
             dialed: HashMap::new(),
             keeps_to_peer: false,
             arrival: 0,
+            arrival_bytes: 0,
             connections: Slab::new(),
             shrink_at: 0,
             by_handle: Vec::new(),

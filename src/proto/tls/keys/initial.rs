@@ -253,7 +253,11 @@ mod tests {
     struct Watcher(std::sync::Mutex<Vec<u8>>);
 
     impl PacketObserver for Watcher {
-        fn sealing(&self, _: Space, _: u64, _: &mut [u8]) {}
+        fn sealing(&self, _: Space, _: u64, _: usize, payload: &mut [u8]) -> usize {
+            payload.len()
+        }
+
+        fn passing_on(&self, _: Space, _: &mut BytesMut) {}
 
         fn opened(&self, _: Space, payload: &[u8]) {
             *self.0.lock().unwrap() = payload.to_vec();

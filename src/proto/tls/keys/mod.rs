@@ -202,7 +202,8 @@ impl crypto::HeaderKey for LocalHeaderKey {
     }
 }
 
-/// Seals a packet, or another one in its place.
+/// Seals a packet, or another one in its place. A packet of which only a part is sealed ends with its tag: what
+/// is behind that in `buf` is not to be sent.
 fn seal(
     key: &dyn quic::PacketKey,
     space: Space,
@@ -212,20 +213,23 @@ fn seal(
     header_len: usize,
 ) {
     let (header, rest) = buf.split_at_mut(header_len);
-    let (payload, tag) = rest.split_at_mut(rest.len() - key.tag_len());
+    let tag_len = key.tag_len();
+    let payload_len = rest.len() - tag_len;
+    let payload = &mut rest[..payload_len];
     if space == Space::Data {
         let record = |header: &[u8], payload: &[u8]| {
-            tap.record(Direction::Sent, space, number, header, payload, tag.len());
+            tap.record(Direction::Sent, space, number, header, payload, tag_len);
         };
         if tap.probe().seal(key, number, header, payload, record) {
             return;
         }
     }
-    tap.sealing(space, number, header, payload, tag.len());
+    let length = tap.sealing(space, number, header, payload, tag_len);
+    let (payload, behind) = rest.split_at_mut(length);
     let sealed = key
         .encrypt_in_place(number, header, payload)
         .expect("a packet is far shorter than what an AEAD can seal");
-    tag.copy_from_slice(sealed.as_ref());
+    behind[..tag_len].copy_from_slice(sealed.as_ref());
 }
 
 fn open(
@@ -243,8 +247,10 @@ fn open(
     let length = opened.len();
     payload.truncate(length);
     tap.opened(space, number, header, payload, key.tag_len());
-    if space == Space::Data {
-        tap.resets().opened(payload);
+    match space {
+        Space::Data => tap.resets().opened(payload),
+        Space::Handshake => tap.handshake_opened(),
+        Space::Initial => {}
     }
     Ok(())
 }

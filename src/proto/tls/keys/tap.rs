@@ -9,16 +9,21 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use bytes::BytesMut;
+
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
 use crate::seams::{path_challenge::ProbeSlot, reset_stream_at::ResetSlot};
 use crate::wire::header::Space;
 
 /// Whoever listens to a tap.
 pub(crate) trait PacketObserver: Send + Sync {
-    /// A packet is about to be sealed. The payload may be rewritten; its length is final.
-    fn sealing(&self, space: Space, number: u64, payload: &mut [u8]);
+    /// A packet is about to be sealed, with `overhead` bytes of header and tag. The payload may be rewritten. Returns
+    /// how much of it, from its beginning, is sealed.
+    fn sealing(&self, space: Space, number: u64, overhead: usize, payload: &mut [u8]) -> usize;
     /// A packet was opened and is authentic. It may be a duplicate.
     fn opened(&self, space: Space, payload: &[u8]);
+    /// The packet goes to the state machine, which reads what is left in the payload.
+    fn passing_on(&self, space: Space, payload: &mut BytesMut);
 }
 
 /// One connection's tap. While nobody listens it costs one relaxed load a packet.
@@ -31,6 +36,7 @@ pub(crate) struct Tap {
     recorder: OnceLock<Arc<Recorder>>,
     ids: OnceLock<ConnectionIds>,
     key_sets: AtomicU64,
+    has_opened_handshake: AtomicBool,
     probe: ProbeSlot,
     resets: ResetSlot,
 }
@@ -121,6 +127,17 @@ impl Tap {
         let _ = self.ids.set(ids);
     }
 
+    /// A Handshake packet was opened: its sender has the keys, and so has received what was sent to its address.
+    pub(in crate::tls) fn handshake_opened(&self) {
+        self.has_opened_handshake.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer has sent an authentic Handshake packet.
+    pub fn has_opened_handshake(&self) -> bool {
+        self.has_opened_handshake.load(Ordering::Relaxed)
+    }
+
+    /// Returns how much of the payload is sealed.
     pub(in crate::tls) fn sealing(
         &self,
         space: Space,
@@ -128,16 +145,19 @@ impl Tap {
         header: &[u8],
         payload: &mut [u8],
         tag_len: usize,
-    ) {
+    ) -> usize {
         if !self.open.load(Ordering::Relaxed) {
-            return;
+            return payload.len();
         }
+        let mut length = payload.len();
         if self.observed.load(Ordering::Relaxed)
             && let Some(observer) = self.observer.get()
         {
-            observer.sealing(space, number, payload);
+            length = observer.sealing(space, number, header.len() + tag_len, payload);
         }
-        self.record(Direction::Sent, space, number, header, payload, tag_len);
+        let sealed = &payload[..length];
+        self.record(Direction::Sent, space, number, header, sealed, tag_len);
+        length
     }
 
     pub(in crate::tls) fn opened(
@@ -145,18 +165,23 @@ impl Tap {
         space: Space,
         number: u64,
         header: &[u8],
-        payload: &[u8],
+        payload: &mut BytesMut,
         tag_len: usize,
     ) {
         if !self.open.load(Ordering::Relaxed) {
             return;
         }
-        if self.observed.load(Ordering::Relaxed)
-            && let Some(observer) = self.observer.get()
-        {
+        let observer = match self.observed.load(Ordering::Relaxed) {
+            true => self.observer.get(),
+            false => None,
+        };
+        if let Some(observer) = observer {
             observer.opened(space, payload);
         }
         self.record(Direction::Received, space, number, header, payload, tag_len);
+        if let Some(observer) = observer {
+            observer.passing_on(space, payload);
+        }
     }
 
     pub(in crate::tls) fn record(
