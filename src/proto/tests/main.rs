@@ -14,6 +14,7 @@ mod h3_rfc9412;
 mod h3_targets;
 mod http_server;
 mod quic_accept;
+mod quic_addresses;
 mod quic_backpressure;
 mod quic_certificates;
 mod quic_close;

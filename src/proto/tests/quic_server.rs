@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::support::{Pair, Who, client_settings, server_settings, with_transport};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use uringcore_proto::quic::{
-    AcceptRate, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
+    AcceptRate, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
     Retry, ServerSettings, ServerSetup, Worker,
 };
 
@@ -42,13 +42,8 @@ fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
 fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     let mut buffer = Vec::new();
     for (remote, packet) in packets {
-        let meta = DatagramMeta {
-            remote: *remote,
-            local_ip: None,
-            ecn: None,
-        };
+        pair.deliver_from(*remote, packet);
         let endpoint = &mut pair.server.endpoint;
-        endpoint.handle_datagram(pair.now, meta, BytesMut::from(&packet[..]));
         // Until a wave is over the link is busy with it.
         if !pair.has_strangers {
             while endpoint.poll_transmit(pair.now, &mut buffer).is_some() {}

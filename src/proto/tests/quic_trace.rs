@@ -369,6 +369,8 @@ fn a_peer_that_moves_is_in_the_log() {
         logged(&mut net, Who::Server, server, name),
         [
             "{\"new\":\"migration_started\",\"path_remote\":{\"ip_v4\":\"192.0.2.9\",\
+          \"port_v4\":7}}",
+            "{\"new\":\"migration_complete\",\"path_remote\":{\"ip_v4\":\"192.0.2.9\",\
           \"port_v4\":7}}"
         ]
     );

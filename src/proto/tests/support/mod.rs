@@ -6,7 +6,7 @@ pub mod sessions;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
@@ -77,6 +77,16 @@ pub fn issue_with(
     let key = KeyPair::generate_for(kind).unwrap();
     let params = CertificateParams::new(vec![name.into()]).unwrap();
     let certificate = params.signed_by(&key, issuer).unwrap();
+    Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+}
+
+/// One of the authority's for "localhost" and so many names in all: forty bytes more for each.
+pub fn issue_long(names: usize) -> Identity {
+    let key = KeyPair::generate().unwrap();
+    let others = (1..names).map(|number| format!("{number:030}.example"));
+    let names: Vec<_> = std::iter::once("localhost".into()).chain(others).collect();
+    let params = CertificateParams::new(names).unwrap();
+    let certificate = params.signed_by(&key, &authority().issuer).unwrap();
     Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
@@ -356,6 +366,10 @@ pub struct Pair {
     pub dead: Vec<SocketAddr>,
     /// The sizes of the datagrams that were sent to an address.
     pub sent_to: BTreeMap<SocketAddr, Vec<usize>>,
+    /// How many bytes arrived at the server from an address.
+    pub received_from: BTreeMap<SocketAddr, usize>,
+    /// Addresses that a server's connection took for validated.
+    pub validated: BTreeSet<SocketAddr>,
     flight_count: u64,
     /// Datagrams of the last turns, for tests that mutate real ones.
     pub recorded: Vec<(Who, Vec<u8>)>,
@@ -417,6 +431,8 @@ impl Pair {
             nat: None,
             dead: Vec::new(),
             sent_to: BTreeMap::new(),
+            received_from: BTreeMap::new(),
+            validated: BTreeSet::new(),
             flight_count: 0,
             recorded: Vec::new(),
             record: false,
@@ -538,8 +554,29 @@ impl Pair {
                 self.peer(who).sent += 1;
                 self.fly_between(who, from, transmit.remote, datagram.to_vec(), transmit.ecn);
             }
+            if who == Server {
+                self.check_amplification(transmit.remote);
+            }
         }
         sent
+    }
+
+    /// RFC 9000 section 8.1: three times what came from an address that its client has never proved to be at.
+    fn check_amplification(&mut self, to: SocketAddr) {
+        let endpoint = &self.server.endpoint;
+        let connections = endpoint.keys().filter_map(|key| endpoint.peek(key));
+        self.validated
+            .extend(connections.filter_map(|connection| connection.validated_addr()));
+        if self.validated.contains(&to) {
+            return;
+        }
+        let sent: usize = self.sent_to[&to].iter().sum();
+        let received = self.received_from.get(&to).copied().unwrap_or_default();
+        assert!(
+            sent <= 3 * received,
+            "{to} sent {received} bytes, got {sent} (SEED={})",
+            self.seed
+        );
     }
 
     /// Sends a datagram over the link.
@@ -638,6 +675,9 @@ impl Pair {
             }
         }
         let now = self.now;
+        if to == Server {
+            *self.received_from.entry(from).or_default() += payload.data.len();
+        }
         let peer = self.peer(to);
         let Some(socket) = peer.socket_of(addr) else {
             return;
@@ -658,10 +698,26 @@ impl Pair {
             local_ip: None,
             ecn,
         };
+        if to == Server {
+            *self.received_from.entry(meta.remote).or_default() += datagram.len();
+        }
         let now = self.now;
         self.peer(to)
             .endpoint
             .handle_datagram(now, meta, BytesMut::from(datagram));
+    }
+
+    /// Hands a datagram to the server as if it came from this address.
+    pub fn deliver_from(&mut self, remote: SocketAddr, datagram: &[u8]) {
+        *self.received_from.entry(remote).or_default() += datagram.len();
+        let meta = DatagramMeta {
+            remote,
+            local_ip: None,
+            ecn: None,
+        };
+        let now = self.now;
+        let datagram = BytesMut::from(datagram);
+        self.server.endpoint.handle_datagram(now, meta, datagram);
     }
 
     /// Runs until `done`, which must come within ten simulated minutes.
