@@ -255,9 +255,19 @@ class QuicConnection(QuicConnectionCore):
 
     @property
     def _network_paths(self) -> list[NetworkPath]:
-        """aioquic's list of paths: the one that is used, once there is one."""
-        address = self.get_peer_address()
-        return [] if address is None else [NetworkPath(address, self.is_established)]
+        """aioquic's list of paths: the validated one first, then the one that packets take if it is another.
+
+        aioquic puts the path that packets take first. Programs take that for the client's address, which anybody who
+        can send a packet of the connection's from elsewhere could choose.
+        """
+        address, current = self.get_peer_address(), self._packet_address()
+        paths = []
+        if address is not None:
+            is_validated = self.is_established or not self._is_client
+            paths.append(NetworkPath(address, is_validated))
+        if current is not None and current != address:
+            paths.append(NetworkPath(current, False))
+        return paths
 
     @property
     def _logger(self) -> QuicConnectionAdapter:

@@ -17,13 +17,13 @@ __all__ = ["NetworkPath", "Stream", "Streams"]
 
 @dataclass(frozen=True)
 class NetworkPath:
-    """The path that a connection uses."""
+    """A path that a connection uses."""
 
     addr: Any
     """The peer's address, as it is in ``get_peer_address``."""
 
     is_validated: bool
-    """Whether the handshake is complete, and so the address the peer's."""
+    """Whether the peer has proved to receive packets there (RFC 9000 section 8)."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     @property
     def client_address(self) -> Any:
-        """Where the client is now; ``None`` when nobody knows any more."""
+        """The last address that the client has proved; ``None`` before there is one."""
         return self._quic.get_peer_address()
 
     @property

@@ -272,7 +272,8 @@ class OfSession:
 
     @property
     def peer_address(self) -> tuple[str, int] | None:
-        """The peer's address and port, which change when it moves to another network."""
+        """The last address and port that the peer has proved to be at, which change when it moves to another
+        network."""
         address = self._link.quic.get_peer_address()
         return None if address is None else (str(address[0]), int(address[1]))
 

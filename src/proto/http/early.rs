@@ -3,6 +3,11 @@
 //! Whoever sees such data on the wire can send it again, to this server or another, and cannot complete a
 //! handshake. Our own tickets are good once (`tls::sessions`); clients repeat what they believe lost all the
 //! same. So a request runs early only if it may be repeated, and others wait until the handshake is complete.
+//!
+//! Nor has a client that sends such data shown that it receives anything at the address that its packets come from,
+//! unless a token of an earlier connection proves it (RFC 9000 section 8.1.3). An application must not take an
+//! invented address for its client's, so without a token every request waits. It is not refused for that: the
+//! client has done nothing wrong, and its handshake proves the address a round trip later.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -61,17 +66,16 @@ impl Connection {
         if !quic.is_handshaking() {
             return None;
         }
-        if !head.may_be_repeated() || !ended {
-            match self.limits.unsafe_early {
-                Unsafe::Refused => return Some(Refusal::new(425, "too early")),
-                Unsafe::Waits => {
-                    self.waiting.streams.insert(stream_id);
-                    // Nothing of it is read meanwhile but what came with the header section.
-                    self.pause(quic, stream_id);
-                }
-            }
-        } else {
+        let is_safe = head.may_be_repeated() && ended;
+        if !is_safe && self.limits.unsafe_early == Unsafe::Refused {
+            return Some(Refusal::new(425, "too early"));
+        }
+        if is_safe && quic.validated_addr().is_some() {
             head.mark_early();
+        } else {
+            self.waiting.streams.insert(stream_id);
+            // Nothing of it is read meanwhile but what came with the header section.
+            self.pause(quic, stream_id);
         }
         None
     }

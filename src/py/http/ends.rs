@@ -70,13 +70,14 @@ impl Http3Connection {
         Ok(Some(told))
     }
 
-    /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope.
+    /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope. Only one that the client
+    /// has proved, for applications and logs trust it (RFC 9000 section 9.3.1).
     fn client<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let remote =
             self.endpoint
                 .get()
-                .peek_connection(py, self.key, quic::Connection::remote_addr)?;
-        let Some(remote) = remote else {
+                .peek_connection(py, self.key, quic::Connection::validated_addr)?;
+        let Some(remote) = remote.flatten() else {
             return Ok(py.None().into_bound(py));
         };
         let known = self.state.with(py, |state| match &state.client {

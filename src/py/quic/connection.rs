@@ -453,9 +453,17 @@ impl QuicConnectionCore {
 
     // What is known ------------------------------------------------------------------------------
 
-    /// The peer's address, or None before the connection began.
+    /// The last address that the peer has proved to be at, or None before the connection began and at a server whose
+    /// client has proved nothing yet.
     fn get_peer_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        self.known(py, |summary| summary.remote, |c| Some(c.remote_addr()))?
+        self.known(py, |summary| summary.remote, Connection::validated_addr)?
+            .map(|remote| address::inet_to_python(py, remote))
+            .transpose()
+    }
+
+    /// Where packets go now, proved or not; None before the connection began and after its end.
+    fn _packet_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.peek(py, Connection::remote_addr)?
             .map(|remote| address::inet_to_python(py, remote))
             .transpose()
     }

@@ -43,7 +43,10 @@ class Connection(ConnectionBase):
 
     @property
     def peer_address(self) -> tuple[str, int]:
-        """The peer's address and port, which change when it moves to another network."""
+        """The last address and port that the peer has proved to be at (RFC 9000 sections 8 and 9.3).
+
+        They change when it moves to another network, as soon as it has answered there.
+        """
         address = self._link.quic.get_peer_address()
         return str(address[0]), int(address[1])
 

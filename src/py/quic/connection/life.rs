@@ -75,7 +75,7 @@ impl QuicConnectionCore {
         let summary = endpoint
             .with_connection(py, key, |connection| Summary {
                 stats: connection.stats(),
-                remote: Some(connection.remote_addr()),
+                remote: connection.validated_addr(),
                 alpn: connection.alpn().map(<[u8]>::to_vec),
                 original_id: connection
                     .original_destination_connection_id()
