@@ -148,6 +148,52 @@ def write_frame(builder: Any, raw: bytes) -> None:
     builder.start_frame(kind, capacity=len(raw)).push_bytes(raw[head.tell() :])
 
 
+class Elsewhere:
+    """A transport whose datagrams leave from another address, where nobody answers."""
+
+    def __init__(self, transport: Any, host: str) -> None:
+        self._transport = transport
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.setblocking(False)
+        self._sock.bind((host, 0))
+        self.address: tuple[str, int] = self._sock.getsockname()
+        self.sent_bytes = 0
+        self._received_bytes = 0
+
+    def sendto(self, data: bytes, addr: Any) -> None:
+        """Called by aioquic."""
+        self._sock.sendto(data, addr)
+        self.sent_bytes += len(data)
+
+    def received(self) -> list[bytes]:
+        """The datagrams that have come there and were not asked for yet."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self._sock.recv(65536))
+        self._received_bytes += sum(map(len, found))
+        return found
+
+    @property
+    def received_bytes(self) -> int:
+        """How many have come there in all."""
+        self.received()
+        return self._received_bytes
+
+    async def wait_received(self) -> list[bytes]:
+        """Until something has come."""
+        while not (found := self.received()):
+            await asyncio.sleep(0.001)
+        return found
+
+    def shut(self) -> None:
+        """Releases the address."""
+        self._sock.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Raw(QuicConnectionProtocol):
     """One connection of the hostile client. What is said leaves at once."""
 
@@ -374,6 +420,17 @@ class Raw(QuicConnectionProtocol):
         await self.wait(lambda: room() >= count)
         return room()
 
+    @contextlib.contextmanager
+    def elsewhere(self, host: str) -> Iterator[Elsewhere]:
+        """What is said during the block comes from another address, to which no answer leads."""
+        here = self._transport
+        self._transport = there = Elsewhere(here, host)
+        try:
+            yield there
+        finally:
+            self._transport = here
+            there.shut()
+
     async def keep_alive(self) -> None:
         """PINGs until cancelled."""
         while True:
@@ -389,6 +446,7 @@ async def connect_raw(
     wait_connected: bool = True,
     ticket_handler: Callable[[Any], None] | None = None,
     source: str = "127.0.0.1",
+    token_handler: Callable[[bytes], None] | None = None,
     **configuration: Any,
 ) -> AsyncIterator[Raw]:
     """Connects from the address ``source`` to a server of tests/server/harness.py; ``configuration`` is
@@ -397,7 +455,9 @@ async def connect_raw(
     given = QuicConfiguration(
         is_client=True, server_name="localhost", verify_mode=ssl.CERT_NONE, **configuration
     )
-    quic = RawConnection(configuration=given, session_ticket_handler=ticket_handler)
+    quic = RawConnection(
+        configuration=given, session_ticket_handler=ticket_handler, token_handler=token_handler
+    )
     prepare(quic)
     loop = asyncio.get_running_loop()
     transport, raw = await loop.create_datagram_endpoint(

@@ -162,7 +162,8 @@ def test_a_server_is_told_of_an_idle_clients_new_address_by_its_next_packet(
             await client.ping()
             proxy.rebind("127.0.0.9")
             await asyncio.wait_for(client.ping(), 10)
-            assert protocols[0]._quic.get_peer_address()[0] == "127.0.0.9"
+            # The client's answer to the server's challenge follows.
+            await eventually(lambda: protocols[0]._quic.get_peer_address()[0] == "127.0.0.9")
             # And the server reaches the client there by itself.
             await asyncio.wait_for(protocols[0].ping(), 10)
 

@@ -416,4 +416,20 @@ mod tests {
             assert_eq!(bare.client.transmit(now).is_empty(), !is_opened);
         }
     }
+
+    #[test]
+    fn a_loss_of_what_was_never_sent_says_nothing_about_the_path() {
+        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
+        let plain = Plain {
+            window: 10_000,
+            heard: heard.clone(),
+        };
+        let now = Instant::now();
+        let mut controller = gauged(Arc::new(plain)).build(now, 1_200);
+        forgive(&*controller, 1_200);
+        controller.on_congestion_event(now, now, false, 1_200);
+        assert!(heard.lock().unwrap().is_empty());
+        controller.on_congestion_event(now, now, false, 1_200);
+        assert_eq!(*heard.lock().unwrap(), [Heard::Congestion(1_200)]);
+    }
 }

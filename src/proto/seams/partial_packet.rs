@@ -179,3 +179,194 @@ const ACK_RANGE_MAX: usize = 2 * varint::SIZE_MAX;
 /// The reordering threshold is three (RFC 9002 section 6.1.1). More, since the packets above may be ones that
 /// the state machine does not track.
 const FORGOTTEN_AFTER: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        net::SocketAddr,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use quinn_proto::{Dir, TransportConfig};
+
+    use crate::seams::bare::{Bare, Packet};
+
+    const CHALLENGE: [u8; 9] = [0x1a, 1, 2, 3, 4, 5, 6, 7, 8];
+    const RESPONSE: [u8; 9] = [0x1b, 1, 2, 3, 4, 5, 6, 7, 8];
+    const PING: u8 = 0x01;
+
+    fn payload(parts: &[&[u8]]) -> Vec<u8> {
+        let mut payload = parts.concat();
+        payload.resize(1_100, PADDING);
+        payload
+    }
+
+    fn part_of(payload: &[u8], room: usize, least: usize) -> Option<(Vec<u8>, bool)> {
+        let mut rest = payload.to_vec();
+        let part = cut(&mut rest, room, least);
+        if part.is_none() {
+            assert_eq!(rest, payload);
+        }
+        part.map(|part| (rest[..part.length].to_vec(), part.is_whole))
+    }
+
+    #[test]
+    fn what_is_about_the_path_is_kept_and_what_fits_beside_it() {
+        let ack = [0x02, 9, 0, 0, 3];
+        let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
+        let all = payload(&[&ack, &CHALLENGE, &stream, &[PING]]);
+        let (part, is_whole) = part_of(&all, 20, 0).unwrap();
+        assert_eq!(part, [&CHALLENGE[..], &[PING], &ack].concat());
+        assert!(!is_whole);
+        let (part, is_whole) = part_of(&all, 70, 0).unwrap();
+        assert_eq!((part.len(), is_whole), (9 + 1 + 5 + 43, true));
+        assert_eq!(part_of(&all, 9, 0), None, "the PING is to be sent, too");
+        let (part, is_whole) = part_of(&payload(&[&RESPONSE]), 60, 60).unwrap();
+        assert_eq!((part.len(), is_whole), (60, true));
+        assert!(is_response_alone(&part) && !is_response_alone(&all));
+    }
+
+    #[test]
+    fn a_probe_of_the_mtu_and_data_that_reach_to_the_end_are_not_cut() {
+        assert_eq!(part_of(&payload(&[&[PING]]), 500, 0), None);
+        let to_the_end = [&CHALLENGE[..], &[0x08, 0], &[7; 100]].concat();
+        let (part, is_whole) = part_of(&to_the_end, 110, 110).unwrap();
+        assert_eq!((&part[..9], is_whole), (&CHALLENGE[..], false));
+        assert!(part[9..].iter().all(|byte| *byte == PADDING));
+    }
+
+    fn acked(payload: &[u8]) -> Vec<u64> {
+        let acks = Frames::new(payload).filter_map(|(_, _, frame)| match frame {
+            Frame::Ack(ack) => Some(ack),
+            _ => None,
+        });
+        let ranges = acks.flat_map(|ack| ack.ranges().flatten().collect::<Vec<_>>());
+        let mut numbers: Vec<_> = ranges.collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn withheld_numbers_are_taken_out_of_acks_and_nothing_else_is() {
+        // Largest 20, delay 5, two further ranges: 20 to 16, 13 to 10, 7.
+        let ack = [0x03, 20, 5, 2, 4, 1, 3, 1, 0, 61, 62, 63];
+        let all: Vec<u64> = [7].into_iter().chain(10..=13).chain(16..=20).collect();
+        assert_eq!(acked(&ack), all);
+        for hidden in [
+            vec![20],
+            vec![16],
+            vec![18],
+            vec![7],
+            vec![12, 20, 7],
+            vec![17, 18, 19],
+            vec![1],
+        ] {
+            let mut withheld = Withheld(hidden.clone());
+            let mut payload = BytesMut::from(&[&[PING], &ack[..], &CHALLENGE].concat()[..]);
+            withheld.hide(&mut payload);
+            let left: Vec<_> = all
+                .iter()
+                .copied()
+                .filter(|number| !hidden.contains(number))
+                .collect();
+            assert_eq!(acked(&payload), left, "{hidden:?}");
+            assert!(payload.starts_with(&[PING]) && payload.ends_with(&CHALLENGE));
+            let counts = [61, 62, 63];
+            assert!(payload.windows(3).any(|bytes| bytes == counts));
+            assert_eq!(withheld.0, hidden);
+        }
+        let mut payload = BytesMut::from(&[0x02, 9, 0, 0, 0][..]);
+        Withheld(vec![9]).hide(&mut payload);
+        assert_eq!(payload[..], [PADDING]);
+    }
+
+    #[test]
+    fn a_withheld_number_is_forgotten_when_later_ones_were_acknowledged() {
+        let mut withheld = Withheld(vec![3]);
+        let mut at = |largest: u64| {
+            let mut payload = BytesMut::new();
+            varint::put(&mut payload, 0x02);
+            varint::put(&mut payload, largest);
+            payload.extend_from_slice(&[0, 0, 0]);
+            withheld.hide(&mut payload);
+            withheld.is_empty()
+        };
+        assert!(!at(3 + FORGOTTEN_AFTER - 1));
+        assert!(at(3 + FORGOTTEN_AFTER));
+    }
+
+    fn has(packet: &Packet, wanted: impl Fn(Frame<'_>) -> bool) -> bool {
+        Frames::new(&packet.payload).any(|(_, _, frame)| wanted(frame))
+    }
+
+    fn is_challenge(frame: Frame<'_>) -> bool {
+        matches!(frame, Frame::PathChallenge(_))
+    }
+
+    /// A server that a PING came to from elsewhere, and what it sends then.
+    fn moved() -> (Bare, SocketAddr, Vec<Vec<u8>>) {
+        let mut bare = Bare::connected(TransportConfig::default());
+        let elsewhere = "192.0.2.9:9".parse().unwrap();
+        let server = bare.server.connection();
+        let id = server.streams().open(Dir::Uni).unwrap();
+        server.send_stream(id).write(&[7; 50_000]).unwrap();
+        bare.client.connection().ping();
+        bare.server.spy.sealed.lock().unwrap().clear();
+        for datagram in bare.client.transmit(bare.now) {
+            bare.server.receive(bare.now, elsewhere, &datagram);
+        }
+        assert_eq!(bare.server.connection().remote_address(), elsewhere);
+        let sent = bare.server.transmit(bare.now);
+        (bare, elsewhere, sent)
+    }
+
+    #[test]
+    fn bare_quinn_asks_the_old_address_first_and_the_new_one_with_each_packet_until_it_answers() {
+        let (mut bare, elsewhere, sent) = moved();
+        let sealed = bare.server.spy.sealed.lock().unwrap().clone();
+        assert_eq!((sealed.len(), sent.len()), (2, 2), "the budget is used up");
+        let mut first = Frames::new(&sealed[0].payload);
+        assert!(is_challenge(first.next().unwrap().2) && first.next().is_none());
+        assert!(has(&sealed[1], is_challenge));
+        assert!(sent[1].len() >= 1_200, "for {} bytes", 40);
+        for datagram in sent {
+            bare.client_gets(&datagram);
+        }
+        for datagram in bare.client.transmit(bare.now) {
+            bare.server.receive(bare.now, elsewhere, &datagram);
+        }
+        bare.server.spy.sealed.lock().unwrap().clear();
+        assert!(!bare.server.transmit(bare.now).is_empty());
+        let sealed = bare.server.spy.sealed.lock().unwrap();
+        assert!(!sealed.iter().any(|packet| has(packet, is_challenge)));
+    }
+
+    #[test]
+    fn bare_quinn_sends_again_what_was_in_a_packet_whose_acknowledgement_is_hidden() {
+        let mut bare = Bare::connected(TransportConfig::default());
+        let server = bare.server.connection();
+        let id = server.streams().open(Dir::Uni).unwrap();
+        server.send_stream(id).write(b"withheld").unwrap();
+        let datagrams = bare.server.transmit(bare.now);
+        let carries = |packet: &Packet| packet.payload.windows(8).any(|bytes| bytes == b"withheld");
+        let number = bare.server.spy.last_sealed().number;
+        assert!(carries(&bare.server.spy.last_sealed()));
+        datagrams
+            .iter()
+            .for_each(|datagram| bare.client_gets(datagram));
+        let withheld = Arc::new(Mutex::new(Withheld(vec![number])));
+        *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| {
+            withheld.lock().unwrap().hide(payload);
+        }));
+        bare.server.spy.sealed.lock().unwrap().clear();
+        for _ in 0..8 {
+            bare.server.connection().ping();
+            bare.exchange();
+            bare.sleep(Duration::from_millis(30));
+        }
+        assert!(bare.server.spy.sealed.lock().unwrap().iter().any(carries));
+        assert!(!bare.server.connection().is_closed());
+    }
+}

@@ -70,7 +70,8 @@ fn a_packet_from_a_forged_address_moves_nobody() {
     let (mut pair, client, server) = settled();
     forge(&mut pair, addr(FORGED));
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"GET"), true).unwrap();
+    conn.send_stream(0, Bytes::from_static(b"GET"), true)
+        .unwrap();
     pair.run_until("the request", |pair| pair.server.finished(server, 0));
     let peer = pair.server.endpoint.peek(server).unwrap();
     assert_eq!(peer.remote_addr(), addr(FORGED), "packets go there");
@@ -120,17 +121,21 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
         pair.nat = Some(addr(source));
         let round_trip = 2 * pair.link.latency;
         let (before, begin) = (pair.client.received(client, 1).len(), pair.now);
-        pair.run_until("the move", |pair| {
-            pair.validated.contains(&addr(source))
-        });
+        pair.run_until("the move", |pair| pair.validated.contains(&addr(source)));
         assert!(pair.now - begin <= 3 * round_trip, "{:?}", pair.now - begin);
         pair.run_until("more", |pair| {
             pair.client.received(client, 1).len() > before + 200_000
         });
-        assert!(pair.now - begin <= 12 * round_trip, "{:?}", pair.now - begin);
+        assert!(
+            pair.now - begin <= 12 * round_trip,
+            "{:?}",
+            pair.now - begin
+        );
         pair.run_until("all", |pair| pair.client.finished(client, 1));
         assert!(pair.client.received(client, 1) == data);
-        let told = Event::AddressValidated { address: addr(source) };
+        let told = Event::AddressValidated {
+            address: addr(source),
+        };
         assert!(pair.server.has(server, |event| *event == told));
         assert_eq!(validated(&pair, server), Some(addr(source)));
     }
@@ -151,7 +156,10 @@ fn a_forged_first_flight_gets_three_times_its_bytes_and_no_more() {
             pair.run_for(Duration::from_millis(300));
         }
         pair.run_for(Duration::from_secs(30));
-        let (sent, received) = (bytes_to(&pair, addr(FORGED)), pair.received_from[&addr(FORGED)]);
+        let (sent, received) = (
+            bytes_to(&pair, addr(FORGED)),
+            pair.received_from[&addr(FORGED)],
+        );
         assert!(sent > 0 && sent <= 3 * received, "{sent} of {received}");
     }
 }
@@ -179,8 +187,15 @@ fn a_usual_chain_of_certificates_needs_no_further_round_trip() {
 fn moves_are_bounded() {
     let (mut pair, client, _) = settled();
     for number in 0..100 {
-        forge(&mut pair, SocketAddr::from(([203, 0, 113, 9], 1_000 + number)));
-        pair.client.endpoint.connection(client).unwrap().ping(number.into());
+        forge(
+            &mut pair,
+            SocketAddr::from(([203, 0, 113, 9], 1_000 + number)),
+        );
+        pair.client
+            .endpoint
+            .connection(client)
+            .unwrap()
+            .ping(number.into());
         pair.run_for(Duration::from_millis(6));
     }
     let is_forged = |to: &&SocketAddr| to.ip() == addr("203.0.113.9:1").ip();
@@ -189,7 +204,8 @@ fn moves_are_bounded() {
     forge_no_more(&mut pair);
     pair.run_for(Duration::from_secs(2));
     let conn = pair.client.endpoint.connection(client).unwrap();
-    conn.send_stream(0, Bytes::from_static(b"on"), true).unwrap();
+    conn.send_stream(0, Bytes::from_static(b"on"), true)
+        .unwrap();
     pair.run_for(Duration::from_secs(2));
     assert!(pair.server.streams.values().any(|stream| stream.fin));
 }
@@ -209,7 +225,9 @@ fn random_moves(seed: u64) {
     let mut pair = Pair::new(client, server).link(link);
     pair.random = Random::new(seed + 1);
     let (client, server) = pair.establish();
-    let places: Vec<_> = (1..7).map(|port| SocketAddr::from(([192, 0, 2, 1], port))).collect();
+    let places: Vec<_> = (1..7)
+        .map(|port| SocketAddr::from(([192, 0, 2, 1], port)))
+        .collect();
     let data = pattern(seed, 600_000);
     for (peer, key, id) in [(Who::Client, client, 0), (Who::Server, server, 1)] {
         let conn = pair.peer(peer).endpoint.connection(key).unwrap();

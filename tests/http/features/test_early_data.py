@@ -19,10 +19,16 @@ pytestmark = needs_recent_aioquic
 
 async def get_ticket(server):
     """A session ticket that allows 0-RTT data."""
-    tickets = []
-    async with connect_raw(server, ticket_handler=tickets.append) as raw:
-        await raw.wait(lambda: tickets)
-    return tickets[0]
+    return (await get_credentials(server))["session_ticket"]
+
+
+async def get_credentials(server):
+    """Such a ticket, and a token that proves the client's address (RFC 9000 section 8.1.3)."""
+    tickets, tokens = [], []
+    handlers = {"ticket_handler": tickets.append, "token_handler": tokens.append}
+    async with connect_raw(server, **handlers) as raw:
+        await raw.wait(lambda: tickets and tokens)
+    return {"session_ticket": tickets[0], "token": tokens[0]}
 
 
 async def wait_events(server, name, count):
@@ -37,6 +43,7 @@ async def wait_events(server, name, count):
 def hold_back(raw):
     """Keeps what the server sends until it is let go, so that the handshake stays incomplete."""
     held, receive = [], raw.datagram_received
+    raw.held = held
     raw.datagram_received = lambda data, addr: held.append((data, addr))
 
     def let_go():
@@ -65,9 +72,11 @@ def requests(name):
     }
 
 
-async def speak_early(server, name, while_held):
-    ticket = await get_ticket(server)
-    async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
+async def speak_early(server, name, while_held, *, is_proved=True):
+    credentials = await get_credentials(server)
+    if not is_proved:
+        del credentials["token"]
+    async with connect_raw(server, wait_connected=False, **credentials) as raw:
         let_go = hold_back(raw)
         asked = requests(name)
         streams = dict(zip(asked, ask_early(raw, asked.values()), strict=True))
@@ -88,6 +97,29 @@ def test_safe_methods_run_early_and_others_wait_for_the_handshake(server):
     assert json.loads(answers["POST"].body) == ["POST", False, []]
     assert json.loads(answers["GET with content"].body) == ["GET", False, []]
     assert events(server, "waits") == [*safe, ["POST", False], ["GET", False]]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_without_a_token_safe_methods_wait_for_the_handshake_too_and_are_not_refused(
+    start_features, refuses
+):
+    """Anybody could have sent them, with whatever address in front."""
+    server = start_features("--http3-early-data", "refuse" if refuses else "safe")
+
+    async def while_held(raw):
+        async def answered():
+            while not raw.held:
+                await asyncio.sleep(0.001)
+
+        # The server has read what came with the ClientHello, which it answers.
+        await asyncio.wait_for(answered(), 40)
+        assert await asyncio.to_thread(events, server, "unproved") == []
+
+    answers = uringcore.run(speak_early(server, "unproved", while_held, is_proved=False))
+    for what, answer in answers.items():
+        is_refused = refuses and what in ("POST", "GET with content")
+        assert answer.status == (425 if is_refused else 200), what
+    assert json.loads(answers["GET"].body) == ["GET", False, []]
 
 
 def test_what_may_not_be_repeated_gets_425_if_the_server_says_so(start_features):

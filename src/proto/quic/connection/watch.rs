@@ -162,7 +162,9 @@ impl Watch {
     pub fn take_path_responses(&mut self) -> Vec<[u8; 8]> {
         let mut state = self.inner.state();
         let paths = state.paths.as_mut();
-        paths.map(|paths| paths.take_responses()).unwrap_or_default()
+        paths
+            .map(|paths| paths.take_responses())
+            .unwrap_or_default()
     }
 
     /// Whether the peer has sent an authentic Handshake packet.
@@ -310,7 +312,11 @@ impl PacketObserver for Inner {
             return;
         }
         let mut state = self.state();
-        if state.paths.as_mut().is_some_and(|paths| paths.passing_on(payload)) {
+        if state
+            .paths
+            .as_mut()
+            .is_some_and(|paths| paths.passing_on(payload))
+        {
             // Whoever takes the news shuts the tap.
             self.news.store(true, Ordering::Relaxed);
         }

@@ -191,7 +191,10 @@ impl Addresses {
         let Some(room) = self.room_of(transmit.destination) else {
             return true;
         };
-        let budgets = self.limits.iter_mut().flat_map(|limits| &mut limits.budgets);
+        let budgets = self
+            .limits
+            .iter_mut()
+            .flat_map(|limits| &mut limits.budgets);
         for budget in budgets.filter(|budget| budget.address == transmit.destination) {
             budget.is_asking = false;
             budget.sent += if bytes <= room { bytes } else { 0 };
@@ -207,7 +210,9 @@ impl Addresses {
     }
 
     pub fn is_validating(&self) -> bool {
-        self.limits.as_ref().is_some_and(|limits| limits.is_validating)
+        self.limits
+            .as_ref()
+            .is_some_and(|limits| limits.is_validating)
     }
 
     /// Keeps a datagram until it may leave.
@@ -217,7 +222,9 @@ impl Addresses {
     }
 
     pub fn holds(&self) -> bool {
-        self.limits.as_ref().is_some_and(|limits| limits.held.is_some())
+        self.limits
+            .as_ref()
+            .is_some_and(|limits| limits.held.is_some())
     }
 
     /// The datagram that was kept, if it may leave now.

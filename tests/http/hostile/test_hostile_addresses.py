@@ -1,0 +1,219 @@
+"""Clients that send from addresses where they are not: what servers take for a client's address, and what they
+send there (RFC 9000 sections 8, 9.3 and 21.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import ssl
+
+import pytest
+from aioquic.quic.configuration import QuicConfiguration
+
+from tests.http import wire
+from tests.http.hostile.siege import run
+from tests.http.raw import WAIT_SECONDS, RawConnection, connect_raw, needs_recent_aioquic
+
+pytestmark = needs_recent_aioquic
+
+FORGED = "127.0.0.66"
+"""An address that the server trusts to say whom it speaks for."""
+INVENTED = "10.11.12.13"
+PATH_CHALLENGE = b"\x1a"
+FLOOD_PATH = "/flood/1000000"
+
+
+@pytest.fixture
+def server(start, backend):
+    return start("--forwarded-allow-ips", FORGED, backend=backend)
+
+
+def forwarded(name):
+    """A request that says whom it is for, as a proxy's do."""
+    return wire.request(f"/scope?{name}", (b"x-forwarded-for", INVENTED.encode()))
+
+
+def own_address(raw):
+    return list(raw._transport.get_extra_info("sockname"))
+
+
+def logged(server, name):
+    """The access log's line of a request."""
+    line = server.wait_log(rf".*GET /scope\?{name} .*").group()
+    assert INVENTED not in line and FORGED not in line, line
+    return line
+
+
+async def served(raw, name="served"):
+    """The scope of a request that is asked now: what was sent before has been looked at."""
+    return json.loads((await raw.wait_answer(raw.bidi(forwarded(name), fin=True))).body)
+
+
+def test_a_request_from_a_forged_address_is_taken_for_its_clients(server):
+    async def attack():
+        async with connect_raw(server) as raw:
+            raw.control()
+            await raw.confirmed()
+            here = own_address(raw)
+            with raw.elsewhere(FORGED) as there:
+                stream_id = raw.bidi(forwarded("moved"), fin=True)
+                # The request has come: its datagram is answered there.
+                await asyncio.wait_for(there.wait_received(), WAIT_SECONDS)
+            raw.say()
+            scope = json.loads((await raw.wait_answer(stream_id)).body)
+            assert scope["client"] == here
+            assert f"{here[0]}:{here[1]}" in logged(server, "moved")
+
+    run(attack())
+
+
+def first_flight(server, ticket, request):
+    """The datagrams of a client that resumes a session and asks in 0-RTT data."""
+    configuration = QuicConfiguration(
+        is_client=True,
+        server_name="localhost",
+        verify_mode=ssl.CERT_NONE,
+        alpn_protocols=["h3"],
+        session_ticket=ticket,
+    )
+    quic = RawConnection(configuration=configuration)
+    quic.connect(("127.0.0.1", server.port), 0.0)
+    quic.send_stream_data(2, wire.varint(wire.CONTROL) + wire.settings({}))
+    quic.send_stream_data(0, request, end_stream=True)
+    return [datagram for datagram, _ in quic.datagrams_to_send(0.0)]
+
+
+def test_a_first_flight_from_a_forged_address_asks_for_nothing(server):
+    """Who is at the address gets the server's answer and says nothing, so the handshake never ends."""
+
+    async def attack():
+        tickets = []
+        async with connect_raw(server, ticket_handler=tickets.append) as raw:
+            raw.control()
+            await served(raw, "before")
+            await raw.wait(lambda: tickets)
+        flight = first_flight(server, tickets[0], forwarded("early"))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+            there.setblocking(False)
+            there.bind((FORGED, 0))
+            for datagram in flight:
+                there.sendto(datagram, ("127.0.0.1", server.port))
+            answer = asyncio.get_running_loop().sock_recv(there, 65536)
+            await asyncio.wait_for(answer, WAIT_SECONDS)
+            async with connect_raw(server) as raw:
+                raw.control()
+                assert (await served(raw, "after"))["client"] == own_address(raw)
+        logged(server, "after")
+        assert "?early" not in server.log()
+
+    run(attack())
+
+
+def test_a_client_that_answers_at_its_new_address_is_there(server):
+    async def move():
+        loop = asyncio.get_running_loop()
+        async with connect_raw(server) as raw:
+            raw.control()
+            await raw.confirmed()
+            here, old = own_address(raw), raw._transport
+            assert (await served(raw))["client"] == here
+            transport, _ = await loop.create_datagram_endpoint(
+                lambda: Forward(raw), local_addr=("127.0.0.67", 0)
+            )
+            raw._transport = transport
+            try:
+                there = own_address(raw)
+                for _ in range(100):
+                    # Until the server has the answer to its challenge.
+                    if (await served(raw))["client"] == there:
+                        break
+                assert (await served(raw))["client"] == there
+            finally:
+                transport.close()
+                raw._transport = old
+
+    run(move())
+
+
+class Forward(asyncio.DatagramProtocol):
+    """Gives what comes at another socket to a client."""
+
+    def __init__(self, raw):
+        self._raw = raw
+
+    def datagram_received(self, data, addr):
+        self._raw.datagram_received(data, addr)
+
+
+class Nowhere:
+    """A transport whose datagrams are lost."""
+
+    def sendto(self, data, addr):
+        pass
+
+
+ANSWERED = 5
+"""Moves that a server follows at once, one after the other."""
+
+# What each of these sends, again and again, from an address where nobody answers.
+SAID = {
+    "a PING": [b"\x01"],
+    "a PATH_CHALLENGE": [PATH_CHALLENGE + bytes(8)],
+    "both": [PATH_CHALLENGE + bytes(8), b"\x01"],
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_a_forged_address_gets_no_more_than_three_times_what_came_from_it(server, what):
+    async def attack():
+        async with connect_raw(server) as raw:
+            raw.control()
+            await raw.confirmed()
+            # There is something that could be sent there.
+            flood = raw.request(FLOOD_PATH)
+            here = raw._transport
+            with raw.elsewhere(FORGED) as there:
+                for number in range(40):
+                    raw._transport = there
+                    raw.say(*(frame.replace(bytes(8), os.urandom(8)) for frame in SAID[what]))
+                    if number < ANSWERED:
+                        # Nothing of the client's own may lead the server back before that.
+                        raw._transport = Nowhere()
+                        await asyncio.wait_for(there.wait_received(), WAIT_SECONDS)
+                    raw._transport = here
+                    await served(raw)
+                await raw.wait_over(flood)
+                assert 0 < there.received_bytes <= 3 * there.sent_bytes
+
+    run(attack())
+
+
+def test_a_forged_client_hello_gets_no_more_than_three_times_its_bytes(server):
+    """Once, and repeated as a client repeats it. Nobody answers, so the server repeats its own, too."""
+
+    async def attack():
+        for copies in (1, 3):
+            flight = first_flight(server, None, b"")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+                there.setblocking(False)
+                there.bind((FORGED, 0))
+                sent = received = 0
+                for _ in range(copies):
+                    for datagram in flight:
+                        sent += there.sendto(datagram, ("127.0.0.1", server.port))
+                    async with connect_raw(server) as raw:
+                        raw.control()
+                        await served(raw)
+                # The server's probe time-outs have had their time when an honest client's has.
+                async with connect_raw(server) as raw:
+                    raw.control()
+                    await raw.wait_over(raw.request("/slow-flood/3"))
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        received += len(there.recv(65536))
+            assert 1_200 <= received <= 3 * sent, (received, sent)
+
+    run(attack())
