@@ -113,8 +113,8 @@ def our_options() -> list[click.Parameter]:
             type=click.Choice(EARLY_DATA),
             default="safe",
             show_default=True,
-            help="0-RTT requests: safe methods run at once and others wait for the handshake, or get 425 "
-            "(refuse).",
+            help="0-RTT requests: safe methods of clients with a token run at once and others wait for the "
+            "handshake; with refuse, unsafe methods get 425.",
         ),
         click.Option(
             ["--http3-webtransport/--no-http3-webtransport"],

@@ -5,10 +5,11 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::support::{
-    ALPN, Link, Pair, Random, Who, client_settings, clock, issue_long, with_transport,
+    ALPN, Link, Pair, Random, Who, client_settings, clock, issue_long, server_settings,
+    with_transport,
 };
 use bytes::Bytes;
-use uringcore_proto::quic::{ConnectionKey, Event, ServerSettings};
+use uringcore_proto::quic::{ConnectionKey, EndpointSettings, Event, ServerSettings};
 
 fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
@@ -266,4 +267,44 @@ fn random_moves(seed: u64) {
 #[test]
 fn no_address_gets_more_than_three_times_its_bytes_however_a_client_moves() {
     (0..40).for_each(random_moves);
+}
+
+#[test]
+fn a_connection_counts_at_the_address_that_its_client_has_proved() {
+    let settings = EndpointSettings {
+        max_connections_per_address: Some(1),
+        ..EndpointSettings::default()
+    };
+    let is_refused = |pair: &mut Pair| {
+        let key = pair.connect();
+        let established = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+        pair.run_until("an answer", |pair| {
+            pair.client.closed(key).is_some() || pair.client.has(key, established)
+        });
+        pair.client.closed(key).is_some()
+    };
+    let begin = || {
+        let mut pair = Pair::with(client_settings(), server_settings(), settings.clone());
+        let (client, server) = pair.establish();
+        pair.run_for(Duration::from_secs(2));
+        (pair, client, server)
+    };
+    let (mut pair, client, _) = begin();
+    forge(&mut pair, addr(FORGED));
+    pair.client.endpoint.connection(client).unwrap().ping(1);
+    pair.run_until("the packet", |pair| {
+        pair.sent_to.contains_key(&addr(FORGED))
+    });
+    forge_no_more(&mut pair);
+    assert!(is_refused(&mut pair), "it has not moved");
+
+    let (mut pair, client, server) = begin();
+    let there = addr("192.0.2.7:7000");
+    pair.nat = Some(there);
+    pair.client.endpoint.connection(client).unwrap().ping(1);
+    pair.run_until("the proof", |pair| validated(pair, server) == Some(there));
+    pair.run_for(Duration::from_secs(2));
+    assert!(is_refused(&mut pair), "it counts there");
+    pair.nat = None;
+    assert!(!is_refused(&mut pair), "and not here");
 }

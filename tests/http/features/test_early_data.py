@@ -157,8 +157,8 @@ def test_no_request_is_early_where_early_data_is_off(start_features):
 
 def test_a_request_that_its_client_gives_up_while_it_waits_never_runs(server):
     async def main():
-        ticket = await get_ticket(server)
-        async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
+        credentials = await get_credentials(server)
+        async with connect_raw(server, wait_connected=False, **credentials) as raw:
             let_go = hold_back(raw)
             post, get = ask_early(
                 raw,
@@ -182,9 +182,9 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
     name = f"once-{who.split()[0]}"
 
     async def main():
-        ticket = await get_ticket(server)
+        credentials = await get_credentials(server)
         sent = []
-        async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
+        async with connect_raw(server, wait_connected=False, **credentials) as raw:
             let_go = hold_back(raw)
             (stream,) = ask_early(raw, [wire.request(f"/method/{name}")])
             # What the flight is made of, to be sent again from elsewhere.
@@ -193,6 +193,7 @@ def test_a_ticket_and_the_data_with_it_are_good_once(server, who):
             let_go()
             await raw.wait_answer(stream)
         if who == "the client":
+            ticket = credentials["session_ticket"]
             async with connect_raw(server, wait_connected=False, session_ticket=ticket) as raw:
                 (stream,) = ask_early(raw, [wire.request(f"/method/{name}")])
                 assert json.loads((await raw.wait_answer(stream)).body)[:2] == ["GET", False]

@@ -203,7 +203,8 @@ class ServerConfig(Config):
 
     early_data: bool = False
     """Whether 0-RTT data is read. A connection that brings some is accepted before its handshake is
-    complete; :attr:`Connection.early_data` says so, and what to mind."""
+    complete if an address validation token proves where its client is, and after the handshake otherwise;
+    :attr:`Connection.early_data` says so, and what to mind."""
 
     def __post_init__(self) -> None:
         if not self.backlog > 0:

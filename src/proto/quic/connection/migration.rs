@@ -41,6 +41,7 @@ impl Connection {
         let is_counted = !self.is_client() && (remote != old || self.addresses.are_limited());
         if is_counted && !self.addresses.may_move(arrived.now, remote, old) {
             // RFC 9000 section 9.3 has each move probed; as many as a peer likes would be too many.
+            self.log_received(true);
             return false;
         }
         let challenges = is_counted.then(|| self.challenges_received());
