@@ -1,5 +1,5 @@
-"""The address that a server's program sees of its client: the last one that the client has proved (RFC 9000 sections
-8 and 9.3). The client is aioquic's, over real sockets, and sends from where it is not."""
+"""The address that a server's program sees of its client: the last one that the client has proved (RFC 9000
+sections 8 and 9.3). The client is aioquic's, over real sockets, and sends from where it is not."""
 
 from __future__ import annotations
 

@@ -257,8 +257,8 @@ class QuicConnection(QuicConnectionCore):
     def _network_paths(self) -> list[NetworkPath]:
         """aioquic's list of paths: the validated one first, then the one that packets take if it is another.
 
-        aioquic puts the path that packets take first. Programs take that for the client's address, which anybody who
-        can send a packet of the connection's from elsewhere could choose.
+        aioquic puts the path that packets take first. Programs take that for the client's address, which
+        anybody could choose who sends a packet of the connection's from elsewhere.
         """
         address, current = self.get_peer_address(), self._packet_address()
         paths = []

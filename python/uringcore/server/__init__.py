@@ -42,12 +42,13 @@ Requests themselves are answered in the extension: a scope, a task that runs the
 what its ``receive`` and ``send`` do.
 
 WebSocket (RFC 9220) is what it is over HTTP/1.1, with uvicorn's ``ws_`` options and without compression.
-A request that comes as 0-RTT data runs at once if it may be repeated and an address validation token proves
-where its client is. It says so to the application (``scope["extensions"]["uringcore.early_data"]`` and
-``early-data: 1``). Every other one waits for the handshake: ``http3_early_data``. ``scope["client"]``, the access
-log and ``--forwarded-allow-ips`` use the last address that the client has proved to be at (RFC 9000 sections 8
-and 9.3), so a packet from a forged source changes none of them. Responses are served by the priority that their client asks for (RFC
-9218), or by the one in the application's own ``priority`` header.
+A request that comes as 0-RTT data runs at once if it may be repeated and an address validation token
+proves where its client is. It says so to the application
+(``scope["extensions"]["uringcore.early_data"]`` and ``early-data: 1``). Every other one waits for the
+handshake: ``http3_early_data``. ``scope["client"]``, the access log and ``--forwarded-allow-ips`` use the
+last address that the client has proved to be at (RFC 9000 sections 8 and 9.3), so a packet from a forged
+source changes none of them. Responses are served by the priority that their client asks for (RFC 9218), or
+by the one in the application's own ``priority`` header.
 
 WebTransport sessions come on the same port, with a scope of the type ``webtransport``:
 :mod:`uringcore.webtransport.asgi` has the messages. An application that raises for such a scope is left

@@ -90,9 +90,9 @@ class ServerConfig(Config):
       :data:`~uringcore.quic.limits.RetryPolicy`.
     - ``http3_early_data``: what becomes of requests in 0-RTT data: ``"safe"`` runs GET, HEAD and OPTIONS
       without content at once and has others wait for the handshake, ``"refuse"`` answers those with 425,
-      ``"off"`` reads none. From a client whose address no token proves, GET, HEAD and OPTIONS wait for the
-      handshake with ``"safe"`` and ``"refuse"`` alike: until then anybody may have sent them. They get no 425,
-      because a second attempt would gain nothing over the wait.
+      ``"off"`` reads none. From a client whose address no token proves, GET, HEAD and OPTIONS wait for
+      the handshake with ``"safe"`` and ``"refuse"`` alike: until then anybody may have sent them. They get
+      no 425, because a second attempt would gain nothing over the wait.
     - ``http3_webtransport``: take WebTransport sessions, whose scope has a type of its own; see
       :mod:`uringcore.webtransport.asgi`.
     - ``http3_connect``: protocols of extended CONNECT that the application speaks, such as ``connect-udp``;

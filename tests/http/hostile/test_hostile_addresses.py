@@ -1,5 +1,5 @@
-"""Clients that send from addresses where they are not: what servers take for a client's address, and what they
-send there (RFC 9000 sections 8, 9.3 and 21.5)."""
+"""Clients that send from addresses where they are not: what servers take for a client's address, and
+what they send there (RFC 9000 sections 8, 9.3 and 21.5)."""
 
 from __future__ import annotations
 
