@@ -104,8 +104,16 @@ pub struct Child {
 impl Child {
     /// Kills the child and waits for its end.
     pub fn kill_and_reap(self) {
-        // SAFETY: the child was not reaped, so the number is still its own.
-        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        match &self.pidfd {
+            // The number may be another process's by now: where SIGCHLD is ignored, the kernel reaps.
+            Some(pidfd) => {
+                let (fd, info) = (pidfd.as_raw_fd(), ptr::null::<libc::siginfo_t>());
+                // SAFETY: the descriptor is the child's, alive or not, and no further information is given.
+                unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, info, 0) };
+            }
+            // SAFETY: signals a process of this number; no memory is involved.
+            None => drop(unsafe { libc::kill(self.pid, libc::SIGKILL) }),
+        }
         reap(self.pid);
     }
 }
@@ -160,8 +168,9 @@ impl Command {
         let pidfd_place = &raw mut pidfd;
         // SAFETY: the child runs `run_child` on `stack`, whose top is aligned to a page, and the parent's
         // thread is suspended (CLONE_VFORK) until the child has executed or exited, so `plan`, `stack`
-        // and `pidfd` outlive every use. `run_child` only makes system calls: it takes no lock that
-        // another thread may hold and it never returns.
+        // and `pidfd` outlive every use. `run_child` calls nothing of the C library but wrappers of system calls that
+        // take none of its locks: those are in the memory that both share, and one that the child was killed with
+        // would be held for ever. It never returns.
         let clone = |flags| unsafe {
             let top = stack.base().add(STACK_BYTES).cast::<c_void>();
             let plan = ptr::from_ref(&plan).cast_mut().cast::<c_void>();
@@ -242,10 +251,8 @@ impl Plan<'_> {
             unsafe { libc::umask(mask as libc::mode_t) };
         }
         if command.restore_signals {
-            for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
-                // SAFETY: the default action needs no handler.
-                unsafe { libc::signal(signal, libc::SIG_DFL) };
-            }
+            set_default(libc::SIGPIPE);
+            set_default(libc::SIGXFSZ);
         }
         reset_handlers();
         if command.new_session {
@@ -306,22 +313,66 @@ fn change_directory(directory: &CStr) -> Result<(), SpawnError> {
 }
 
 /// A signal that arrives once the mask is the parent's again must not run a handler of the parent's: the
-/// memory is shared. Dispositions are the child's own, so the parent notices nothing.
+/// memory is shared. Dispositions are the child's own, so the parent notices nothing. Executing a program does the same
+/// to every handler, those of the C library's own signals included.
 fn reset_handlers() {
-    for signal in 1..=libc::SIGRTMAX() {
-        let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: `action` is written by the first call if it succeeds, and only then read.
-        unsafe {
-            if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
-                continue; // the C library's own signals
-            }
-            let handler = action.assume_init().sa_sigaction;
-            if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
-                libc::signal(signal, libc::SIG_DFL);
-            }
+    for signal in 1..=SIGNALS {
+        let mut action = KernelAction::default();
+        let size = SIGNALS as usize / 8;
+        // SAFETY: the kernel writes an action, which is no larger than `action`, or fails.
+        let failed = unsafe {
+            let place = &raw mut action;
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                ptr::null::<()>(),
+                place,
+                size,
+            )
+        };
+        let handler = action.0[HANDLER_WORD];
+        if failed == 0 && handler != libc::SIG_DFL && handler != libc::SIG_IGN {
+            set_default(signal);
         }
     }
 }
+
+/// The call itself: the C library's `sigaction` takes a lock for SIGABRT (glibc from 2.41 on).
+fn set_default(signal: c_int) {
+    let action = KernelAction::default();
+    // SAFETY: all zero is the default action, without flags, in every architecture's layout.
+    unsafe {
+        let place = &raw const action;
+        let size = SIGNALS as usize / 8;
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            place,
+            ptr::null_mut::<()>(),
+            size,
+        );
+    }
+}
+
+/// Room for the kernel's `struct sigaction`, which is not the C library's: a handler, flags, where there is one a
+/// restorer, and a mask.
+#[derive(Default)]
+#[repr(C)]
+struct KernelAction([usize; 8]);
+
+/// Where the handler is in it.
+const HANDLER_WORD: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
+    1
+} else {
+    0
+};
+
+/// Of the kernel's, whose mask has a bit for each.
+const SIGNALS: c_int = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
+    128
+} else {
+    64
+};
 
 fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     if first > last {

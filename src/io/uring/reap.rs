@@ -25,11 +25,7 @@ impl Uring {
         out: &mut VecDeque<Completion>,
     ) {
         // A round is at most one queue full: the kernel refills it only in `enter`.
-        // SAFETY: the only view of the completion queue; `handle` touches the submission queue only.
-        let mut queue = unsafe { self.ring.completion_shared() };
-        let mut events = queue.len().min(most);
-        let _ = &mut queue;
-        drop(queue);
+        let mut events = self.ring.completion().len().min(most);
         while events > 0 {
             events -= 1;
             let Some(entry) = self.ring.completion().next() else {

@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use rustc_hash::FxHasher;
 
+use crate::capi::cell::GilCell;
+
 /// A line that was asked for lately. A place holds one line; another with the same place takes it.
 pub struct Lines {
     places: Box<[Option<Line>]>,
@@ -25,36 +27,54 @@ impl Lines {
             places: std::iter::repeat_with(|| None).take(PLACES).collect(),
         }
     }
+}
 
-    /// The pair `(name, value)`.
-    pub fn pair<'py>(
-        &mut self,
-        py: Python<'py>,
-        name: &[u8],
-        value: &[u8],
-    ) -> PyResult<Bound<'py, PyTuple>> {
-        if value.len() > VALUE_MAX || name.len() > VALUE_MAX || is_secret(name) {
-            return PyTuple::new(py, [PyBytes::new(py, name), PyBytes::new(py, value)]);
+/// The pair `(name, value)`.
+///
+/// The tuple is made outside of the cell: making one may start a collection, whose finalisers may come back here.
+pub fn pair<'py>(
+    py: Python<'py>,
+    lines: &GilCell<Lines>,
+    name: &[u8],
+    value: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
+    if value.len() > VALUE_MAX || name.len() > VALUE_MAX || is_secret(name) {
+        return PyTuple::new(py, [PyBytes::new(py, name), PyBytes::new(py, value)]);
+    }
+    let place = place_of(name, value);
+    let found = lines.with(py, |lines| {
+        lines.places[place].as_ref()?.find(py, name, value)
+    });
+    let name = match found {
+        Some(Found::Pair(pair)) => return Ok(pair.into_bound(py)),
+        Some(Found::Name(name)) => name.into_bound(py),
+        None => PyBytes::new(py, name),
+    };
+    let value = PyBytes::new(py, value);
+    let pair = PyTuple::new(py, [&name, &value])?;
+    let line = Line {
+        name: name.unbind(),
+        value: value.unbind(),
+        pair: pair.clone().unbind(),
+    };
+    let displaced = lines.with(py, |lines| lines.places[place].replace(line));
+    drop(displaced);
+    Ok(pair)
+}
+
+/// As much of a line as a place has.
+enum Found {
+    Pair(Py<PyTuple>),
+    Name(Py<PyBytes>),
+}
+
+impl Line {
+    fn find(&self, py: Python<'_>, name: &[u8], value: &[u8]) -> Option<Found> {
+        let is_name = self.name.as_bytes(py) == name;
+        match is_name && self.value.as_bytes(py) == value {
+            true => Some(Found::Pair(self.pair.clone_ref(py))),
+            false => is_name.then(|| Found::Name(self.name.clone_ref(py))),
         }
-        let place = &mut self.places[place_of(name, value)];
-        if let Some(line) = place
-            && line.name.as_bytes(py) == name
-            && line.value.as_bytes(py) == value
-        {
-            return Ok(line.pair.bind(py).clone());
-        }
-        let name = match place.take() {
-            Some(old) if old.name.as_bytes(py) == name => old.name.into_bound(py),
-            _ => PyBytes::new(py, name),
-        };
-        let value = PyBytes::new(py, value);
-        let pair = PyTuple::new(py, [&name, &value])?;
-        *place = Some(Line {
-            name: name.unbind(),
-            value: value.unbind(),
-            pair: pair.clone().unbind(),
-        });
-        Ok(pair)
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use uringcore_proto::http::Head;
 
+use super::names;
 use super::service::AsgiService;
 
 /// Where a request came in: what all requests of a connection share.
@@ -126,11 +127,7 @@ fn headers<'py>(
 ) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for (name, value) in &head.fields {
-        // The pair that it takes the place of, if any, is of bytes: no code of a program's runs here.
-        let pair = service
-            .lines
-            .with(py, |lines| lines.pair(py, name, value))?;
-        list.append(pair)?;
+        list.append(names::pair(py, &service.lines, name, value)?)?;
     }
     Ok(list)
 }

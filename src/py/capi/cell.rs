@@ -19,15 +19,12 @@ type Inner<T> = std::cell::RefCell<T>;
 #[cfg(Py_GIL_DISABLED)]
 type Inner<T> = std::sync::Mutex<T>;
 
-// SAFETY: every access needs a `Python` token. With the interpreter lock, that token is the lock, an
-// object is dropped with the lock held, and accesses from several threads are serialised and ordered
-// by it. Without, the mutex does the same. Values that are not `Send` by themselves are so because of
-// counters that they share with buffers on the loop's thread (`uringcore_io::RecvBuf`); those exist
-// only while that thread dispatches an event, and no other thread reaches the engine meanwhile
-// (`LoopCore::with_engine`). None of the values relies on thread-local state.
-unsafe impl<T> Send for GilCell<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for GilCell<T> {}
+// SAFETY: the value may go to another thread (`T: Send`), and with the cell it does.
+unsafe impl<T: Send> Send for GilCell<T> {}
+// SAFETY: one thread at a time reaches the value, which may be on any of them (`T: Send`): `with` needs a `Python`
+// token, which is the interpreter lock where there is one; without it the mutex does the same. `traverse` only looks,
+// while the collector has the lock or has stopped all other threads.
+unsafe impl<T: Send> Sync for GilCell<T> {}
 
 impl<T> GilCell<T> {
     pub fn new(value: T) -> Self {

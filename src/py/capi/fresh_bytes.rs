@@ -125,13 +125,14 @@ impl FreshBytes {
     /// Somebody may write to this object for as long as it lives: what is in it goes on in another one.
     fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut other = Self::with_capacity(py, self.capacity)?;
-        // SAFETY: so much of the object is filled, and nobody writes there while this thread is attached.
-        other.append(unsafe {
-            std::slice::from_raw_parts(
-                ffi::PyBytes_AsString(self.bytes.as_ptr()).cast(),
-                self.filled,
-            )
-        });
+        // SAFETY: so much of this object is filled, and the other one has room for it. Whoever kept the memory may
+        // write there meanwhile: in a free-threaded build that is the program's race (`buffer`), of which the copy
+        // takes each byte as it finds it. No reference to the bytes is made.
+        unsafe {
+            let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).cast::<u8>();
+            std::ptr::copy_nonoverlapping(start, other.free(), self.filled);
+            other.advance(self.filled);
+        }
         *self = other;
         Ok(())
     }

@@ -3,15 +3,14 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `call` | a callback and its arguments |
 //! | `awaited` | awaitables of our own, and the futures that they wait for |
-//! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
 //! | `view` | one of them, held for as long as a call lasts |
 //! | `fresh_bytes` | `bytes` objects that are filled after they are made |
 //! | `heap` | what the C library learns of our blocks |
 //! | `lend` | memory shown to C code for one call |
+//! | `class_version` | by what a change of a class is noticed |
 //! | `cell` | state that a Python object owns |
 //! | `code` | integers of so many bits among the arguments of a call |
 //! | `coroutine` | what coroutines of ours show to who looks at them |
@@ -25,6 +24,7 @@ pub mod awaited;
 pub mod buffer;
 pub mod call;
 pub mod cell;
+pub mod class_version;
 pub mod code;
 pub mod context;
 pub mod coroutine;

@@ -4,11 +4,10 @@
 //! asyncio asks `loop.time()` for every timer and in every turn, so that a test can drive a loop by a
 //! clock of its own: a subclass with another `time()`, or another `time` on one loop object.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
+use crate::capi::class_version;
 use crate::event_loop::loop_core::LoopCore;
 
 /// Seconds of `CLOCK_MONOTONIC`.
@@ -42,19 +41,7 @@ struct ClassVersion(usize, u32);
 impl ClassVersion {
     fn of(slf: &Bound<'_, LoopCore>) -> Self {
         let class = slf.get_type_ptr();
-        // SAFETY: the object keeps its class alive, and the field is aligned as the interpreter's own, which
-        // is atomic where threads run freely. What another thread changes just now may be seen or not.
-        let version = unsafe { AtomicU32::from_ptr(&raw mut (*class).tp_version_tag) };
-        let version = version.load(Ordering::Relaxed);
-        // CPython 3.10 leaves the number of a changed class and takes back its mark of validity.
-        #[cfg(not(Py_3_11))]
-        // SAFETY: the class is alive as above, and this version has an interpreter lock.
-        let version = if unsafe { (*class).tp_flags } & ffi::Py_TPFLAGS_VALID_VERSION_TAG == 0 {
-            0
-        } else {
-            version
-        };
-        Self(class as usize, version)
+        Self(class as usize, class_version::of_class_of(slf.as_any()))
     }
 }
 

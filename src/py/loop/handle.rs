@@ -166,14 +166,14 @@ impl Handle {
 }
 
 /// True when the reference that is asked is the only one, weak ones included.
-pub fn is_alone<T>(handle: &Py<T>) -> bool {
+pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
     if cfg!(Py_GIL_DISABLED) {
         return false; // a count tells nothing there
     }
     let object = handle.as_ptr();
     // SAFETY: the object is alive, its memory is laid out as its class says: `tp_weaklistoffset` is where the
-    // list of weak references begins, 0 if there is none. The interpreter lock is held by whoever has a
-    // handle in hand.
+    // list of weak references begins, 0 if there is none. This thread has the interpreter lock (`_py`), and builds
+    // that have none returned above, so no other thread changes the count or the list.
     unsafe {
         let offset = (*ffi::Py_TYPE(object)).tp_weaklistoffset;
         ffi::Py_REFCNT(object) == 1

@@ -5,6 +5,7 @@
 //! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
 //! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub struct Flags {
 pub struct LoopCore {
     /// `None` while the loop's thread is inside the kernel with the interpreter lock released, and
     /// after `close`.
-    pub engine: GilCell<Option<Box<Engine>>>,
+    pub engine: GilCell<Option<LoopEngine>>,
     pub ready: GilCell<ReadyQueue>,
     pub timers: GilCell<Timers<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
@@ -59,6 +60,30 @@ pub struct LoopCore {
     backend: Backend,
     busy_poll_us: Option<u64>,
     fallback_reason: Option<String>,
+}
+
+/// The engine as part of an object that any thread may hold.
+pub struct LoopEngine(Box<Engine>);
+
+// SAFETY: what keeps an engine from being `Send` is raw memory that is its own, and the counters that it shares with
+// kernel buffers which it has handed out (`uringcore_io::RecvBuf`). The counters are not atomic, so no thread may touch
+// the engine while another one holds such a buffer. No Python object holds one: buffers are on the stack of the
+// loop's thread while it dispatches an event. Other threads are kept off meanwhile by the interpreter lock or, in a
+// build without one, by `LoopCore::with_engine`. Nothing in an engine relies on thread-local state.
+unsafe impl Send for LoopEngine {}
+
+impl Deref for LoopEngine {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl DerefMut for LoopEngine {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0
+    }
 }
 
 impl LoopCore {
@@ -171,7 +196,7 @@ impl LoopCore {
             busy_poll_us,
             fallback_reason: engine.fallback_reason().map(str::to_owned),
             waker: GilCell::new(Some(engine.waker())),
-            engine: GilCell::new(Some(Box::new(engine))),
+            engine: GilCell::new(Some(LoopEngine(Box::new(engine)))),
             ready: GilCell::new(ReadyQueue::default()),
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),

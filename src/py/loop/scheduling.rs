@@ -144,7 +144,7 @@ impl LoopCore {
     fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
         let spare = self.ready.with(py, |ready| ready.handles.take());
-        let handle = match spare.filter(is_alone) {
+        let handle = match spare.filter(|spare| is_alone(py, spare)) {
             Some(handle) => {
                 handle.get().refill(py, call, context);
                 handle

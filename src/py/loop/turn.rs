@@ -18,7 +18,7 @@ use crate::capi::thread_end::Stays;
 use crate::event_loop::clock;
 use crate::event_loop::dispatch;
 use crate::event_loop::handle::{AnyHandle, is_alone};
-use crate::event_loop::loop_core::{LoopCore, current_thread_id};
+use crate::event_loop::loop_core::{LoopCore, LoopEngine, current_thread_id};
 use crate::event_loop::mode::Mode;
 use crate::event_loop::ready::Ready;
 use crate::sock::lanes;
@@ -69,7 +69,7 @@ pub fn rest(this: &LoopCore, py: Python<'_>) {
 }
 
 /// The loop is closed: the kernel lets go of everything, which a hung device may hold up.
-pub fn shut_down(py: Python<'_>, mut engine: Box<Engine>) {
+pub fn shut_down(py: Python<'_>, mut engine: LoopEngine) {
     let mut lent = WithoutLock(&mut engine);
     py.detach(move || lent.shut_down());
 }
@@ -209,7 +209,8 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         ));
     };
     this.run_errands(py, &mut engine);
-    engine.flush(endpoint_time(&engine, run.started));
+    let time = endpoint_time(&engine, run.started);
+    engine.flush(time);
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.mode.has(Mode::STOPPING);
@@ -232,7 +233,8 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         let mut lent = WithoutLock(&mut engine);
         py.detach(move || lent.enter(timeout))
     };
-    engine.process(endpoint_time(&engine, run.started));
+    let time = endpoint_time(&engine, run.started);
+    engine.process(time);
     let events = engine.events_ready();
     this.engine.with(py, |slot| *slot = Some(engine));
 
@@ -356,8 +358,8 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
 pub fn run_handle(slf: &Bound<'_, LoopCore>, handle: AnyHandle) -> PyResult<()> {
     let py = slf.py();
     let result = match &handle {
-        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(ours)),
-        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, is_alone(timer)),
+        AnyHandle::Ours(ours) => ours.get().run(py, is_alone(py, ours)),
+        AnyHandle::Timer(timer) => timer.bind(py).as_super().get().run(py, is_alone(py, timer)),
         AnyHandle::Foreign(foreign) => {
             if !handle.is_cancelled(py) {
                 slf.call_method1(intern!(py, "_run_debug_handle"), (foreign,))?;
@@ -385,12 +387,12 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
 /// A handle has had its turn: if nobody holds it, it is used again.
 fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
     let left = match handle {
-        AnyHandle::Ours(handle) if is_alone(&handle) => {
+        AnyHandle::Ours(handle) if is_alone(py, &handle) => {
             handle.get().empty(py);
             let too_many = this.ready.with(py, |ready| ready.handles.keep(handle));
             too_many.map(AnyHandle::Ours)
         }
-        AnyHandle::Timer(timer) if is_alone(&timer) => {
+        AnyHandle::Timer(timer) if is_alone(py, &timer) => {
             timer.bind(py).as_super().get().empty(py);
             let too_many = this.ready.with(py, |ready| ready.timers.keep(timer));
             too_many.map(AnyHandle::Timer)
@@ -428,7 +430,7 @@ impl WithoutLock<'_> {
 }
 
 fn check_signals(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: the interpreter lock is held; outside the main thread the call does nothing.
+    // SAFETY: this thread is attached (`py`); outside the main thread the call does nothing.
     if unsafe { ffi::PyErr_CheckSignals() } != 0 {
         return Err(PyErr::fetch(py));
     }

@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{ffi, intern};
 
+use crate::capi::class_version;
 use crate::event_loop::loop_core::LoopCore;
 use crate::sock::orphans;
 
@@ -95,12 +96,7 @@ pub const STREAMING: Methods = 0b1011_0011;
 /// nothing new costs two reads.
 pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
     let types = socket_types(py)?;
-    // SAFETY: a type object that `types` keeps alive. Volatile, for a free-threaded interpreter may
-    // change it meanwhile.
-    let tag = || unsafe {
-        let class = types.class.as_ptr().cast::<ffi::PyTypeObject>();
-        std::ptr::read_volatile(&raw const (*class).tp_version_tag)
-    };
+    let tag = || class_version::of(types.class.bind(py));
     let last = types.last_look.load(Ordering::Relaxed);
     let now = tag();
     if now != 0 && last >> 32 == u64::from(now) {
@@ -166,7 +162,7 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
         "type" => &types.kind,
         _ => &types.proto,
     };
-    // SAFETY: the interpreter lock is held; a member descriptor of the socket class has `tp_descr_get`
+    // SAFETY: this thread is attached (`py`); a member descriptor of the socket class has `tp_descr_get`
     // and answers a new reference, or NULL with an exception when the object is of another class.
     let value = unsafe {
         let class = ffi::Py_TYPE(descriptor.as_ptr());

@@ -21,8 +21,10 @@ impl TlsProtocol {
         }
         this.set_phase(py, Phase::Handshake);
         let timer = Self::start_timer(slf, &this.handshake_timeout, "_check_handshake_timeout")?;
-        this.state
-            .with(py, |state| state.handshake_timer = Some(timer));
+        let old = this
+            .state
+            .with(py, |state| state.handshake_timer.replace(timer));
+        drop(old);
         Self::do_handshake(slf)
     }
 

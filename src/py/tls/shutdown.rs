@@ -66,11 +66,11 @@ impl TlsProtocol {
         }
         this.mark_closed(py);
         let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
-        let later = this.state.with(py, |state| {
+        let (later, old) = this.state.with(py, |state| {
             state.phase = Phase::Flushing;
-            state.shutdown_timer = Some(timer);
-            state.in_ssl
+            (state.in_ssl, state.shutdown_timer.replace(timer))
         });
+        drop(old);
         if later {
             // Called from within OpenSSL, which must not be entered again: next turn.
             let resume = slf.getattr(intern!(py, "_resume"))?;
@@ -121,8 +121,10 @@ impl TlsProtocol {
         // until that is lost, also where the peer was the first to say goodbye.
         if !this.state.with(py, |state| state.shutdown_timer.is_some()) {
             let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
-            this.state
-                .with(py, |state| state.shutdown_timer = Some(timer));
+            let old = this
+                .state
+                .with(py, |state| state.shutdown_timer.replace(timer));
+            drop(old);
         }
         if let Some(lower) = this.lower(py) {
             let close = lower.as_any(py).getattr(intern!(py, "close"))?;

@@ -35,7 +35,7 @@ impl TimerHandle {
     ) -> PyResult<Py<TimerHandle>> {
         let py = owner.py();
         let spare = owner.get().ready.with(py, |ready| ready.timers.take());
-        let timer = match spare.filter(is_alone) {
+        let timer = match spare.filter(|spare| is_alone(py, spare)) {
             Some(timer) => {
                 let timer = timer.into_bound(py);
                 timer.as_super().get().refill(py, call, context);
