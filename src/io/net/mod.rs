@@ -210,6 +210,24 @@ fn ask_epoll(fd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
+/// A descriptor whose owner gives it up.
+///
+/// # Safety
+///
+/// If the number is open, nobody else closes it or uses it from now on.
+///
+/// # Errors
+///
+/// `EBADF` for a number that is not open: nothing may own, or close, what is not there.
+pub unsafe fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: reads the flags of a descriptor, or answers EBADF.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and the caller gives it up.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 fn with_socket<T>(fd: RawFd, work: impl FnOnce(SockRef<'_>) -> io::Result<T>) -> io::Result<T> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));

@@ -1,10 +1,10 @@
 //! What Python says of a WebSocket's [`Limits`].
 
-use std::time::Duration;
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::ws::Limits;
+
+use crate::capi::arguments;
 
 /// What one WebSocket may do: `max_size` bytes of a message, `max_queue` messages that wait for the application.
 /// `ping_interval` is in seconds, or None for no pings, and so is `ping_timeout`, within which each is answered.
@@ -24,7 +24,7 @@ impl WebSocketLimits {
         let seconds = |name: &str, value: Option<f64>| match value {
             // uvicorn takes 0 for "never".
             None | Some(0.0) => Ok(None),
-            Some(value) => Duration::try_from_secs_f64(value).map(Some).map_err(|_| {
+            Some(value) => arguments::span(value).map(Some).ok_or_else(|| {
                 PyValueError::new_err(format!("{name}: not a number of seconds: {value}"))
             }),
         };

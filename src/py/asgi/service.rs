@@ -10,6 +10,7 @@ use super::limits::WebSocketLimits;
 use super::names::Lines;
 use super::request::Request;
 use super::scope;
+use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
@@ -135,9 +136,9 @@ impl AsgiService {
     }
 
     /// The fields that every response begins with, as pairs of bytes.
-    fn set_default_headers(&self, py: Python<'_>, headers: Vec<Line>) {
+    fn set_default_headers(&self, py: Python<'_>, headers: List<Line>) {
         let old = self.changing.with(py, |changing| {
-            std::mem::replace(&mut changing.default_headers, headers)
+            std::mem::replace(&mut changing.default_headers, headers.0)
         });
         drop(old);
     }

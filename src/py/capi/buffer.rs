@@ -140,13 +140,24 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         return Ok(hold_bytes(bytes));
     }
     match View::get(data, ffi::PyBUF_SIMPLE) {
-        Ok(view) => Ok(view.copy().into()),
+        Ok(view) => Ok(view.copy()?.into()),
         // Not contiguous: asyncio sends what it shows all the same.
         Err(_) => {
             let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
             Ok(hold_bytes(shown.cast::<PyBytes>()?))
         }
     }
+}
+
+/// Raises what `memoryview()` does for an object without the buffer protocol.
+pub fn check(data: &Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: this thread is attached and the object is alive; its type is looked at and no code of it runs.
+    if unsafe { ffi::PyObject_CheckBuffer(data.as_ptr()) } != 0 {
+        return Ok(());
+    }
+    let kind = data.get_type().name()?;
+    let message = format!("a bytes-like object is required, not '{kind}'");
+    Err(PyTypeError::new_err(message))
 }
 
 /// Copies as much of `data` as fits into what `get_buffer()` gave, a writable Python buffer of any item

@@ -3,8 +3,11 @@
 //!
 //! | file | noun |
 //! | --- | --- |
+//! | `call` | a callback and its arguments |
 //! | `awaited` | awaitables of our own, and the futures that they wait for |
+//! | `fastcall` | methods that take their arguments as the interpreter hands them over |
 //! | `context` | `contextvars` contexts entered through the C API |
+//! | `arguments` | arguments of unknown size, read with a bound |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
 //! | `view` | one of them, held for as long as a call lasts |
 //! | `fresh_bytes` | `bytes` objects that are filled after they are made |
@@ -20,6 +23,7 @@
 //! | `error` | Rust errors into Python exceptions: the only file that does |
 
 pub mod address;
+pub mod arguments;
 pub mod awaited;
 pub mod buffer;
 pub mod call;

@@ -1,5 +1,6 @@
 //! A Python buffer that is held while it is looked at or filled. Whose memory it is meanwhile is said in `buffer`.
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -24,14 +25,20 @@ impl<'py> View<'py> {
     }
 
     /// The bytes as they are now.
-    pub fn copy(&self) -> Vec<u8> {
-        let mut copy = Vec::with_capacity(self.len());
+    ///
+    /// # Errors
+    ///
+    /// `MemoryError`: a sparse mapping may show more bytes than there is memory for.
+    pub fn copy(&self) -> PyResult<Vec<u8>> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(self.len())
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         // SAFETY: the view is held and contiguous, and there is room for its length, which is filled then.
         unsafe {
             std::ptr::copy_nonoverlapping(self.data(), copy.as_mut_ptr(), self.len());
             copy.set_len(self.len());
         }
-        copy
+        Ok(copy)
     }
 
     /// Never null, so that a slice of no bytes can be made of it.

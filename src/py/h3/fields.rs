@@ -27,8 +27,10 @@ pub struct Lines<'py>(Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>);
 impl<'py> Lines<'py> {
     /// Takes any iterable of pairs of `bytes`.
     pub fn extract(headers: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let mut lines = Vec::with_capacity(headers.len().unwrap_or(0));
+        let mut lines = Vec::new();
         if let Ok(list) = headers.cast::<PyList>() {
+            // The list's own size: the `__len__` of a subclass is not asked.
+            lines.reserve(list.len());
             for item in list {
                 lines.push(pair(&item)?);
             }

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
 use super::fields::{self, Lines};
+use crate::capi::arguments::BytesLike;
 use crate::capi::cell::GilCell;
 
 /// Turns field lines into field sections.
@@ -72,9 +73,10 @@ impl QpackEncoder {
     }
 
     /// Takes bytes of the peer's decoder stream. Raises `ValueError` if they are invalid.
-    fn feed_decoder(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    fn feed_decoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<()> {
         self.encoder
-            .with(py, |encoder| encoder.handle_decoder_stream(data))
+            .with(py, |encoder| encoder.handle_decoder_stream(&data))
             .map(drop)
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
@@ -110,11 +112,12 @@ impl QpackDecoder {
 
     /// Takes bytes of the peer's encoder stream; returns how many insertions there were since the
     /// beginning. Raises `ValueError` if they are invalid.
-    fn feed_encoder(&self, py: Python<'_>, data: &[u8]) -> PyResult<u64> {
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    fn feed_encoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<u64> {
         self.decoder
             .with(py, |decoder| {
                 decoder
-                    .handle_encoder_stream(data)
+                    .handle_encoder_stream(&data)
                     .map(|_| decoder.insert_count())
             })
             .map_err(|error| PyValueError::new_err(error.to_string()))
@@ -122,15 +125,16 @@ impl QpackDecoder {
 
     /// Decodes a field section. Returns None if it has to wait for the encoder stream: give it
     /// again later. Raises `ValueError` if it is invalid or too large.
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
     fn decode<'py>(
         &self,
         py: Python<'py>,
         stream_id: u64,
-        section: &[u8],
+        section: BytesLike<'_>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         match self
             .decoder
-            .with(py, |decoder| decoder.decode(stream_id, section))
+            .with(py, |decoder| decoder.decode(stream_id, &section))
         {
             Ok(Decoded::Fields(list)) => fields::to_list(py, &list).map(Some),
             Ok(Decoded::Blocked { .. }) => Ok(None),

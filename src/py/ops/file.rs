@@ -12,14 +12,16 @@ mod direct;
 mod stat;
 
 use std::ffi::CString;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 use std::ptr::NonNull;
 
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_io::{At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token};
+use uringcore_io::{
+    At, Driver, Errno, FileOutcome, FileRequest, OpId, Outcome, ReadTarget, Token, net,
+};
 
 use crate::capi::cell::GilCell;
 use crate::capi::error;
@@ -354,13 +356,9 @@ fn file_truncate(slf: &Bound<'_, LoopCore>, fd: RawFd, length: u64) -> PyResult<
 /// Closes a descriptor that is the caller's to close. Whatever comes of it, the number is gone.
 #[pyfunction]
 fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation>> {
-    if fd < 0 {
-        return Err(error::os_error(Errno(libc::EBADF)));
-    }
-    queue(slf, None, |driver, token| {
-        // SAFETY: the caller gives the descriptor up, as with os.close().
-        driver.close(unsafe { OwnedFd::from_raw_fd(fd) }, token)
-    })
+    // SAFETY: the caller gives the descriptor up, as with os.close().
+    let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
+    queue(slf, None, |driver, token| driver.close(fd, token))
 }
 
 /// The fields of ``os.stat_result`` for ``path``, or for the descriptor ``dir_fd`` with an empty path.

@@ -22,6 +22,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use uringcore_io::spawn::{Child, ChildFd, Command, SignalMask, SpawnError, Stage, await_end};
 
+use crate::capi::arguments::{List, OwnedBytes};
 use crate::capi::cell::GilCell;
 use crate::capi::error;
 
@@ -60,12 +61,12 @@ impl Spawn {
                         start_new_session, process_group))]
     #[expect(clippy::too_many_arguments, reason = "the options of subprocess.Popen")]
     fn new(
-        executables: Vec<Vec<u8>>,
-        args: Vec<Vec<u8>>,
-        env: Option<Vec<Vec<u8>>>,
-        cwd: Option<Vec<u8>>,
+        executables: List<OwnedBytes>,
+        args: List<OwnedBytes>,
+        env: Option<List<OwnedBytes>>,
+        cwd: Option<OwnedBytes>,
         stdio: [RawFd; 3],
-        pass_fds: Vec<RawFd>,
+        pass_fds: List<RawFd>,
         umask: i64,
         restore_signals: bool,
         start_new_session: bool,
@@ -76,6 +77,7 @@ impl Spawn {
             fd => duplicate(fd).map(Some),
         };
         let passed = pass_fds
+            .0
             .into_iter()
             .map(|fd| Ok((fd, duplicate(fd)?)))
             .collect::<PyResult<Vec<_>>>()?;
@@ -87,7 +89,7 @@ impl Spawn {
             executables: strings(executables)?,
             arguments: strings(args)?,
             environment,
-            directory: cwd.map(string).transpose()?,
+            directory: cwd.map(|path| string(path.0)).transpose()?,
             stdio: [stream(stdio[0])?, stream(stdio[1])?, stream(stdio[2])?],
             passed,
             umask: u32::try_from(umask).ok(),
@@ -190,8 +192,8 @@ fn duplicate(fd: RawFd) -> PyResult<ChildFd> {
     ChildFd::duplicate(fd).map_err(|error| error::io_error(&error))
 }
 
-fn strings(list: Vec<Vec<u8>>) -> PyResult<Vec<CString>> {
-    list.into_iter().map(string).collect()
+fn strings(list: List<OwnedBytes>) -> PyResult<Vec<CString>> {
+    list.into_vecs().into_iter().map(string).collect()
 }
 
 fn string(bytes: Vec<u8>) -> PyResult<CString> {

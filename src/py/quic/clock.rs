@@ -29,7 +29,8 @@ impl Clock {
     pub fn instant(&mut self, now: f64) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let passed = Duration::try_from_secs_f64(now - origin).unwrap_or_default();
-        self.base.checked_add(passed).unwrap_or(self.base)
+        // Timers are set to later moments than this, which have to be moments as well.
+        self.base + passed.min(PASSED_MAX)
     }
 
     /// `instant` in Python's seconds, rounded up, so that a timer set to it finds itself due.
@@ -38,6 +39,9 @@ impl Clock {
         self.origin.unwrap_or(0.0) + passed + ROUNDING
     }
 }
+
+/// Of a program's clock: longer than it can run.
+const PASSED_MAX: Duration = Duration::from_secs(1 << 40);
 
 /// More than what an `f64` of seconds since the machine's start can lose.
 const ROUNDING: f64 = 1e-6;

@@ -4,8 +4,6 @@
 //! it begins (`beginning`), what it remembers (`state`), how the methods find the running connection
 //! and what is left of it afterwards (`life`), and how events get here (`endpoint`).
 
-use std::time::Duration;
-
 use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -16,6 +14,7 @@ use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
 use super::setup::{QuicClientSetup, QuicServerSetup};
 use crate::capi::address;
+use crate::capi::arguments::{self, BytesLike, OwnedBytes};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
 use crate::capi::code;
@@ -71,8 +70,9 @@ impl QuicConnectionCore {
         addr: &Bound<'_, PyAny>,
         server_name: &str,
         now: f64,
-        host_id: Option<Vec<u8>>,
+        host_id: Option<OwnedBytes>,
     ) -> PyResult<()> {
+        let host_id = host_id.map(|id| id.0);
         beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
@@ -80,9 +80,9 @@ impl QuicConnectionCore {
     fn _start_server(
         slf: &Bound<'_, Self>,
         setup: &Bound<'_, QuicServerSetup>,
-        host_id: Option<Vec<u8>>,
+        host_id: Option<OwnedBytes>,
     ) -> PyResult<()> {
-        beginning::start_server(slf, setup.get(), host_id)
+        beginning::start_server(slf, setup.get(), host_id.map(|id| id.0))
     }
 
     /// A server's endpoint has accepted this connection.
@@ -409,8 +409,9 @@ impl QuicConnectionCore {
     /// Uses the endpoint's socket of this number from now on; `MigrationFinished` follows, after
     /// `timeout` seconds at the latest.
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
-        let timeout = Duration::try_from_secs_f64(timeout)
-            .map_err(|error| PyValueError::new_err(format!("timeout: {error}")))?;
+        let timeout = arguments::span(timeout).ok_or_else(|| {
+            PyValueError::new_err(format!("timeout: not a number of seconds: {timeout}"))
+        })?;
         match self.place(py) {
             Some((endpoint, key)) => endpoint.get().migrate(py, key, socket, timeout),
             None => Err(PyConnectionResetError::new_err(
@@ -560,16 +561,17 @@ impl QuicConnectionCore {
     }
 
     /// Takes one datagram in. Not for connections on a loop, which receives for them.
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
     fn receive_datagram(
         &self,
         py: Python<'_>,
-        data: &[u8],
+        data: BytesLike<'_>,
         addr: &Bound<'_, PyAny>,
         now: f64,
     ) -> PyResult<()> {
         match self.own_endpoint(py) {
             Some(endpoint) => {
-                QuicEndpoint::receive_datagram(endpoint.bind(py), data, addr, now, 0)?;
+                QuicEndpoint::receive_datagram(endpoint.bind(py), &data, addr, now, 0)?;
                 match self.is_listening(py) {
                     true => beginning::failed(self, endpoint.bind(py)),
                     false => Ok(()),

@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
+use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
+
 /// A ticket as `uringcore.tls` puts it: no more than the fields.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -22,11 +24,11 @@ pub struct TicketFields {
     early_data: bool,
     issued: f64,
     lifetime: f64,
-    peer_certificates: Vec<Vec<u8>>,
-    resumption_secret: Vec<u8>,
+    peer_certificates: List<OwnedBytes>,
+    resumption_secret: OwnedBytes,
     server_name: String,
-    ticket: Vec<u8>,
-    transport_parameters: Vec<u8>,
+    ticket: OwnedBytes,
+    transport_parameters: OwnedBytes,
     version: Option<u32>,
 }
 
@@ -35,20 +37,21 @@ impl TicketFields {
     pub fn into_ticket(self) -> Result<SessionTicket, String> {
         let issued = Duration::try_from_secs_f64(self.issued)
             .ok()
+            .filter(|since| *since < 10 * arguments::SPAN_MAX)
             .and_then(|since| UNIX_EPOCH.checked_add(since));
         Ok(SessionTicket {
             server_name: self.server_name,
             cipher_suite: CipherSuite::from_u16(self.cipher_suite)
                 .ok_or("its cipher suite is none of TLS 1.3's")?,
-            ticket: self.ticket,
-            secret: self.resumption_secret,
+            ticket: self.ticket.0,
+            secret: self.resumption_secret.0,
             age_add: self.age_add,
             issued: issued.ok_or("not_valid_before is out of range")?,
             // A span that is negative or absurd is one that is over.
-            lifetime: Duration::try_from_secs_f64(self.lifetime).unwrap_or_default(),
+            lifetime: arguments::span(self.lifetime).unwrap_or_default(),
             early_data: self.early_data,
-            transport_params: self.transport_parameters,
-            peer_certificates: self.peer_certificates,
+            transport_params: self.transport_parameters.0,
+            peer_certificates: self.peer_certificates.into_vecs(),
             version: self.version,
         })
     }
@@ -161,7 +164,8 @@ impl ForeignStore {
         self.object
             .bind(py)
             .call_method1(intern!(py, "take"), (PyBytes::new(py, ticket),))?
-            .extract()
+            .extract::<Option<OwnedBytes>>()
+            .map(|session| session.map(|session| session.0))
     }
 
     /// Whether the token is new, which it is not any more then.
@@ -290,14 +294,15 @@ impl MemorySessionStore {
     }
 
     /// Keeps `session` under `ticket`.
-    fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool {
-        self.sessions.put(ticket, session)
+    fn put(&self, ticket: OwnedBytes, session: OwnedBytes) -> bool {
+        self.sessions.put(ticket.0, session.0)
     }
 
     /// Gives out the session of `ticket` and forgets it, or None.
-    fn take<'py>(&self, py: Python<'py>, ticket: &[u8]) -> Option<Bound<'py, PyBytes>> {
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    fn take<'py>(&self, py: Python<'py>, ticket: BytesLike<'_>) -> Option<Bound<'py, PyBytes>> {
         self.sessions
-            .take(ticket)
+            .take(&ticket)
             .map(|session| PyBytes::new(py, &session))
     }
 }

@@ -12,6 +12,7 @@ use uringcore_proto::quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
 use uringcore_proto::tls::ConfigError;
 
 use super::setup::{config_error, seconds};
+use crate::capi::arguments::{BytesLike, OwnedBytes};
 use crate::capi::error;
 
 /// Straight from the Python fields.
@@ -25,8 +26,8 @@ pub struct EndpointOptions {
     max_connections: usize,
     max_connections_per_address: Option<usize>,
     max_handshakes: usize,
-    reset_key: Option<Vec<u8>>,
-    socket_name: Vec<u8>,
+    reset_key: Option<OwnedBytes>,
+    socket_name: OwnedBytes,
     retry_handshakes: usize,
     /// Its place, the number of places, and the descriptor of the file with a byte for each place.
     worker: Option<(u8, u8, RawFd)>,
@@ -35,7 +36,7 @@ pub struct EndpointOptions {
 pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<EndpointSettings> {
     let options: EndpointOptions = options.extract()?;
     let reset_key = options.reset_key.map(|key| {
-        <[u8; 32]>::try_from(key).map_err(|key| {
+        <[u8; 32]>::try_from(key.0).map_err(|key| {
             let message = format!("must have 32 bytes, not {}", key.len());
             config_error(py, &ConfigError::new("stateless_reset_key", message))
         })
@@ -54,7 +55,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         retry_incoming: options.retry_handshakes,
         handshake_timeout: seconds(py, "handshake_timeout", options.handshake_timeout)?,
         reset_key: reset_key.transpose()?,
-        socket_name: options.socket_name,
+        socket_name: options.socket_name.0,
         worker: worker.map(|(index, count, _)| Worker { index, count }),
         empty_places: empty_places.transpose()?,
         ..EndpointSettings::default()
@@ -95,7 +96,7 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
 /// the order in which they were bound.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // As they come from Python.
-fn steer_by_connection_id(fd: RawFd, sockets: Vec<u8>) -> PyResult<()> {
+fn steer_by_connection_id(fd: RawFd, sockets: BytesLike<'_>) -> PyResult<()> {
     uringcore_io::net::steer_by_connection_id(fd, &sockets).map_err(|error| error::io_error(&error))
 }
 

@@ -19,9 +19,10 @@ use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, Named
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
 use super::key_log::KeyLog;
+use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
 
 /// Chain, key and names.
-type NamedCertificate = (Vec<Vec<u8>>, Vec<u8>, Option<Vec<String>>);
+type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
 
 /// What both sides have in common, straight from the Python fields.
 #[derive(FromPyObject)]
@@ -30,8 +31,8 @@ struct Common {
     ack_delay_max: Option<f64>,
     ack_packets_max: Option<u64>,
     ack_reordering: u64,
-    alpn: Vec<Vec<u8>>,
-    cipher_suites: Option<Vec<u16>>,
+    alpn: List<OwnedBytes>,
+    cipher_suites: Option<List<u16>>,
     congestion: String,
     connection_id_length: usize,
     idle_timeout: f64,
@@ -53,7 +54,7 @@ struct Common {
     reset_stream_at: bool,
     send_buffer_high: usize,
     send_buffer_low: usize,
-    supported_versions: Vec<u32>,
+    supported_versions: List<u32>,
     use_preferred_address: bool,
 }
 
@@ -87,12 +88,12 @@ impl QuicClientSetup {
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
-        certificate_chain: Option<Vec<Vec<u8>>>,
-        certificate_hashes: Option<Vec<[u8; 32]>>,
-        private_key: Option<Vec<u8>>,
-        roots: Option<Vec<u8>>,
+        certificate_chain: Option<List<OwnedBytes>>,
+        certificate_hashes: Option<List<[u8; 32]>>,
+        private_key: Option<OwnedBytes>,
+        roots: Option<OwnedBytes>,
         session_ticket: Option<TicketFields>,
-        token: Vec<u8>,
+        token: OwnedBytes,
         token_version: Option<u32>,
         verify: bool,
         common: Option<&Bound<'_, PyDict>>,
@@ -112,24 +113,24 @@ impl QuicClientSetup {
             .map_err(|message| config_error(py, &ConfigError::new("session_ticket", message)))?;
         let settings = ClientSettings {
             session_ticket,
-            token: token.into(),
+            token: token.0.into(),
             token_version,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
-            alpn: common.alpn,
+            alpn: common.alpn.into_vecs(),
             roots: match roots {
-                Some(pem) => Roots::Pem(pem),
+                Some(pem) => Roots::Pem(pem.0),
                 None if verify && certificate_hashes.is_none() => system_roots(py)?,
                 None => Roots::None,
             },
             verify,
-            certificate_hashes,
+            certificate_hashes: certificate_hashes.map(|hashes| hashes.0),
             client_cert,
             key_log: shared
                 .key_log
                 .clone()
                 .map(|log| log as Arc<dyn rustls::KeyLog>),
-            supported_versions: common.supported_versions,
+            supported_versions: common.supported_versions.0,
             original_version: common.original_version,
             ..ClientSettings::new(SystemClock::shared())
         };
@@ -139,8 +140,8 @@ impl QuicClientSetup {
 
     /// Whether a DER certificate can stand for an authority.
     #[staticmethod]
-    fn _can_be_trusted(certificate: Vec<u8>) -> bool {
-        let certificate = CertificateDer::from(certificate);
+    fn _can_be_trusted(certificate: OwnedBytes) -> bool {
+        let certificate = CertificateDer::from(certificate.0);
         rustls::RootCertStore::empty().add(certificate).is_ok()
     }
 }
@@ -152,32 +153,33 @@ impl QuicServerSetup {
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
         py: Python<'_>,
-        certificate_chain: Vec<Vec<u8>>,
+        certificate_chain: List<OwnedBytes>,
         client_required: bool,
-        client_roots: Option<Vec<u8>>,
+        client_roots: Option<OwnedBytes>,
         early_data: bool,
-        named_certificates: Vec<NamedCertificate>,
-        private_key: Vec<u8>,
+        named_certificates: List<NamedCertificate>,
+        private_key: OwnedBytes,
         retry: &str,
         sessions: &Bound<'_, PyAny>,
-        token_keys: Vec<Vec<u8>>,
+        token_keys: List<OwnedBytes>,
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
         let shared = common.shared();
         let (store, foreign_store) = session_store(sessions)?;
         let client_auth = match client_roots {
-            Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem)),
-            Some(pem) => ClientAuth::Optional(Roots::Pem(pem)),
+            Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem.0)),
+            Some(pem) => ClientAuth::Optional(Roots::Pem(pem.0)),
             None => ClientAuth::Off,
         };
         let named = named_certificates
+            .0
             .into_iter()
             .map(|(chain, key, server_names)| {
                 let identity = identity(py, chain, key)?;
                 Ok(NamedIdentity {
                     identity,
-                    server_names,
+                    server_names: server_names.map(|names| names.0),
                 })
             })
             .collect::<PyResult<_>>()?;
@@ -185,7 +187,7 @@ impl QuicServerSetup {
             named,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
-            alpn: common.alpn,
+            alpn: common.alpn.into_vecs(),
             client_auth,
             key_log: shared
                 .key_log
@@ -202,8 +204,8 @@ impl QuicServerSetup {
                 .as_ref()
                 .is_some_and(|store| store.keeps_tokens),
             early_data,
-            supported_versions: common.supported_versions,
-            token_keys,
+            supported_versions: common.supported_versions.0,
+            token_keys: token_keys.into_vecs(),
             ..ServerSettings::new(
                 identity(py, certificate_chain, private_key)?,
                 SystemClock::shared(),
@@ -222,13 +224,13 @@ impl QuicServerSetup {
     #[staticmethod]
     fn _check_named(
         py: Python<'_>,
-        certificate_chain: Vec<Vec<u8>>,
-        private_key: Vec<u8>,
-        server_names: Option<Vec<String>>,
+        certificate_chain: List<OwnedBytes>,
+        private_key: OwnedBytes,
+        server_names: Option<List<String>>,
     ) -> PyResult<(Vec<String>, String)> {
         NamedIdentity {
             identity: identity(py, certificate_chain, private_key)?,
-            server_names,
+            server_names: server_names.map(|names| names.0),
         }
         .check()
         .map_err(|error| config_error(py, &error))
@@ -306,6 +308,7 @@ impl Common {
             })
         };
         numbers
+            .0
             .iter()
             .map(known)
             .collect::<PyResult<Vec<_>>>()
@@ -339,11 +342,11 @@ fn congestion(py: Python<'_>, name: &str) -> PyResult<Congestion> {
 }
 
 pub fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .ok()
+    arguments::span(value)
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| {
-            let message = format!("must be a positive number of seconds, not {value}");
+            let message =
+                format!("must be a positive number of seconds up to a century, not {value}");
             config_error(py, &ConfigError::new(field, message))
         })
 }
@@ -355,13 +358,17 @@ fn system_roots(py: Python<'_>) -> PyResult<Roots> {
         .map_err(|message| config_error(py, &ConfigError::new("roots", message)))
 }
 
-fn identity(py: Python<'_>, chain: Vec<Vec<u8>>, key: Vec<u8>) -> PyResult<Identity> {
-    let key = PrivateKeyDer::try_from(key).map_err(|_| {
+fn identity(py: Python<'_>, chain: List<OwnedBytes>, key: OwnedBytes) -> PyResult<Identity> {
+    let key = PrivateKeyDer::try_from(key.0).map_err(|_| {
         let message = "is not a PKCS #8, SEC 1 or PKCS #1 private key";
         config_error(py, &ConfigError::new("key", message))
     })?;
     Ok(Identity::new(
-        chain.into_iter().map(CertificateDer::from).collect(),
+        chain
+            .into_vecs()
+            .into_iter()
+            .map(CertificateDer::from)
+            .collect(),
         key,
     ))
 }
@@ -388,8 +395,9 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 
 /// From when to when a certificate in DER is valid, in seconds since 1970. Raises ValueError if it is none.
 #[pyfunction]
-fn certificate_validity(certificate: &[u8]) -> PyResult<(u64, u64)> {
-    uringcore_proto::tls::validity(certificate)
+#[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
+    uringcore_proto::tls::validity(&certificate)
         .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))
 }
 

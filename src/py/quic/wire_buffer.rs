@@ -8,6 +8,8 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt};
 
+use crate::capi::arguments::BytesLike;
+
 create_exception!(
     uringcore.buffer,
     BufferReadError,
@@ -34,10 +36,10 @@ pub struct Buffer {
 impl Buffer {
     #[new]
     #[pyo3(signature = (capacity = 0, data = None))]
-    fn new(capacity: Option<isize>, data: Option<&[u8]>) -> PyResult<Self> {
+    fn new(capacity: Option<isize>, data: Option<BytesLike<'_>>) -> PyResult<Self> {
         let mut bytes = Vec::new();
         match data {
-            Some(data) => bytes.extend_from_slice(data),
+            Some(data) => bytes = data.into_vec(),
             None => {
                 let capacity = usize::try_from(capacity.unwrap_or(0))
                     .map_err(|_| PyValueError::new_err("capacity cannot be negative"))?;
@@ -129,8 +131,9 @@ impl Buffer {
         Ok(value & (u64::MAX >> (66 - 8 * size)))
     }
 
-    fn push_bytes(&mut self, value: &[u8]) -> PyResult<()> {
-        self.push(value)
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    fn push_bytes(&mut self, value: BytesLike<'_>) -> PyResult<()> {
+        self.push(&value)
     }
 
     fn push_uint8(&mut self, value: u8) -> PyResult<()> {

@@ -17,7 +17,7 @@ use pyo3::types::{PyDict, PyType};
 use uringcore_engine::{Key, WriteOutcome};
 use uringcore_io::net;
 
-use crate::capi::buffer::Outgoing;
+use crate::capi::buffer::{self, Outgoing};
 use crate::capi::context::CallbackContext;
 use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
@@ -183,7 +183,13 @@ impl StreamTransport {
             "write"
         };
         Self::refuse(base.get(), py, name)?;
-        let items = list_of_data.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let mut items = Vec::new();
+        for item in list_of_data.try_iter()? {
+            let item = item?;
+            // Looked at before the next one is asked for: a range of numbers has no end to speak of.
+            buffer::check(&item)?;
+            items.push(item);
+        }
         let pieces = items
             .iter()
             .map(Outgoing::any_buffer)
@@ -231,8 +237,10 @@ impl StreamTransport {
             None => true,
         };
         let kept = waiter.clone().unbind();
-        base.state
-            .with(py, |state| state.rare().empty_waiter = Some(kept));
+        let old = base
+            .state
+            .with(py, |state| state.rare().empty_waiter.replace(kept));
+        drop(old);
         if empty {
             waiter.call_method1(intern!(py, "set_result"), (py.None(),))?;
         }

@@ -13,6 +13,7 @@ use uringcore_proto::webtransport::{Client, Error, Handle, Request};
 use super::limits::WebTransportLimits;
 use super::registry::Registry;
 use super::session::{Host, SessionCore, failed};
+use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore};
 
@@ -79,11 +80,12 @@ impl WebTransportClient {
         slf: &Bound<'_, Self>,
         authority: &str,
         path: &str,
-        headers: Vec<(PyBackedBytes, PyBackedBytes)>,
-        protocols: Vec<String>,
+        headers: List<(PyBackedBytes, PyBackedBytes)>,
+        protocols: List<String>,
     ) -> PyResult<Py<SessionCore>> {
         let (py, this) = (slf.py(), slf.get());
         let mut fields: Vec<Field> = headers
+            .0
             .into_iter()
             .map(|(name, value)| {
                 (
@@ -99,7 +101,7 @@ impl WebTransportClient {
             path: Bytes::copy_from_slice(path.as_bytes()),
             origin,
             fields,
-            protocols,
+            protocols: protocols.0,
         };
         let asked = this.run(py, |client, quic, now| client.connect(quic, request, now))?;
         let session_id = asked

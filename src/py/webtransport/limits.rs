@@ -1,12 +1,11 @@
 //! What one peer may ask of a connection's sessions, as a program gives it.
 
-use std::time::Duration;
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::Limits;
 
+use crate::capi::arguments;
 use crate::streams::hub::overflow;
 
 /// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
@@ -36,8 +35,9 @@ impl WebTransportLimits {
         drops_newest: bool,
         patience: f64,
     ) -> PyResult<Self> {
-        let patience = Duration::try_from_secs_f64(patience)
-            .map_err(|error| PyValueError::new_err(format!("patience: {error}")))?;
+        let patience = arguments::span(patience).ok_or_else(|| {
+            PyValueError::new_err(format!("patience: not a number of seconds: {patience}"))
+        })?;
         Ok(Self {
             limits: Limits {
                 sessions,

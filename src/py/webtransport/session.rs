@@ -15,6 +15,7 @@ use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
 
 use super::session_carrier::SessionReach;
+use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
 use crate::streams::hub::Hub;
 
@@ -62,7 +63,7 @@ struct State {
     stats: SessionStats,
 }
 
-type Headers = Vec<(PyBackedBytes, PyBackedBytes)>;
+type Headers = List<(PyBackedBytes, PyBackedBytes)>;
 
 #[pymethods]
 impl SessionCore {
@@ -275,6 +276,7 @@ impl SessionCore {
         ) -> Result<(), Error>,
     ) -> PyResult<()> {
         let fields: Vec<(&[u8], &[u8])> = headers
+            .0
             .iter()
             .map(|(name, value)| (&name[..], &value[..]))
             .collect();

@@ -1,10 +1,11 @@
 //! Further sockets of an endpoint on a loop, and a connection's move to one of them.
 
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::prelude::*;
+use uringcore_io::net;
 use uringcore_proto::quic::{ConnectionKey, MigrationError};
 
 use super::{Home, QuicEndpoint};
@@ -15,7 +16,7 @@ impl QuicEndpoint {
     pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
         // SAFETY: the caller has detached the descriptor from its socket object to give it here, so
         // nobody else closes it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
         let Home::Loop { owner, key, .. } = &self.home else {
             return Err(PyRuntimeError::new_err(
                 "only a loop moves packets by socket",

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 use super::{FirstError, Own, QuicEndpoint};
+use crate::capi::arguments::{List, OwnedBytes};
 use crate::event_loop::clock;
 use crate::quic::credentials::ForeignStore;
 
@@ -36,14 +37,17 @@ impl StoreAnswer {
         &self,
         py: Python<'_>,
         is_new: bool,
-        found: Vec<(Vec<u8>, Vec<u8>)>,
-        errors: Vec<Bound<'_, PyAny>>,
+        found: List<(OwnedBytes, OwnedBytes)>,
+        errors: List<Bound<'_, PyAny>>,
     ) {
+        let found = found.0.into_iter();
         let answer = Answer {
             question: self.question,
             is_new,
-            found,
-            errors: errors.into_iter().map(PyErr::from_value).collect(),
+            found: found
+                .map(|(ticket, session)| (ticket.0, session.0))
+                .collect(),
+            errors: errors.0.into_iter().map(PyErr::from_value).collect(),
         };
         let on_answer = self.endpoint.get().state.with(py, |state| {
             state.answers.push(answer);
