@@ -7,6 +7,7 @@
 //! | `net/` | socket options, addresses, the error queue |
 //! | `errno` | the kernel's error numbers |
 //! | `memory`, `buffer_ring`, `pool` | anonymous mappings; where the kernel finds receive buffers; the buffers and the `RecvBuf` that hands one out |
+//! | `descriptors` | how many descriptors the process may have |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
@@ -32,6 +33,7 @@ mod common;
 mod completion;
 mod config;
 mod datagram;
+pub mod descriptors;
 mod driver;
 mod epoll;
 mod errno;

@@ -12,6 +12,7 @@
 //! | [`webtransport`] | WebTransport sessions on a connection, both roles |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
 //! | [`permits`] | how many of something expensive one client may have |
+//! | [`shares`] | places for something scarce, shared fairly among clients |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | [`streams`] | a program's streams and datagrams on a QUIC connection |
 //!
@@ -29,6 +30,7 @@ pub mod permits;
 pub mod qlog;
 pub mod quic;
 mod seams;
+pub mod shares;
 pub mod streams;
 pub mod tls;
 pub mod webtransport;

@@ -25,6 +25,7 @@ MAY = {
         "http": {"wire", "seams", "qlog", "tls", "quic", "h3", "outputs", "webtransport"},
         "ws": {"permits"},
         "permits": set(),
+        "shares": set(),
         "streams": {"wire", "seams", "qlog", "tls", "quic"},
     },
 }

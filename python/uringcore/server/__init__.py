@@ -91,6 +91,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | responses of a connection together | 4 MiB, and a part a stream | as above |
 | a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
 | files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
+| the process's files for responses | ``max_process_files`` (a quarter of RLIMIT_NOFILE) | opened later |
 | sessions of a connection at once | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
 | a session's streams | ``max_session_streams``, ``max_session_uni_streams`` (256) | the client waits |
 | a session's data, not yet received | ``session_window`` (16 MiB), and the windows above | the client waits |
@@ -104,6 +105,14 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
+
+Files of ``http.response.pathsend`` and ``zerocopysend`` have places of the process's, shared among client
+addresses (IPv6 by /64): a client that reads slowly costs no descriptor that another one needs. Where all
+places are in use, or the system has no descriptor left, a response waits and its file is opened later. Files
+that the application opens itself, and TCP clients, are not counted. The command, and :func:`run`, raise the
+soft limit of RLIMIT_NOFILE to the hard one (up to 524,288) at the start, and programs that the server starts
+inherit that; a :class:`Server` that a program runs by itself, and gunicorn, leave the limit alone. The hard
+limit (``LimitNOFILE=`` of a systemd unit, ``ulimit -Hn``) bounds all descriptors.
 
 Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once; with ``--workers`` a
 third kills, and a worker that never gets started is killed after ``timeout_graceful_shutdown``. With workers

@@ -49,6 +49,7 @@ LIMIT_HELP = {
     "send_timeout": "Seconds within which a client takes something of a waiting response.",
     "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
     "max_open_files": "Files that stay open for waiting responses of one HTTP/3 connection.",
+    "max_process_files": "Files open for HTTP/3 responses of a process, shared among client addresses.",
     "max_large_messages": "WebSocket messages above 256 KiB under way at once on one HTTP/3 connection.",
     "max_sessions": "WebTransport sessions at once on one HTTP/3 connection.",
     "max_session_streams": "Streams that a client may have open in one WebTransport session.",
@@ -63,6 +64,9 @@ LIMIT_HELP = {
     "retry_handshakes": "Handshakes under way from which on --http3-retry auto sends Retries.",
     "handshake_timeout": "Seconds that a handshake may take.",
 }
+
+UNSAID = {"max_process_files": "a quarter of RLIMIT_NOFILE"}
+"""What ``None`` means of limits that have a bound all the same."""
 
 
 def our_options() -> list[click.Parameter]:
@@ -212,7 +216,7 @@ def options_of_limits() -> list[click.Parameter]:
             [f"--http3-{name.replace('_', '-')}"],
             type=option.type,
             default=option.default,
-            show_default=True if option.default is not None else "no limit",
+            show_default=True if option.default is not None else UNSAID.get(name, "no limit"),
             help=LIMIT_HELP[name],
         )
         for name, option in limit_options().items()

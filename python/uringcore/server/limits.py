@@ -83,6 +83,11 @@ class HTTP3Limits:
     of more responses are opened again for each part; a response whose file was replaced meanwhile is
     given up (H3_INTERNAL_ERROR)."""
 
+    max_process_files: int | None = None
+    """Files that are open for responses of the whole process, shared fairly among client addresses (IPv6 by
+    /64); by default a quarter of the descriptors that the process may have (RLIMIT_NOFILE), and never more
+    than half of them. A response whose file cannot be opened for want of a place waits for one."""
+
     max_large_messages: int = 4
     """Messages of more than 256 KiB that may be on their way at once on a connection's WebSockets; others
     wait for credit until one is whole and taken."""
@@ -102,6 +107,9 @@ class HTTP3Limits:
             raise ValueError(f"max_requests_per_connection must be at least 1, not {requests}")
         if self.max_open_files < 0:
             raise ValueError(f"max_open_files must be at least 0, not {self.max_open_files}")
+        files = self.max_process_files
+        if files is not None and files < 1:
+            raise ValueError(f"max_process_files must be at least 1, not {files}")
         if not 1024 <= self.max_header_bytes <= HEADER_BYTES_MAX:
             raise ValueError(
                 f"max_header_bytes must be 1024 to {HEADER_BYTES_MAX}, not {self.max_header_bytes}"

@@ -14,6 +14,7 @@ import sys
 from uvicorn.supervisors import ChangeReload
 
 from uringcore.server.config import ServerConfig
+from uringcore.server.descriptors import raise_limit
 from uringcore.server.server import Server
 from uringcore.server.sockets import listen_or_exit, remove_unix, tell_where
 from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
@@ -30,6 +31,7 @@ def serve(config: ServerConfig) -> None:
 
     Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
     """
+    raise_limit()
     if config.dev_certificate is not None:
         for line in config.dev_certificate.describe().splitlines():
             logger.info(line)

@@ -63,6 +63,7 @@ def request_limits() -> Http3Limits:
         send_timeout=600.0,
         keep_alive=120.0,
         max_open_files=0,
+        max_process_files=None,
         max_large_messages=0,
     )
 

@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::file::FileBody;
+use super::file::{FileBody, FileRequest};
+use super::open_files::{Place, SetFuture};
 use super::request::{Asked, Request};
 use super::response::Sent;
 use crate::capi::awaited::{as_sent, raised, returned, used_up};
@@ -36,6 +37,8 @@ enum Step {
     Send(Py<PyAny>),
     /// The rest of a body is on its way; `true` if nothing follows.
     SendRest(Bytes, bool),
+    /// A file is to be opened, and sent then.
+    OpenFile(Box<FileRequest>),
     /// The rest of a file is.
     SendFile(Box<FileBody>),
     /// Somebody's future is waited for; then what stands beside it.
@@ -47,11 +50,27 @@ enum Step {
 }
 
 impl Step {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Send(message) => visit.call(message),
+            Self::OpenFile(file) => file.traverse(visit),
+            Self::SendFile(file) => file.traverse(visit),
+            Self::Wait(waiting, then) => {
+                visit.call(waiting)?;
+                then.traverse(visit)
+            }
+            Self::Receive | Self::SendRest(..) | Self::GiveWay | Self::Finish | Self::Over => {
+                Ok(())
+            }
+        }
+    }
+
     /// Whether one that is kept between two steps has been stepped into.
     fn has_begun(&self) -> bool {
         match self {
             Self::Receive | Self::Send(_) | Self::Over => false,
             Self::SendRest(..)
+            | Self::OpenFile(_)
             | Self::SendFile(_)
             | Self::Wait(..)
             | Self::GiveWay
@@ -196,11 +215,7 @@ impl Answer {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.request)?;
         self.step
-            .traverse(|step| match step {
-                Step::Send(message) => visit.call(message),
-                Step::Wait(waiting, _) => visit.call(waiting),
-                _ => Ok(()),
-            })
+            .traverse(|step| step.traverse(&visit))
             .unwrap_or(Ok(()))
     }
 
@@ -269,6 +284,10 @@ impl Answer {
                     let sent = Request::send_rest(request, rest, last)?;
                     this.after(py, sent)?;
                 }
+                Step::OpenFile(file) => {
+                    let sent = Request::open_file(request, file)?;
+                    this.after(py, sent)?;
+                }
                 Step::SendFile(file) => {
                     let sent = Request::send_file(request, file)?;
                     this.after(py, sent)?;
@@ -298,6 +317,14 @@ impl Answer {
             Sent::Full => self.wait(py, true, Step::Finish)?,
             Sent::FullBefore(rest, last) => self.wait(py, true, Step::SendRest(rest, last))?,
             Sent::FileFull(file) => self.wait(py, true, Step::SendFile(file))?,
+            Sent::FileUnopened(file) => {
+                let future = self.wait_for_place(py, file.place(), file.retry_delay())?;
+                self.wait_for(py, &future, Step::OpenFile(file))?;
+            }
+            Sent::FileUnopenable(file) => {
+                let future = self.wait_for_place(py, file.place(), file.retry_delay())?;
+                self.wait_for(py, &future, Step::SendFile(file))?;
+            }
             Sent::FileUnread(mut file) => {
                 let service = self.request.get().service.get();
                 let future = file.read_in_thread(service.event_loop.bind(py))?;
@@ -305,6 +332,32 @@ impl Answer {
             }
         }
         Ok(())
+    }
+
+    /// A future that is set when a file may be opened, or is to be tried again after `delay` seconds; also when the
+    /// client has gone.
+    fn wait_for_place<'py>(
+        &self,
+        py: Python<'py>,
+        place: &Place,
+        delay: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let request = self.request.get();
+        let future = request.waiter(py, true)?;
+        let event_loop = &request.service.get().event_loop;
+        match delay {
+            None => place.wait(py, event_loop, &future),
+            Some(delay) => {
+                let set = SetFuture {
+                    future: future.clone().unbind(),
+                };
+                let args = (delay, Py::new(py, set)?);
+                event_loop
+                    .bind(py)
+                    .call_method1(intern!(py, "call_later"), args)?;
+            }
+        }
+        Ok(future)
     }
 
     fn wait(&self, py: Python<'_>, writes: bool, then: Step) -> PyResult<()> {

@@ -2,12 +2,13 @@
 //!
 //! A file's bytes go from the page cache to the connection without being a Python object; what the cache does
 //! not have is read by a thread of the loop's executor. A slow client keeps one part of the file in memory, and a
-//! descriptor open; of a path only while there is a [`Permit`] for it among the client's, else the file is opened
-//! again for each part.
+//! descriptor open while there is a [`Permit`] for it among the connection's and a [`Place`] among the process's, else
+//! the file is opened again for each part. A file for which there is no place, or no descriptor, is opened later.
 //!
 //! Ranges are the application's: it says Content-Range and sends a part.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,11 +16,13 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use uringcore_io::{Errno, FileIdentity, SentFile};
 use uringcore_proto::permits::Permit;
 
 use super::message::{is_true, optional, required};
+use super::open_files::{self, Granted, Place};
 use super::request::Request;
 use super::response::{PART_BYTES, Sent};
 use super::service::Blame;
@@ -27,12 +30,26 @@ use super::wire::{Ending, Wire};
 use crate::capi::cell::GilCell;
 use crate::capi::error;
 
+/// A file that the application has named and that is not open yet.
+pub(super) struct FileRequest {
+    source: Source,
+    place: Arc<Place>,
+    /// `None`: from the descriptor's position on, which is moved.
+    offset: Option<u64>,
+    count: Option<u64>,
+    more_body: bool,
+    /// How often there was no descriptor for it.
+    failures: u32,
+}
+
 /// What is still to be sent of a file.
 pub(super) struct FileBody {
-    /// `None` while it waits for the client without a permit.
+    /// `None` while it waits.
     file: Option<Arc<SentFile>>,
+    place: Arc<Place>,
     /// Where it is found again, and how it is known then.
-    source: Option<(PathBuf, FileIdentity)>,
+    source: Source,
+    identity: FileIdentity,
     permit: Option<Permit>,
     /// As the log names it.
     name: String,
@@ -42,12 +59,31 @@ pub(super) struct FileBody {
     last: bool,
     /// What a thread was asked to read.
     reading: Option<Py<Reading>>,
+    failures: u32,
+}
+
+/// Where a file comes from.
+enum Source {
+    /// `http.response.pathsend`: as it was given, for errors.
+    Path(PathBuf, Py<PyAny>),
+    /// `http.response.zerocopysend`: an object with `fileno()`, which the application keeps open until all is sent.
+    Object(Py<PyAny>),
+}
+
+/// Why a file is not open.
+enum Unopened {
+    /// There is no place for it.
+    NoPlace,
+    /// The process, or the system, has no descriptor left.
+    NoDescriptor,
+    Failed(PyErr),
 }
 
 /// A read that a thread carries out: to be called there.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Reading {
-    file: Arc<SentFile>,
+    /// Taken by whoever is first: the thread that reads, or the response that is over before.
+    file: GilCell<Option<(Arc<SentFile>, Arc<Place>)>>,
     offset: u64,
     length: usize,
     outcome: GilCell<Option<io::Result<Vec<u8>>>>,
@@ -56,9 +92,111 @@ struct Reading {
 #[pymethods]
 impl Reading {
     fn __call__(&self, py: Python<'_>) {
-        let outcome = py.detach(|| self.file.read(self.length, self.offset));
+        // The place is this thread's until the file is closed.
+        let Some((file, _place)) = self.file.take(py) else {
+            return;
+        };
+        let outcome = py.detach(move || file.read(self.length, self.offset));
         self.outcome.with(py, |kept| *kept = Some(outcome));
     }
+}
+
+/// A response that is over leaves no descriptor in the executor's queue.
+impl Drop for FileBody {
+    fn drop(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            Python::try_attach(|py| drop(reading.get().file.take(py)));
+        }
+    }
+}
+
+impl Source {
+    fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
+        loop {
+            let opened = match self {
+                Self::Path(path, _) => SentFile::open(path),
+                Self::Object(object) => SentFile::duplicate(self.number(object.bind(py))?),
+            };
+            match opened {
+                Ok(file) => return Ok(file),
+                Err(error) if !is_out_of_descriptors(&error) => {
+                    return Err(Unopened::Failed(self.named(py, &error)));
+                }
+                // One that only waits makes room.
+                Err(_) if open_files::close_one(py) => {}
+                Err(_) => return Err(Unopened::NoDescriptor),
+            }
+        }
+    }
+
+    fn number(&self, object: &Bound<'_, PyAny>) -> Result<RawFd, Unopened> {
+        let number = object.call_method0(intern!(object.py(), "fileno"));
+        number
+            .and_then(|number| number.extract())
+            .map_err(Unopened::Failed)
+    }
+
+    /// An error as `open()` raises it.
+    fn named(&self, py: Python<'_>, error: &io::Error) -> PyErr {
+        let names = match self {
+            Self::Path(_, given) => PyTuple::new(py, [given]).ok(),
+            Self::Object(_) => None,
+        };
+        let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        error::named_os_error(py, errno, names.map(Bound::unbind))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Path(path, _) => path.display().to_string(),
+            Self::Object(_) => "an open file".to_owned(),
+        }
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Path(_, given) => visit.call(given),
+            Self::Object(object) => visit.call(object),
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+impl FileRequest {
+    fn open(&self, py: Python<'_>) -> Result<SentFile, Unopened> {
+        match self.place.take(py) {
+            Granted::Later => Err(Unopened::NoPlace),
+            Granted::Open(_) | Granted::Room => {
+                let opened = self.source.open(py);
+                if opened.is_err() {
+                    self.place.release(py);
+                }
+                opened
+            }
+        }
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub fn retry_delay(&self) -> Option<f64> {
+        retry_delay(self.failures)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.source.traverse(visit)?;
+        self.place.traverse(visit)
+    }
+}
+
+/// Seconds until a descriptor is looked for again; `None` if none was lacking. Nothing says when there is one.
+fn retry_delay(failures: u32) -> Option<f64> {
+    let doubled = f64::from(1_u32 << failures.min(5)) * RETRY_SECONDS;
+    (failures > 0).then(|| doubled.min(RETRY_SECONDS_MAX))
 }
 
 impl FileBody {
@@ -76,22 +214,60 @@ impl FileBody {
     }
 
     /// It waits for the client.
-    fn set_aside(&mut self, wire: &dyn Wire) {
-        if self.source.is_some() && self.permit.is_none() {
-            self.permit = wire.file_permit();
-            if self.permit.is_none() {
-                self.file = None;
+    fn set_aside(&mut self, py: Python<'_>, wire: &dyn Wire) {
+        let Some(file) = self.file.take() else {
+            return;
+        };
+        self.permit = self.permit.take().or_else(|| wire.file_permit());
+        // One that the application has open as well may be closed there, and is not found again then.
+        match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
+            true => self.place.keep(py, file),
+            false => {
+                drop(file);
+                self.place.release(py);
             }
         }
     }
 
-    /// Opens it again if it was let go of. False if another one is there now.
-    fn is_there(&mut self) -> bool {
-        if let (None, Some((path, identity))) = (&self.file, &self.source) {
-            let same = |file: &SentFile| file.identity().is_ok_and(|found| found == *identity);
-            self.file = SentFile::open(path).ok().filter(same).map(Arc::new);
+    /// Has the file open. False if another one is there now.
+    fn is_there(&mut self, py: Python<'_>) -> Result<bool, Unopened> {
+        if self.file.is_some() {
+            return Ok(true);
         }
-        self.file.is_some()
+        let file = match self.place.take(py) {
+            Granted::Open(file) => file,
+            Granted::Later => return Err(Unopened::NoPlace),
+            Granted::Room => match self.source.open(py) {
+                Ok(file) if file.identity().is_ok_and(|found| found == self.identity) => {
+                    Arc::new(file)
+                }
+                Err(Unopened::NoDescriptor) => {
+                    self.place.release(py);
+                    return Err(Unopened::NoDescriptor);
+                }
+                _ => {
+                    self.place.release(py);
+                    return Ok(false);
+                }
+            },
+        };
+        self.file = Some(file);
+        self.failures = 0;
+        Ok(true)
+    }
+
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub fn retry_delay(&self) -> Option<f64> {
+        retry_delay(self.failures)
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.reading)?;
+        self.source.traverse(visit)?;
+        self.place.traverse(visit)
     }
 
     fn part_length(&self) -> usize {
@@ -108,7 +284,7 @@ impl FileBody {
             return Err(PyRuntimeError::new_err("the file is closed"));
         };
         let reading = Reading {
-            file,
+            file: GilCell::new(Some((file, self.place.clone()))),
             offset: self.offset,
             length: self.part_length(),
             outcome: GilCell::new(None),
@@ -126,37 +302,12 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         let given = required(message, intern!(py, "path"))?;
         let path: PathBuf = given.extract()?;
-        let (is_bodyless, wanted) = this.state.with(py, |state| {
-            let response = &state.response;
-            (response.is_bodyless(), response.content_left())
-        });
+        let is_bodyless = this.state.with(py, |state| state.response.is_bodyless());
         if is_bodyless {
-            let last = this
-                .state
-                .with(py, |state| state.response.account(0, false));
-            return Self::send_rest(slf, Bytes::new(), last.map_err(runtime_error)?.last);
+            return Self::send_no_content(slf, false);
         }
-        let named = |error: io::Error| {
-            let names = pyo3::types::PyTuple::new(py, [&given]).ok();
-            let errno = Errno(error.raw_os_error().unwrap_or(libc::EIO));
-            error::named_os_error(py, errno, names.map(Bound::unbind))
-        };
-        let file = SentFile::open(&path).map_err(named)?;
-        let size = file.size().map_err(named)?;
-        // What a file that grows has more than was announced is left out.
-        let length = wanted.map_or(size, |wanted| wanted.min(size));
-        let identity = file.identity().map_err(named)?;
-        let body = FileBody {
-            file: Some(Arc::new(file)),
-            name: path.display().to_string(),
-            source: Some((path, identity)),
-            permit: None,
-            offset: 0,
-            left: length,
-            last: true,
-            reading: None,
-        };
-        Self::send_whole(slf, body, false)
+        let source = Source::Path(path, given.unbind());
+        Self::open_file(slf, this.file_request(py, source, Some(0), None, false)?)
     }
 
     /// `http.response.zerocopysend`: a part of an open file.
@@ -179,35 +330,105 @@ impl Request {
             number(intern!(py, "count"))?,
         );
         let more_body = is_true(message, intern!(py, "more_body"))?;
-        let fd = given.call_method0(intern!(py, "fileno"))?.extract()?;
-        let file = SentFile::duplicate(fd).map_err(|error| error::io_error(&error))?;
-        let begin = match offset {
-            Some(offset) => offset,
-            None => given.call_method0(intern!(py, "tell"))?.extract()?,
-        };
-        let size = file.size().map_err(|error| error::io_error(&error))?;
-        let available = size.saturating_sub(begin);
-        let length = count.map_or(available, |count| count.min(available));
-        if offset.is_none() {
-            // As sendfile(2) leaves it.
-            given.call_method1(intern!(py, "seek"), (begin + length,))?;
-        }
         if this.state.with(py, |state| state.response.is_bodyless()) {
-            let last = this
-                .state
-                .with(py, |state| state.response.account(0, more_body));
-            return Self::send_rest(slf, Bytes::new(), last.map_err(runtime_error)?.last);
+            return Self::send_no_content(slf, more_body);
         }
+        let source = Source::Object(given.unbind());
+        let request = this.file_request(py, source, offset, count, more_body)?;
+        Self::open_file(slf, request)
+    }
+
+    fn send_no_content(slf: &Bound<'_, Self>, more_body: bool) -> PyResult<Sent> {
+        let accounted = slf
+            .get()
+            .state
+            .with(slf.py(), |state| state.response.account(0, more_body));
+        Self::send_rest(slf, Bytes::new(), accounted.map_err(runtime_error)?.last)
+    }
+
+    fn file_request(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        offset: Option<u64>,
+        count: Option<u64>,
+        more_body: bool,
+    ) -> PyResult<Box<FileRequest>> {
+        let client = self.with_wire(py, |wire| wire.file_client(py));
+        let client = client.ok_or_else(|| runtime_error("the application has returned"))?;
+        Ok(Box::new(FileRequest {
+            source,
+            place: Place::new(client),
+            offset,
+            count,
+            more_body,
+            failures: 0,
+        }))
+    }
+
+    /// Opens a file now or, where there is no room for it, later.
+    pub(super) fn open_file(
+        slf: &Bound<'_, Self>,
+        mut request: Box<FileRequest>,
+    ) -> PyResult<Sent> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.state.with(py, |state| {
+            state.disconnected || state.response.is_complete()
+        }) {
+            return Ok(Sent::ToNobody);
+        }
+        let file = match request.open(py) {
+            Ok(file) => file,
+            Err(Unopened::NoPlace) => {
+                request.failures = 0;
+                return Ok(Sent::FileUnopened(request));
+            }
+            Err(Unopened::NoDescriptor) => {
+                request.failures += 1;
+                return Ok(Sent::FileUnopened(request));
+            }
+            Err(Unopened::Failed(error)) => return Err(error),
+        };
+        let named = |error: io::Error| request.source.named(py, &error);
+        let (size, identity) = (file.size().map_err(named)?, file.identity().map_err(named)?);
+        let begin = match (request.offset, &request.source) {
+            (None, Source::Object(object)) => object
+                .bind(py)
+                .call_method0(intern!(py, "tell"))?
+                .extract()?,
+            (offset, _) => offset.unwrap_or(0),
+        };
+        // What a file that grows has more than was announced is left out.
+        let announced = match request.source {
+            Source::Path(..) => this.state.with(py, |state| state.response.content_left()),
+            Source::Object(_) => None,
+        };
+        let available = size.saturating_sub(begin);
+        let wanted = request.count.or(announced);
+        let length = wanted.map_or(available, |wanted| wanted.min(available));
+        if let (None, Source::Object(object)) = (request.offset, &request.source) {
+            // As sendfile(2) leaves it.
+            let end = (begin.saturating_add(length),);
+            object.bind(py).call_method1(intern!(py, "seek"), end)?;
+        }
+        let FileRequest {
+            source,
+            place,
+            more_body,
+            ..
+        } = *request;
         let body = FileBody {
             file: Some(Arc::new(file)),
-            // The program has it open all the while.
-            source: None,
+            place,
+            name: source.name(),
+            source,
+            identity,
             permit: None,
-            name: format!("descriptor {fd}"),
             offset: begin,
             left: length,
             last: true,
             reading: None,
+            failures: 0,
         };
         Self::send_whole(slf, body, more_body)
     }
@@ -231,11 +452,22 @@ impl Request {
                 return Ok(Sent::ToNobody);
             }
             if this.with_wire(py, is_full) == Some(true) {
-                this.with_wire(py, |wire| body.set_aside(wire));
+                this.with_wire(py, |wire| body.set_aside(py, wire));
                 return Ok(Sent::FileFull(body));
             }
-            if !body.is_there() {
-                return Self::file_was_lost(slf, &body, "was replaced or removed");
+            match body.is_there(py) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Self::file_was_lost(slf, &body, "was replaced or removed");
+                }
+                Err(Unopened::NoDescriptor) => {
+                    body.failures += 1;
+                    return Ok(Sent::FileUnopenable(body));
+                }
+                Err(_) => {
+                    body.failures = 0;
+                    return Ok(Sent::FileUnopenable(body));
+                }
             }
             let part = match body.next_part(py) {
                 Ok(Some(part)) if part.is_empty() => {
@@ -271,3 +503,7 @@ impl Request {
 fn runtime_error(text: &'static str) -> PyErr {
     PyRuntimeError::new_err(text)
 }
+
+/// The first wait for a descriptor, and the longest.
+const RETRY_SECONDS: f64 = 0.05;
+const RETRY_SECONDS_MAX: f64 = 1.0;

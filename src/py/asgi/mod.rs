@@ -9,6 +9,7 @@
 //! | `body` | content that has arrived and was not asked for yet |
 //! | `response` | what `send()` makes of the application's messages |
 //! | `file` | files as content |
+//! | `open_files` | places for open files, which clients share |
 //! | `message` | what the application's messages say |
 //! | `answer` | what `receive()` and `send()` give back |
 //! | `task` | the coroutine around the application's, and its task |
@@ -27,6 +28,7 @@ mod file;
 mod limits;
 mod message;
 mod names;
+pub mod open_files;
 pub mod request;
 mod response;
 pub mod scope;

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_proto::ws::code;
 
-use super::file::FileBody;
+use super::file::{FileBody, FileRequest};
 use super::message::{
     content_length, final_status, is_true, lower_name, optional, plain_bytes, required,
 };
@@ -62,8 +62,12 @@ pub(super) enum Sent {
     Full,
     /// This much of it is left; `true` if nothing follows.
     FullBefore(Bytes, bool),
+    /// A file that cannot be opened yet.
+    FileUnopened(Box<FileRequest>),
     /// So much of a file is left, and there is no room for it yet.
     FileFull(Box<FileBody>),
+    /// So much of a file is left, and it cannot be opened again yet.
+    FileUnopenable(Box<FileBody>),
     /// A thread has to read what is left of it.
     FileUnread(Box<FileBody>),
 }

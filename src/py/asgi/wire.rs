@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::permits::Permit;
 
+use super::open_files::FileClient;
+
 /// Field lines as they are sent.
 pub type Fields<'a> = [(&'a [u8], &'a [u8])];
 
@@ -49,6 +51,9 @@ pub trait Wire: Send + Sync {
 
     /// An HTTP datagram that belongs to the exchange; whether there is room for another. What finds none is lost.
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused>;
+
+    /// Who answers for the files that this response has open.
+    fn file_client(&self, py: Python<'_>) -> FileClient;
 
     /// A permit for a file that stays open while its response waits for the client.
     fn file_permit(&self) -> Option<Permit>;

@@ -1,12 +1,13 @@
 //! Where a connection's requests come in: what their applications are told of both ends, and of TLS.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use pyo3::prelude::*;
 use uringcore_proto::http::Head;
 use uringcore_proto::quic;
 
 use super::http3::Http3Connection;
+use crate::asgi::open_files::FileClient;
 use crate::asgi::scope::Ends;
 
 /// What applications are told of the connection's TLS.
@@ -68,6 +69,23 @@ impl Http3Connection {
             drop(old);
         }
         Ok(Some(told))
+    }
+
+    /// The client that answers for open files: its address, or the /64 that one subscriber has (RFC 6177).
+    pub(super) fn file_client(&self, py: Python<'_>) -> FileClient {
+        let address = |quic: &quic::Connection| quic.validated_addr();
+        let found = self.endpoint.get().peek_connection(py, self.key, address);
+        let found = found.ok().flatten().flatten();
+        let network = match found.map(|address| address.ip().to_canonical()) {
+            Some(IpAddr::V6(ip)) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+            Some(ip) => ip,
+            // The connection is over and sends nothing more, or its client has proved no address.
+            None => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        FileClient {
+            network,
+            max: self.max_files,
+        }
     }
 
     /// The client's address as ASGI wants it: IPv4 in IPv6 unmapped, no flow label or scope. Only one that the client

@@ -8,6 +8,7 @@ use uringcore_proto::http::SendError;
 use uringcore_proto::permits::Permit;
 
 use super::http3::Http3Connection;
+use crate::asgi::open_files::FileClient;
 use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 
 pub struct Exchange {
@@ -54,6 +55,10 @@ impl Wire for Exchange {
             sent.map(|room| has_room = room)
         });
         outcome(sent).map(|()| has_room)
+    }
+
+    fn file_client(&self, py: Python<'_>) -> FileClient {
+        self.connection.get().file_client(py)
     }
 
     fn file_permit(&self) -> Option<Permit> {

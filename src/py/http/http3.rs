@@ -42,6 +42,8 @@ pub struct Http3Connection {
     pub(super) server: Py<PyAny>,
     /// For files that stay open while their responses wait, and for large messages of WebSockets.
     pub(super) files: Arc<Permits>,
+    /// Open files of the whole process.
+    pub(super) max_files: Option<usize>,
     messages: Arc<Permits>,
     pub(super) state: GilCell<State>,
 }
@@ -126,6 +128,7 @@ impl Http3Connection {
                 key,
                 server,
                 files: Permits::new(limits.get().open_files),
+                max_files: limits.get().process_files,
                 messages: Permits::new(limits.get().large_messages),
                 state: GilCell::new(state),
             },

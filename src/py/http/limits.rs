@@ -1,12 +1,12 @@
 //! The limits of a server's connections, as a program gives them.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::h3::Settings;
 use uringcore_proto::http::{Limits, Unsafe};
+
+use crate::capi::arguments::{self, List};
 
 /// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
 /// answered with 425 instead of waiting for the handshake. `protocols`: those of extended CONNECT that applications
@@ -17,6 +17,7 @@ pub struct Http3Limits {
     pub limits: Limits,
     pub settings: Settings,
     pub open_files: usize,
+    pub process_files: Option<usize>,
     pub large_messages: usize,
 }
 
@@ -26,8 +27,8 @@ impl Http3Limits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
-        keep_alive, max_open_files, max_large_messages, refuses_early = false, protocols = Vec::new(),
-        origins = Vec::new(),
+        keep_alive, max_open_files, max_process_files, max_large_messages, refuses_early = false, protocols = List(Vec::new()),
+        origins = List(Vec::new()),
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -43,18 +44,19 @@ impl Http3Limits {
         send_timeout: f64,
         keep_alive: f64,
         max_open_files: usize,
+        max_process_files: Option<usize>,
         max_large_messages: usize,
         refuses_early: bool,
-        protocols: Vec<String>,
-        origins: Vec<String>,
+        protocols: List<String>,
+        origins: List<String>,
     ) -> PyResult<Self> {
-        let has_datagrams = !protocols.is_empty();
-        let protocols = protocols.into_iter().map(Bytes::from);
+        let has_datagrams = !protocols.0.is_empty();
+        let protocols = protocols.0.into_iter().map(Bytes::from);
         let websocket = Bytes::from_static(b"websocket");
-        let seconds = |name: &str, value: f64| match Duration::try_from_secs_f64(value) {
-            Ok(duration) if !duration.is_zero() => Ok(duration),
+        let seconds = |name: &str, value: f64| match arguments::span(value) {
+            Some(duration) if !duration.is_zero() => Ok(duration),
             _ => Err(PyValueError::new_err(format!(
-                "{name}: must be a number of seconds above 0, not {value}"
+                "{name}: must be a number of seconds above 0, and no more than a century, not {value}"
             ))),
         };
         Ok(Self {
@@ -79,10 +81,11 @@ impl Http3Limits {
                 max_fields: max_header_fields,
                 max_requests: Some(max_requests as u64),
                 h3_datagram: has_datagrams,
-                origins: origins.into_iter().map(Bytes::from).collect(),
+                origins: origins.0.into_iter().map(Bytes::from).collect(),
                 ..Settings::default()
             },
             open_files: max_open_files,
+            process_files: max_process_files,
             large_messages: max_large_messages,
         })
     }

@@ -5,6 +5,7 @@ What became of each call is counted by path; ``/state`` tells.
 
 import asyncio
 import hashlib
+import os
 from collections import Counter, defaultdict
 
 from tests.server.application import PART, answer, lifespan
@@ -105,15 +106,33 @@ async def own_fields(scope, receive, send):
     await answer(send, b"", headers=[(b"x-own-" + number, number * 200)])
 
 
+async def file(scope, receive, send):
+    """A file by its path, as Starlette's FileResponse sends it."""
+    path = scope["path"].removeprefix("/file")
+    headers = [(b"content-length", b"%d" % os.stat(path).st_size)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.pathsend", "path": path})
+
+
+async def zerocopy(scope, receive, send):
+    """A file that is open already: one descriptor is the application's."""
+    path = scope["path"].removeprefix("/zerocopy")
+    with open(path, "rb") as opened:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.zerocopysend", "file": opened})
+
+
 ROUTES = {
     "": hello,
     "count": hello,
     "endless": endless,
     "fields": own_fields,
+    "file": file,
     "flood": flood,
     "hang": hang,
     "state": state,
     "tells": tells,
     "upload": upload,
     "waits": waits,
+    "zerocopy": zerocopy,
 }

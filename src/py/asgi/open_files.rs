@@ -1,0 +1,214 @@
+//! The files that a process has open for its responses: places that clients share fairly (`proto::shares`).
+//!
+//! A response works with a place while it reads, also while a thread reads for it, and keeps its file open in the place
+//! while its client takes nothing. A kept file gives way when another response needs a place, and is opened again later.
+//! So a client that reads slowly costs nobody a descriptor, and nothing of a response fails for want of one: it waits.
+//!
+//! The places are the process's, whatever loops and servers it has. Not here: what is read (`file`), who a client is
+//! (the version of HTTP says so through `Wire::file_client`).
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_io::{SentFile, descriptors};
+use uringcore_proto::shares::{Changes, HolderId, Shares, Taken};
+
+use crate::capi::awaited;
+use crate::capi::cell::GilCell;
+
+/// One response's claim to a place.
+pub(super) struct Place {
+    id: HolderId,
+    waiter: GilCell<Option<Arc<Waiter>>>,
+}
+
+/// Where a client's response is held to account.
+#[derive(Clone, Copy)]
+pub struct FileClient {
+    pub network: IpAddr,
+    /// Files of the whole process, if the server says so.
+    pub max: Option<usize>,
+}
+
+/// What came of asking for a place.
+pub(super) enum Granted {
+    /// The file that was kept.
+    Open(Arc<SentFile>),
+    /// There is room to open one.
+    Room,
+    /// [`Place::wait`] says when.
+    Later,
+}
+
+/// A future of a loop's that is set when there is a place.
+struct Waiter {
+    event_loop: Py<PyAny>,
+    future: Py<PyAny>,
+}
+
+struct Files {
+    shares: Shares<IpAddr, Arc<SentFile>>,
+    /// The places own their waiters, so that one whose loop has gone is forgotten with its response.
+    waiters: FxHashMap<HolderId, Weak<Waiter>>,
+}
+
+static FILES: Mutex<Option<Files>> = Mutex::new(None);
+
+/// Runs `run` on the files, which calls no Python code.
+fn with_files<R>(run: impl FnOnce(&mut Files) -> R) -> R {
+    let mut files: MutexGuard<'_, _> = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    run(files.get_or_insert_with(|| Files {
+        shares: Shares::new(),
+        waiters: FxHashMap::default(),
+    }))
+}
+
+/// Does `run`, and what has to be done after it: files are closed and futures set outside of the lock.
+fn change<R>(py: Python<'_>, run: impl FnOnce(&mut Files) -> R) -> R {
+    let (result, waiting) = with_files(|files| {
+        let result = run(files);
+        let Changes { dropped, granted } = files.shares.take_changes();
+        let waiters = granted.iter().filter_map(|id| files.waiters.remove(id));
+        (result, (dropped, waiters.collect::<Vec<_>>()))
+    });
+    let (dropped, waiters) = waiting;
+    drop(dropped);
+    for waiter in waiters.iter().filter_map(Weak::upgrade) {
+        waiter.set_soon(py);
+    }
+    result
+}
+
+/// Closes a file that is kept, if there is one: the system is out of descriptors. False if there is none.
+pub(super) fn close_one(py: Python<'_>) -> bool {
+    change(py, |files| files.shares.drop_one())
+}
+
+impl Place {
+    pub fn new(client: FileClient) -> Arc<Self> {
+        let limit = descriptors::limit();
+        let max = match client.max {
+            None => (limit / SHARE_OF_DESCRIPTORS).min(FILES_MAX),
+            Some(max) => max.min(limit / 2),
+        };
+        Arc::new(Self {
+            id: with_files(|files| files.shares.join(client.network, max)),
+            waiter: GilCell::new(None),
+        })
+    }
+
+    /// Asks for a place to work with.
+    pub fn take(&self, py: Python<'_>) -> Granted {
+        match change(py, |files| files.shares.take(self.id)) {
+            Taken::Kept(file) => Granted::Open(file),
+            Taken::Empty => Granted::Room,
+            Taken::Waits => Granted::Later,
+        }
+    }
+
+    /// Keeps the file open for as long as nobody needs the place.
+    pub fn keep(&self, py: Python<'_>, file: Arc<SentFile>) {
+        drop(change(py, |files| files.shares.keep(self.id, file)));
+    }
+
+    pub fn release(&self, py: Python<'_>) {
+        change(py, |files| files.shares.release(self.id));
+    }
+
+    /// `future` is set when there is a place.
+    pub fn wait(&self, py: Python<'_>, event_loop: &Py<PyAny>, future: &Bound<'_, PyAny>) {
+        let waiter = Arc::new(Waiter {
+            event_loop: event_loop.clone_ref(py),
+            future: future.clone().unbind(),
+        });
+        let weak = Arc::downgrade(&waiter);
+        let old = self.waiter.with(py, |slot| slot.replace(waiter.clone()));
+        drop(old);
+        // Another thread's loop may have given its place back since.
+        let is_granted = with_files(|files| {
+            let is_granted = files.shares.is_working(self.id);
+            if !is_granted {
+                files.waiters.insert(self.id, weak);
+            }
+            is_granted
+        });
+        if is_granted {
+            waiter.set_soon(py);
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.waiter
+            .traverse(|waiter| match waiter {
+                Some(waiter) => {
+                    visit.call(&waiter.event_loop)?;
+                    visit.call(&waiter.future)
+                }
+                None => Ok(()),
+            })
+            .unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let leave = |files: &mut Files| {
+            files.waiters.remove(&self.id);
+            files.shares.leave(self.id);
+        };
+        // Nobody waits in an interpreter that is coming to its end.
+        if Python::try_attach(|py| change(py, leave)).is_none() {
+            with_files(leave);
+        }
+    }
+}
+
+impl Waiter {
+    /// From whatever thread this is. A loop that is closed has nobody who waits.
+    fn set_soon(&self, py: Python<'_>) {
+        let event_loop = self.event_loop.bind(py);
+        let set = || -> PyResult<()> {
+            if event_loop
+                .call_method0(intern!(py, "is_closed"))?
+                .is_truthy()?
+            {
+                return Ok(());
+            }
+            let set = SetFuture {
+                future: self.future.clone_ref(py),
+            };
+            event_loop
+                .call_method1(intern!(py, "call_soon_threadsafe"), (Py::new(py, set)?,))
+                .map(drop)
+        };
+        if let Err(error) = set() {
+            error.write_unraisable(py, Some(event_loop));
+        }
+    }
+}
+
+/// Sets a future that may be done by the time.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub(super) struct SetFuture {
+    pub future: Py<PyAny>,
+}
+
+#[pymethods]
+impl SetFuture {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        awaited::wake(py, vec![self.future.clone_ref(py)])
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.future)
+    }
+}
+
+/// Of the descriptors that the process may have: the others are for TCP clients, listeners and the application.
+const SHARE_OF_DESCRIPTORS: usize = 4;
+/// As many save all the opening that there is to save.
+const FILES_MAX: usize = 16_384;
