@@ -12,6 +12,7 @@
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
 //! | `shared_bytes` | a file of bytes that several processes share |
+//! | `journal/` | files that grow record by record, written by a thread |
 //! | `stable_vec` | a vector that grows by the piece |
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
@@ -40,6 +41,7 @@ mod errno;
 mod file;
 mod fork;
 mod incoming;
+pub mod journal;
 mod memory;
 mod message;
 pub mod net;

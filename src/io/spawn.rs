@@ -87,7 +87,8 @@ impl SignalMask {
         }
     }
 
-    fn set(&self) {
+    /// Makes it the calling thread's.
+    pub fn restore(&self) {
         // SAFETY: reads an initialised set.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
     }
@@ -182,7 +183,7 @@ impl Command {
             pid = clone(flags); // a sandbox's kernel that has no such flag
         }
         let failed_to_clone = (pid < 0).then(|| SpawnError::last(Stage::SetUp));
-        mask.set();
+        mask.restore();
         if let Some(error) = failed_to_clone {
             return Err(error);
         }
@@ -280,7 +281,7 @@ impl Plan<'_> {
     /// Returns only if no program could be executed: with the first error that says more than that a
     /// file is not there.
     fn execute(&self) -> SpawnError {
-        self.command.signal_mask.set();
+        self.command.signal_mask.restore();
         let mut telling = None;
         let mut last = Errno(libc::ENOENT);
         for &path in &self.executables {

@@ -36,6 +36,7 @@ NEVER = {
         "uring": {"driver", "epoll"},
         "epoll": {"driver", "uring"},
         "net": {"driver", "epoll", "op", "pool", "uring"},
+        "journal": {"driver", "epoll", "net", "op", "pool", "uring"},
     },
     "engine": {
         "stream": {"hosted_endpoint", "turn"},

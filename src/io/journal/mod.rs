@@ -1,0 +1,340 @@
+//! Files that grow record by record, written by a thread of their own: [`Journal`] and its [`Entry`]s.
+//!
+//! - `folder`: the files' names, how much they take together, which of them are removed.
+//! - `writer`: the thread.
+//!
+//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for
+//! each buffer, all buffers together, each file, all files of the folder together, and open files. A record
+//! that finds no room is refused, and its producer counts it. Not here: the format of records.
+
+mod folder;
+mod writer;
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::fork::Birthplace;
+use crate::spawn::SignalMask;
+use folder::Folder;
+use writer::Writer;
+
+/// The bounds of a journal.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of one file.
+    pub file_bytes: u64,
+    /// Bytes of all files in the folder, including those of other processes and of earlier runs. The oldest that
+    /// are not being written are removed.
+    pub total_bytes: u64,
+    /// Files in the folder, likewise.
+    pub files: usize,
+    /// Files that this process has open at once.
+    pub open: usize,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Append {
+    Taken,
+    /// The buffers are full. There is room when the thread has written.
+    NoRoom,
+    /// The file has its size, or the folder: only [`Entry::finish`] adds to it.
+    Full,
+    /// The file could not be written.
+    Failed,
+}
+
+/// Files in one folder, with names that cannot be foreseen.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    suffix: &'static str,
+    limits: Limits,
+    /// None before the first entry. A forked child makes its own, because the parent's thread does not run there.
+    shared: Mutex<Option<Arc<Shared>>>,
+}
+
+impl Journal {
+    pub fn new(folder: PathBuf, suffix: &'static str, limits: Limits) -> Self {
+        Self {
+            folder,
+            suffix,
+            limits,
+            shared: Mutex::new(None),
+        }
+    }
+
+    /// A new file, which the thread creates with its first record. `None` if as many are open as may be.
+    ///
+    /// Fails if there can be no thread.
+    pub fn begin(&self) -> io::Result<Option<Entry>> {
+        let shared = self.started()?;
+        let mut state = shared.state();
+        if state.open >= self.limits.open {
+            return Ok(None);
+        }
+        state.open += 1;
+        drop(state);
+        let file = Arc::new(File::default());
+        Ok(Some(Entry { shared, file }))
+    }
+
+    /// Waits until everything appended before is with the kernel. False if `patience` ended first.
+    pub fn flush(&self, patience: Duration) -> bool {
+        let shared = lock(&self.shared).clone();
+        match shared {
+            Some(shared) if shared.birthplace.is_here() => shared.flush(patience),
+            _ => true,
+        }
+    }
+
+    /// The newest error of a file that could not be written, once.
+    pub fn take_error(&self) -> Option<io::Error> {
+        let shared = lock(&self.shared).clone()?;
+        if !shared.birthplace.is_here() {
+            return None;
+        }
+        shared.state().error.take()
+    }
+
+    fn started(&self) -> io::Result<Arc<Shared>> {
+        let mut slot = lock(&self.shared);
+        if let Some(shared) = slot.as_ref().filter(|it| it.birthplace.is_here()) {
+            return Ok(shared.clone());
+        }
+        let shared = Arc::new(Shared {
+            birthplace: Birthplace::here()?,
+            file_bytes: self
+                .limits
+                .file_bytes
+                .saturating_sub(LAST_RECORD_MAX as u64),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            written: Condvar::new(),
+            pending: AtomicUsize::new(0),
+        });
+        let folder = Folder::new(self.folder.clone(), self.suffix, self.limits);
+        let writer = Writer::new(shared.clone(), folder);
+        // The thread inherits the mask: signals are for threads that run Python.
+        let before = SignalMask::block_all();
+        let started = thread::Builder::new()
+            .name("uringcore-journal".into())
+            .spawn(move || writer.run());
+        before.restore();
+        started?;
+        // In a child the parent's is left as it was at the fork: its thread may have held a lock.
+        *slot = Some(shared.clone());
+        Ok(shared)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Some(shared) = lock(&self.shared).take()
+            && shared.birthplace.is_here()
+        {
+            shared.state().is_closed = true;
+            shared.wake.notify_one();
+        }
+    }
+}
+
+/// One file of a journal. Dropping it finishes it.
+#[derive(Debug)]
+pub struct Entry {
+    shared: Arc<Shared>,
+    file: Arc<File>,
+}
+
+impl Entry {
+    /// Adds a record, whole or not at all.
+    pub fn append(&self, record: &[u8]) -> Append {
+        let shared = &self.shared;
+        if !shared.birthplace.is_here() {
+            return Append::Failed;
+        }
+        let mut buffer = self.file.buffer();
+        match buffer.phase {
+            Phase::Open => {}
+            Phase::Full => return Append::Full,
+            Phase::Finished | Phase::Failed => return Append::Failed,
+        }
+        if buffer.accepted + record.len() as u64 > shared.file_bytes {
+            return Append::Full;
+        }
+        let is_full = buffer.bytes.len() + record.len() > BUFFER_MAX;
+        if is_full || shared.pending.load(Ordering::Relaxed) + record.len() > BUFFERS_MAX {
+            return Append::NoRoom;
+        }
+        self.add(&mut buffer, record);
+        Append::Taken
+    }
+
+    /// Adds a last record, of [`LAST_RECORD_MAX`] bytes at most, for which there always is room, and ends the
+    /// file.
+    pub fn finish(self, last: &[u8]) {
+        if self.shared.birthplace.is_here() {
+            let mut buffer = self.file.buffer();
+            let is_open = matches!(buffer.phase, Phase::Open | Phase::Full);
+            if is_open && last.len() <= LAST_RECORD_MAX {
+                self.add(&mut buffer, last);
+            }
+        }
+    }
+
+    fn add(&self, buffer: &mut Buffer, record: &[u8]) {
+        buffer.bytes.extend_from_slice(record);
+        buffer.accepted += record.len() as u64;
+        let pending = self
+            .shared
+            .pending
+            .fetch_add(record.len(), Ordering::Relaxed);
+        let is_urgent = buffer.bytes.len() > BUFFER_MAX / 4 || pending > BUFFERS_MAX / 4;
+        self.announce(buffer, is_urgent);
+    }
+
+    /// The thread has something to look at.
+    fn announce(&self, buffer: &mut Buffer, is_urgent: bool) {
+        if !std::mem::replace(&mut buffer.is_listed, true) {
+            self.shared
+                .list(self.file.clone(), is_urgent, &mut buffer.was_urgent);
+        } else if is_urgent && !std::mem::replace(&mut buffer.was_urgent, true) {
+            self.shared.hurry();
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.shared.birthplace.is_here() {
+            let mut buffer = self.file.buffer();
+            if buffer.phase != Phase::Failed {
+                buffer.phase = Phase::Finished;
+            }
+            buffer.is_over = true;
+            self.announce(&mut buffer, false);
+        }
+    }
+}
+
+/// What producers and the thread have in common. Locks are taken in this order: a buffer's, the state's.
+#[derive(Debug)]
+struct Shared {
+    birthplace: Birthplace,
+    file_bytes: u64,
+    state: Mutex<State>,
+    /// The thread waits here.
+    wake: Condvar,
+    /// `flush` waits here.
+    written: Condvar,
+    /// Bytes in all buffers.
+    pending: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files with something to be written, or to be closed.
+    listed: Vec<Arc<File>>,
+    open: usize,
+    is_urgent: bool,
+    is_writing: bool,
+    is_closed: bool,
+    /// How often the thread has gone through the list.
+    rounds: u64,
+    error: Option<io::Error>,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    buffer: Mutex<Buffer>,
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    /// Bytes that were taken in all.
+    accepted: u64,
+    phase: Phase,
+    is_listed: bool,
+    was_urgent: bool,
+    /// Its entry is gone.
+    is_over: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// There is no room in the folder.
+    Full,
+    Finished,
+    Failed,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn list(&self, file: Arc<File>, is_urgent: bool, was_urgent: &mut bool) {
+        let mut state = self.state();
+        // The thread gathers for a while once it was woken.
+        let is_first = state.listed.is_empty();
+        state.listed.push(file);
+        state.is_urgent |= is_urgent;
+        *was_urgent = is_urgent;
+        if is_first || is_urgent {
+            self.wake.notify_one();
+        }
+    }
+
+    fn hurry(&self) {
+        self.state().is_urgent = true;
+        self.wake.notify_one();
+    }
+
+    fn flush(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state();
+        // The round under way may have passed what was appended last.
+        let wanted = state.rounds + 2;
+        while (state.is_writing || !state.listed.is_empty()) && state.rounds < wanted {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state.is_urgent = true;
+            self.wake.notify_one();
+            (state, _) = self
+                .written
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+}
+
+impl File {
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        lock(&self.buffer)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Of one file. A quarter of it wakes the thread at once.
+const BUFFER_MAX: usize = 256 << 10;
+/// Of all files together.
+const BUFFERS_MAX: usize = 2 << 20;
+/// Of the record of [`Entry::finish`].
+pub const LAST_RECORD_MAX: usize = 1 << 10;

@@ -1,0 +1,136 @@
+//! The thread that writes a journal's files.
+//!
+//! It sleeps until an entry has something, gathers for a moment, because a write for each record would cost a
+//! system call each, and goes through the entries that have any. A file that cannot be written is given up:
+//! its producer finds out with its next record.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    io::Write,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use super::folder::Folder;
+use super::{File, Phase, Shared, State};
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    folder: Folder,
+    /// By the address of what they share with their entries, which they keep.
+    open: HashMap<usize, Output>,
+}
+
+/// A file that was created.
+struct Output {
+    file: fs::File,
+    name: String,
+    /// Keeps the address, and so the key, from being another file's.
+    _shared: Arc<File>,
+}
+
+impl Writer {
+    pub fn new(shared: Arc<Shared>, folder: Folder) -> Self {
+        Self {
+            shared,
+            folder,
+            open: HashMap::new(),
+        }
+    }
+
+    /// Until the journal is dropped, and then until its last entry is.
+    pub fn run(mut self) {
+        while let Some(listed) = self.next() {
+            for file in listed {
+                self.drain(&file);
+            }
+            let mut state = self.shared.state();
+            state.is_writing = false;
+            state.rounds += 1;
+            drop(state);
+            self.shared.written.notify_all();
+        }
+    }
+
+    fn next(&self) -> Option<Vec<Arc<File>>> {
+        let shared = &self.shared;
+        let is_idle =
+            |state: &mut State| state.listed.is_empty() && !(state.is_closed && state.open == 0);
+        let state = shared.state();
+        let state = shared
+            .wake
+            .wait_while(state, is_idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.listed.is_empty() {
+            return None;
+        }
+        let (mut state, _) = shared
+            .wake
+            .wait_timeout_while(state, GATHERS_FOR, |state| !state.is_urgent)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.is_urgent = false;
+        state.is_writing = true;
+        Some(std::mem::take(&mut state.listed))
+    }
+
+    fn drain(&mut self, file: &Arc<File>) {
+        let mut buffer = file.buffer();
+        let bytes = std::mem::take(&mut buffer.bytes);
+        (buffer.is_listed, buffer.was_urgent) = (false, false);
+        let (is_over, is_failed) = (buffer.is_over, buffer.phase == Phase::Failed);
+        drop(buffer);
+        if !bytes.is_empty() && !is_failed {
+            match self.write(file, &bytes) {
+                Ok(true) => {}
+                Ok(false) => file.buffer().become_if_open(Phase::Full),
+                Err(error) => {
+                    file.buffer().phase = Phase::Failed;
+                    self.shared.state().error = Some(error);
+                }
+            }
+        }
+        self.shared
+            .pending
+            .fetch_sub(bytes.len(), Ordering::Relaxed);
+        if is_over {
+            self.open.remove(&key(file));
+            self.shared.state().open -= 1;
+        }
+    }
+
+    /// False if it was written and the folder takes no more.
+    fn write(&mut self, file: &Arc<File>, bytes: &[u8]) -> io::Result<bool> {
+        let key = key(file);
+        if !self.open.contains_key(&key) {
+            let names = self.open.values().map(|output| output.name.as_str());
+            let (name, created) = self.folder.create(names)?;
+            let output = Output {
+                file: created,
+                name,
+                _shared: file.clone(),
+            };
+            self.open.insert(key, output);
+        }
+        if let Some(output) = self.open.get_mut(&key) {
+            output.file.write_all(bytes)?;
+        }
+        let names = self.open.values().map(|output| output.name.as_str());
+        Ok(self.folder.has_grown(bytes.len() as u64, names))
+    }
+}
+
+impl super::Buffer {
+    fn become_if_open(&mut self, phase: Phase) {
+        if self.phase == Phase::Open {
+            self.phase = phase;
+        }
+    }
+}
+
+fn key(file: &Arc<File>) -> usize {
+    Arc::as_ptr(file) as usize
+}
+
+/// Between the first record and the write.
+const GATHERS_FOR: Duration = Duration::from_millis(50);

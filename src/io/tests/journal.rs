@@ -1,0 +1,307 @@
+//! A journal's files: what is in them, what they may take, and whose they are.
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use uringcore_io::journal::{Append, Entry, Journal, LAST_RECORD_MAX, Limits};
+
+const LIMITS: Limits = Limits {
+    file_bytes: 1 << 20,
+    total_bytes: 1 << 30,
+    files: 100,
+    open: 10,
+};
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("journal-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn journal(&self, limits: Limits) -> Journal {
+        Journal::new(self.0.clone(), ".log", limits)
+    }
+
+    /// The files, by name.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// A file of an earlier run, the lower its number the older.
+    fn old(&self, number: u64, bytes: usize) -> PathBuf {
+        let path = self.0.join(format!("trace-{number:013}-{number:016x}.log"));
+        fs::write(&path, vec![b'x'; bytes]).unwrap();
+        let file = fs::File::options().append(true).open(&path).unwrap();
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000 + number);
+        file.set_modified(at).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn begin(journal: &Journal) -> Entry {
+    journal.begin().unwrap().unwrap()
+}
+
+fn flush(journal: &Journal) {
+    assert!(journal.flush(PATIENCE), "nothing was written");
+}
+
+/// Appends until the file takes no more, and returns what it said last.
+fn fill(journal: &Journal, entry: &Entry, record: &[u8]) -> Append {
+    loop {
+        match entry.append(record) {
+            Append::Taken => {}
+            Append::NoRoom => flush(journal),
+            other => return other,
+        }
+    }
+}
+
+#[test]
+fn records_are_written_in_order_into_files_of_the_user_alone() {
+    let folder = Folder::new("order");
+    let journal = folder.journal(LIMITS);
+    let entries = [begin(&journal), begin(&journal)];
+    for number in 0..1000 {
+        for (index, entry) in entries.iter().enumerate() {
+            let record = format!("{index} {number}\n");
+            assert_eq!(entry.append(record.as_bytes()), Append::Taken);
+        }
+    }
+    flush(&journal);
+    let files = folder.files();
+    assert_eq!(files.len(), 2);
+    let mut texts: Vec<String> = files
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    texts.sort();
+    for (index, text) in texts.iter().enumerate() {
+        let wanted: String = (0..1000)
+            .map(|number| format!("{index} {number}\n"))
+            .collect();
+        assert_eq!(*text, wanted);
+    }
+    for path in &files {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    let [first, second] = entries;
+    first.finish(b"last\n");
+    drop(second);
+    flush(&journal);
+    let ends = files
+        .iter()
+        .filter(|path| fs::read_to_string(path).unwrap().ends_with("last\n"));
+    assert_eq!(ends.count(), 1);
+}
+
+#[test]
+fn a_record_without_room_is_refused_whole() {
+    let folder = Folder::new("room");
+    let journal = folder.journal(LIMITS);
+    let entry = begin(&journal);
+    assert_eq!(entry.append(b"first"), Append::Taken);
+    assert_eq!(entry.append(&vec![0; 300 << 10]), Append::NoRoom);
+    assert_eq!(entry.append(b" second"), Append::Taken);
+    drop(entry);
+    flush(&journal);
+    assert_eq!(fs::read(&folder.files()[0]).unwrap(), b"first second");
+}
+
+#[test]
+fn a_file_has_a_size_and_room_for_its_last_record() {
+    let folder = Folder::new("size");
+    let limits = Limits {
+        file_bytes: 10_000,
+        ..LIMITS
+    };
+    let journal = folder.journal(limits);
+    let entry = begin(&journal);
+    assert_eq!(fill(&journal, &entry, &[b'x'; 100]), Append::Full);
+    entry.finish(&[b'y'; LAST_RECORD_MAX]);
+    flush(&journal);
+    let text = fs::read(&folder.files()[0]).unwrap();
+    assert!(text.len() <= 10_000 && text.len() > 9_000, "{}", text.len());
+    assert!(text.ends_with(&[b'y'; LAST_RECORD_MAX]));
+}
+
+#[test]
+fn the_oldest_files_make_room() {
+    let folder = Folder::new("oldest");
+    let old: Vec<PathBuf> = (0..10).map(|number| folder.old(number, 100_000)).collect();
+    let foreign = folder.0.join("trace-of-another-program.log");
+    fs::write(&foreign, b"stays").unwrap();
+    let limits = Limits {
+        total_bytes: 1_000_000,
+        ..LIMITS
+    };
+    let journal = folder.journal(limits);
+    let entry = begin(&journal);
+    fill(&journal, &entry, &[b'x'; 1000]);
+    drop(entry);
+    flush(&journal);
+    let total: u64 = folder
+        .files()
+        .iter()
+        .map(|path| fs::metadata(path).unwrap().len())
+        .sum();
+    assert!(total < 1_100_000, "{total}");
+    assert!(!old[0].exists() && !old[1].exists());
+    assert!(foreign.exists());
+}
+
+#[test]
+fn files_are_counted_too() {
+    let folder = Folder::new("count");
+    let limits = Limits { files: 8, ..LIMITS };
+    let journal = folder.journal(limits);
+    for number in 0..40 {
+        let entry = begin(&journal);
+        assert_eq!(entry.append(format!("{number}").as_bytes()), Append::Taken);
+        drop(entry);
+        flush(&journal);
+        assert!(folder.files().len() <= 8);
+    }
+    let texts: Vec<String> = folder
+        .files()
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    assert!(texts.contains(&"39".to_owned()), "{texts:?}");
+    assert!(!texts.contains(&"0".to_owned()), "{texts:?}");
+}
+
+#[test]
+fn a_file_that_is_being_written_stays() {
+    let folder = Folder::new("locked");
+    let path = folder.old(1, 2_000);
+    let other = fs::File::open(&path).unwrap();
+    // SAFETY: the descriptor is open.
+    let locked = unsafe { libc::flock(other.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    assert_eq!(locked, 0);
+    let limits = Limits {
+        total_bytes: 1_000,
+        ..LIMITS
+    };
+    let journal = folder.journal(limits);
+    let entry = begin(&journal);
+    assert_eq!(entry.append(b"record"), Append::Taken);
+    flush(&journal);
+    assert!(path.exists());
+    assert_eq!(folder.files(), [path]);
+    // There is no room for a new one.
+    assert_eq!(entry.append(b"record"), Append::Failed);
+    assert!(journal.take_error().unwrap().to_string().contains("full"));
+    assert!(journal.take_error().is_none());
+}
+
+#[test]
+fn links_are_neither_followed_nor_counted() {
+    let folder = Folder::new("links");
+    let target = folder.0.join("target");
+    fs::write(&target, vec![0; 5_000]).unwrap();
+    let link = folder.0.join("trace-0000000000001-0000000000000001.log");
+    symlink(&target, &link).unwrap();
+    let limits = Limits {
+        total_bytes: 4_000,
+        ..LIMITS
+    };
+    let journal = folder.journal(limits);
+    let entry = begin(&journal);
+    fill(&journal, &entry, &[b'x'; 100]);
+    drop(entry);
+    flush(&journal);
+    assert!(is_link(&link));
+    assert_eq!(fs::read(&target).unwrap(), vec![0; 5_000]);
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).unwrap().is_symlink()
+}
+
+#[test]
+fn a_few_files_are_open_at_once() {
+    let folder = Folder::new("open");
+    let journal = folder.journal(Limits { open: 2, ..LIMITS });
+    let first = begin(&journal);
+    let second = begin(&journal);
+    assert_eq!(first.append(b"1"), Append::Taken);
+    assert!(journal.begin().unwrap().is_none());
+    drop(first);
+    flush(&journal);
+    let third = begin(&journal);
+    assert_eq!(third.append(b"3"), Append::Taken);
+    drop((second, third));
+    flush(&journal);
+    // One had nothing to say.
+    assert_eq!(folder.files().len(), 2);
+}
+
+#[test]
+fn a_folder_that_is_gone_is_an_error_and_no_more_than_that() {
+    let journal = Journal::new("/nonexistent/folder".into(), ".log", LIMITS);
+    let entry = begin(&journal);
+    assert_eq!(entry.append(b"1"), Append::Taken);
+    flush(&journal);
+    assert_eq!(entry.append(b"2"), Append::Failed);
+    let error = journal.take_error().unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    entry.finish(b"3");
+    flush(&journal);
+}
+
+#[test]
+fn a_forked_child_has_a_thread_of_its_own() {
+    let folder = Folder::new("fork");
+    let journal = folder.journal(LIMITS);
+    let entry = begin(&journal);
+    assert_eq!(entry.append(b"parent\n"), Append::Taken);
+    flush(&journal);
+    // SAFETY: the child leaves by _exit, and runs nothing that another thread of this process may have locked
+    // but the allocator, which glibc makes usable after a fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = entry.append(b"child\n") == Append::Failed;
+        entry.finish(b"child\n");
+        let own = begin(&journal);
+        let taken = own.append(b"own\n") == Append::Taken;
+        drop(own);
+        let status = i32::from(!(refused && taken && journal.flush(PATIENCE)));
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above and writes to a local.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+    assert_eq!(entry.append(b"more\n"), Append::Taken);
+    drop(entry);
+    flush(&journal);
+    let mut texts: Vec<String> = folder
+        .files()
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    texts.sort();
+    assert_eq!(texts, ["own\n", "parent\nmore\n"]);
+}
