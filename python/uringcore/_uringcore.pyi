@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
@@ -613,6 +614,8 @@ class Http3Limits:
         body_timeout: float,
         body_rate: int,
         send_timeout: float,
+        send_rate: int,
+        send_rate_grace: float,
         keep_alive: float,
         max_open_files: int,
         max_process_files: int | None,
@@ -806,7 +809,28 @@ class QuicEndpoint:
 @final
 class PacketLog:
     def note(self, name: str, data: str) -> None: ...
+    def write_to(self, file: TraceFile | None) -> None: ...
     def take(self) -> list[tuple[float, str, str]]: ...
+
+@final
+class TraceFolder:
+    def __new__(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        trace_bytes: int,
+        total_bytes: int,
+        traces: int,
+        open_traces: int,
+    ) -> Self: ...
+    def begin(self, header: str) -> TraceFile | None: ...
+    def flush(self, seconds: float) -> bool: ...
+    def take_error(self) -> str | None: ...
+
+@final
+class TraceFile:
+    def write(self, seconds: float, name: str, data: str) -> None: ...
+    def end(self) -> None: ...
 
 @disjoint_base
 class QuicConnectionCore:

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tests.quic.sequences import events_of
 from tests.server.harness import ROOT, command, environment
 from tests.server.test_get_command import failure, get
 from tests.support.children import bound
@@ -205,8 +206,10 @@ def test_remote_name(site, tmp_path):
 
 def test_qlog(site, tmp_path):
     assert get(site, "/version", "--qlog", str(tmp_path)).returncode == 0
-    (trace,) = tmp_path.glob("*.qlog")
-    assert json.loads(trace.read_text())["traces"]
+    (path,) = tmp_path.glob("*.sqlog")
+    names = [event["name"] for event in events_of(path)]
+    assert "connectivity:connection_started" in names
+    assert "connectivity:connection_closed" in names
 
 
 def test_http1(site):

@@ -1,4 +1,5 @@
-"""qvis opens our traces: they have what its loader and each of its diagrams look for.
+"""qvis opens our traces, those in one piece (``.qlog``) and those in records (``.sqlog``): they have what its
+loader and each of its diagrams look for.
 
 qvis is a web application and in no package registry, so what it reads is written down here, from its
 sources (QlogLoaderV2, QlogSchema02 and the renderers of the diagrams). One HTTP/3 response that loses
@@ -14,12 +15,14 @@ import json
 import pytest
 
 from tests.quic.harness import Recorder, serving
+from tests.quic.sequences import document_of
 from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
 from uringcore.quic.logger import QuicFileLogger
+from uringcore.quic.sequence_logger import QuicSequenceLogger
 
 SIZE = 300_000
 DELAY = 0.01
@@ -63,16 +66,19 @@ class Client(Recorder):
         self.transmit()
 
 
-@pytest.fixture(scope="module")
-def documents(tmp_path_factory, pki):
+@pytest.fixture(scope="module", params=["qlog", "sqlog"])
+def documents(tmp_path_factory, pki, request):
     """The client's and the server's file of one connection, read back."""
     import uringcore
     from uringcore.quic.configuration import QuicConfiguration
 
     directories = [tmp_path_factory.mktemp(side) for side in ("client", "server")]
+    loggers = []
 
     def configuration(is_client):
-        logger = QuicFileLogger(str(directories[0 if is_client else 1]))
+        kind = QuicFileLogger if request.param == "qlog" else QuicSequenceLogger
+        logger = kind(str(directories[0 if is_client else 1]))
+        loggers.append(logger)
         return QuicConfiguration(
             is_client=is_client,
             alpn_protocols=["h3"],
@@ -121,8 +127,11 @@ def documents(tmp_path_factory, pki):
         await asyncio.wait_for(main(), 55)
 
     uringcore.run(limited())
-    paths = [next(directory.glob("*.qlog")) for directory in directories]
-    return [json.loads(path.read_text()) for path in paths]
+    paths = [next(directory.glob("*." + request.param)) for directory in directories]
+    if request.param == "qlog":
+        return [json.loads(path.read_text()) for path in paths]
+    assert all(logger.flush() for logger in loggers)
+    return [document_of(path) for path in paths]
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +151,9 @@ def test_the_loader_takes_the_files_without_a_complaint(documents):
     for document in documents:
         # QlogSchema02's versionAliases; a file without a format gets an alert.
         assert document["qlog_version"] in ("draft-02", "draft-02-RC1", "qlog-03-WIP", "0.3")
-        assert document["qlog_format"] == "JSON"
+        # TextSequenceJSONToQlog, which reads .sqlog files, takes no header with another format.
+        is_sequence = "serialization_format" in document
+        assert document["qlog_format"] == ("JSON-SEQ" if is_sequence else "JSON")
         (trace,) = document["traces"]
         assert trace["vantage_point"]["type"] in ("client", "server")
         assert "ODCID" in trace["common_fields"]

@@ -35,7 +35,7 @@ from uringcore.http3.redirects import Asked, redirected
 from uringcore.http3.request import Fields
 from uringcore.http3.url import Origin, parse_url
 from uringcore.quic.errors import QuicConnectionError
-from uringcore.quic.logger import QuicFileLogger
+from uringcore.quic.sequence_logger import QuicSequenceLogger
 
 __all__ = ["Transfer"]
 
@@ -182,7 +182,7 @@ class Transfer:
         configuration = client_configuration(options.cacert, not options.insecure)
         if options.qlog is not None:
             try:
-                configuration.quic_logger = QuicFileLogger(options.qlog)
+                configuration.quic_logger = QuicSequenceLogger(options.qlog)
             except ValueError:
                 raise Failure(WRONG_USAGE, f"--qlog {options.qlog}: is no directory") from None
         return connect(url, configuration=configuration)

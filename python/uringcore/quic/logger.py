@@ -19,13 +19,19 @@ looks for. Missing: ``cubic-wmax`` of aioquic's metrics, which the state machine
 falls. Packets for no connection at all are in no trace but that of a client that is alone on its
 socket; a server counts them in ``loop.stats()``.
 
-Packets are put into words in Rust where their keys are, and become Python objects when the trace is
-written; a connection without a logger pays one branch a packet.
+Packets are put into words in Rust where their keys are. A connection without a logger pays one branch a
+packet. There are three loggers:
 
-A trace is bounded: it keeps its first 1,024 events, which show how the connection began, and the
-newest of 65,536 altogether; what is dropped is out of the middle, where a ``loglevel:warning`` says
-how much. A :class:`QuicFileLogger` forgets a trace once it is written; a :class:`QuicLogger` keeps
-all of them, as in aioquic, and is for tests and single connections.
+- :class:`QuicLogger` keeps all traces in memory, as in aioquic; for tests and single connections.
+- :class:`QuicFileLogger` keeps a trace until its connection ends and then writes it to a ``.qlog`` file
+  with the connection's id as its name, as in aioquic, on the thread of the loop.
+- :class:`~uringcore.quic.sequence_logger.QuicSequenceLogger` writes events as they happen to a
+  ``.sqlog`` file, from a thread of its own and within bounds; for servers, for long connections and for
+  connections whose peer is not trusted.
+
+A trace in memory is bounded: it keeps its first 1,024 events, which show how the connection began, and the
+newest of 65,536 altogether, or fewer if they take more than 32 MiB; what is dropped is out of the middle,
+where a ``loglevel:warning`` says how much.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -340,12 +347,12 @@ class QuicLogger:
     """Keeps the traces of all its connections in memory."""
 
     def __init__(self) -> None:
-        self._traces: list[QuicLoggerTrace] = []
+        self._traces: dict[QuicLoggerTrace, None] = {}
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
         """A new trace; ``odcid`` names the connection."""
         trace = QuicLoggerTrace(is_client=is_client, odcid=odcid)
-        self._traces.append(trace)
+        self._traces[trace] = None
         return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
@@ -363,7 +370,10 @@ class QuicLogger:
 
 
 class QuicFileLogger(QuicLogger):
-    """Writes one file per connection into the directory ``path``, when the connection ends."""
+    """Writes one file per connection into the directory ``path``, when the connection ends.
+
+    The whole trace is in memory until then, and writing it keeps the loop.
+    """
 
     def __init__(self, path: str) -> None:
         if not os.path.isdir(path):
@@ -380,16 +390,19 @@ class QuicFileLogger(QuicLogger):
         content = trace.to_dict()
         path = os.path.join(self.path, content["common_fields"]["ODCID"] + ".qlog")
         document = {"qlog_format": "JSON", "qlog_version": QLOG_VERSION, "traces": [content]}
-        unfinished = path + ".part"
+        # A peer chooses the connection id, but not what is opened: nothing that is there is written into.
+        unfinished = os.path.join(self.path, f"{secrets.token_hex(8)}.part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(unfinished, flags, 0o666)
         try:
-            with open(unfinished, "w", encoding="utf-8") as file:
+            with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump(document, file)
             os.replace(unfinished, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
             raise
-        self._traces.remove(trace)
+        del self._traces[trace]
 
 
 def _time(event: dict[str, Any]) -> float:

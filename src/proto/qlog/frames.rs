@@ -1,16 +1,21 @@
 //! A packet's payload as a list of qlog frames (RFC 9000 section 19, RFC 9221,
 //! draft-ietf-quic-ack-frequency).
 //!
-//! What is malformed or unknown ends the list: the state machine says what becomes of it.
+//! What is malformed or unknown ends the list: the state machine says what becomes of it. So does a number
+//! that no honest packet comes to: a frame of one byte is 22 in words, and a peer's packets may be full of them.
 
 use super::json::{List, Object};
 use crate::wire::varint;
 
-/// The frames of `payload`. Delays in ACK frames are in units of `2^exponent` microseconds.
-pub(super) fn to_json(payload: &[u8], exponent: u32) -> String {
+/// The frames of `payload`, and how many bytes follow those that are in the list. Delays in ACK frames are in
+/// units of `2^exponent` microseconds.
+pub(super) fn to_json(payload: &[u8], exponent: u32) -> (String, usize) {
     let mut list = List::new();
     let mut rest = payload;
-    while !rest.is_empty() {
+    for _ in 0..FRAMES_MAX {
+        if rest.is_empty() {
+            break;
+        }
         let before = rest.len();
         match frame(&mut rest, exponent) {
             Some(frame) if rest.len() < before => list.raw(&frame.finish()),
@@ -19,11 +24,11 @@ pub(super) fn to_json(payload: &[u8], exponent: u32) -> String {
                 unknown.word("frame_type", "unknown");
                 unknown.number("length", before as u64);
                 list.raw(&unknown.finish());
-                break;
+                rest = &[];
             }
         }
     }
-    list.finish()
+    (list.finish(), rest.len())
 }
 
 fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
@@ -236,6 +241,9 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
+/// Of one packet.
+const FRAMES_MAX: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_frame_is_put_into_words() {
-        let json = to_json(&EVERY_FRAME.concat(), 3);
+        let (json, _) = to_json(&EVERY_FRAME.concat(), 3);
         assert!(!json.contains("unknown"), "{json}");
         assert_eq!(json.matches("\"frame_type\"").count(), EVERY_FRAME.len());
         for part in [
@@ -304,7 +312,14 @@ mod tests {
                 to_json(&cut, 20);
             }
         }
-        assert!(to_json(&[0x21], 3).contains("unknown"));
+        assert!(to_json(&[0x21], 3).0.contains("unknown"));
+    }
+
+    #[test]
+    fn a_packet_full_of_small_frames_is_not_put_into_words_whole() {
+        let (json, left_out) = to_json(&[0x01; 1200], 3);
+        assert_eq!(json.matches("ping").count(), FRAMES_MAX);
+        assert_eq!(left_out, 1200 - FRAMES_MAX);
     }
 
     /// The other reader of frames, which looks for some of them, sees the same.
@@ -328,7 +343,7 @@ mod tests {
                     (_, length) => payload.truncate(random(length)),
                 }
             }
-            let json = to_json(&payload, random(64) as u32);
+            let (json, _) = to_json(&payload, random(64) as u32);
             let of = |word: &str| json.matches(&format!("\"frame_type\":\"{word}\"")).count();
             let named = json.matches("\"frame_type\"").count();
             let walked: Vec<_> = Frames::new(&payload).collect();

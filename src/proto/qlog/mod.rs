@@ -8,7 +8,7 @@
 //! - `recovery`: round-trip times and congestion.
 //! - `keys`: keys coming and going.
 //! - `path`: addresses.
-//! - `trail`: the events that wait to be taken.
+//! - `trail`: the events, kept or handed on.
 //! - `json`: writing JSON.
 //!
 //! A [`Recorder`] belongs to one connection and is fed by its packet keys (`tls::keys::tap`), which see
@@ -26,7 +26,10 @@ mod recovery;
 mod trail;
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -47,7 +50,7 @@ pub(crate) use path::{Place, Started};
 pub(crate) use recovery::Metrics;
 use recovery::Recovery;
 use trail::Trail;
-pub use trail::{EVENTS_MAX, Recorded};
+pub use trail::{EVENTS_MAX, Recorded, Sink};
 
 /// Which way a packet went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +79,13 @@ impl Packet<'_> {
     }
 }
 
-/// The events of one connection since they were taken last, [`EVENTS_MAX`] at most.
+/// The events of one connection: since they were taken last, [`EVENTS_MAX`] at most, or on their way to a
+/// [`Sink`].
 #[derive(Debug)]
 pub struct Recorder {
     is_client: bool,
+    /// No events are wanted: packets are not read.
+    is_over: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -105,8 +111,35 @@ impl Recorder {
     pub(crate) fn new(is_client: bool) -> Self {
         Self {
             is_client,
+            is_over: AtomicBool::new(false),
             state: Mutex::default(),
         }
+    }
+
+    /// Passes the events so far to `sink`, and each later one as it happens, until the sink refuses one.
+    pub fn hand_to(&self, sink: Box<dyn Sink>) {
+        let mut state = self.state();
+        state.trail.hand_to(sink);
+        self.settle(state);
+    }
+
+    /// Nothing is recorded from now on.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.trail.end();
+        self.settle(state);
+    }
+
+    /// Frees the state once no events are wanted.
+    fn settle(&self, mut state: MutexGuard<'_, State>) {
+        if state.trail.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
+            *state = State::default();
+            state.trail.end();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// The events so far, which are forgotten here.
@@ -126,6 +159,9 @@ impl Recorder {
 
     /// A batch of packets is being made.
     pub(crate) fn sending(&self, now: Instant) {
+        if self.is_over() {
+            return;
+        }
         let mut state = self.state();
         state.trail.set_time(now);
         state.flight.begin_batch();
@@ -140,6 +176,9 @@ impl Recorder {
     }
 
     pub(crate) fn packet(&self, packet: &Packet<'_>) {
+        if self.is_over() {
+            return;
+        }
         match packet.direction {
             Direction::Sent => self.sent(packet),
             Direction::Received => self.received(packet),
@@ -259,6 +298,9 @@ impl Recorder {
         tracked: usize,
         has_probe: bool,
     ) {
+        if self.is_over() {
+            return;
+        }
         let mut state = self.state();
         state.flight.batched(tracked, has_probe);
         state.datagrams("transport:datagrams_sent", total, size);
@@ -266,6 +308,9 @@ impl Recorder {
 
     /// A datagram is about to be handled, with these packets. `None`: more of the datagram before.
     pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<Arrival>) {
+        if self.is_over() {
+            return;
+        }
         let mut state = self.state();
         state.is_receiving = true;
         state.arrivals.begin(packets);
@@ -277,6 +322,9 @@ impl Recorder {
     /// The datagram was handled. What nobody has looked at was dropped: all of it for `reason`, if
     /// there is one.
     pub(crate) fn received_all(&self, reason: Option<&'static str>) {
+        if self.is_over() {
+            return;
+        }
         let mut state = self.state();
         state.is_receiving = false;
         for arrival in state.arrivals.finish() {
@@ -314,6 +362,9 @@ impl Recorder {
 
     /// What recovery knows now, after something was received, sent or waited for.
     pub(crate) fn recovery(&self, metrics: Metrics) {
+        if self.is_over() {
+            return;
+        }
         let mut state = self.state();
         let (packets, probes) = state.recovery.lost(&metrics);
         if packets + probes > 0 {
@@ -327,6 +378,8 @@ impl Recorder {
         for (name, data) in state.recovery.changed(metrics, in_flight) {
             state.trail.push(name, data);
         }
+        // Runs after each batch and each datagram, so a sink that refuses events is noticed here.
+        self.settle(state);
     }
 
     /// The server took no 0-RTT data: such packets are neither acknowledged nor lost.
@@ -455,7 +508,12 @@ impl State {
 
 fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     let mut data = Object::new();
-    data.raw("frames", &frames::to_json(packet.payload, exponent));
+    let (frames, left_out) = frames::to_json(packet.payload, exponent);
+    data.raw("frames", &frames);
+    if left_out > 0 {
+        // A field of our own, as the schema allows.
+        data.number("bytes_of_frames_left_out", left_out as u64);
+    }
     data.raw("header", &header::to_json(packet));
     data.raw("raw", &raw(packet.length()));
     data.finish()

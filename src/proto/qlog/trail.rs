@@ -1,7 +1,7 @@
-//! The events that wait to be taken, in the order in which they happened.
+//! A connection's events in order: kept until they are taken, or passed to a [`Sink`] one by one.
 //!
-//! Bounded: how a connection began explains it, and so do its last moments. What is dropped is out of
-//! the middle, and an event says so.
+//! Kept events are bounded in number and in bytes. The beginning and the end of a connection explain the most, so
+//! events are dropped from the middle, and a `loglevel:warning` says how many.
 
 use std::{borrow::Cow, collections::VecDeque, time::Instant};
 
@@ -18,12 +18,30 @@ pub struct Recorded {
     pub data: String,
 }
 
-#[derive(Debug, Default)]
+/// Takes events as they happen.
+pub trait Sink: Send {
+    /// False if it takes no more.
+    fn event(&mut self, event: &Recorded) -> bool;
+}
+
+#[derive(Default)]
 pub(super) struct Trail {
     now: Option<Instant>,
     first: Vec<Recorded>,
     newest: VecDeque<Recorded>,
+    /// Of the data of both.
+    bytes: usize,
     dropped: u64,
+    sink: Option<Box<dyn Sink>>,
+    /// No events are wanted.
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Trail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kept = self.first.len() + self.newest.len();
+        write!(f, "Trail({kept} events, {} bytes)", self.bytes)
+    }
 }
 
 impl Trail {
@@ -36,20 +54,71 @@ impl Trail {
     }
 
     pub fn push(&mut self, name: impl Into<Cow<'static, str>>, data: String) {
+        if self.is_over {
+            return;
+        }
         let event = Recorded {
             at: self.now,
             name: name.into(),
             data,
         };
-        if self.first.len() < FIRST_MAX {
+        match &mut self.sink {
+            Some(sink) => {
+                if !sink.event(&event) {
+                    self.end();
+                }
+            }
+            None => self.keep(event),
+        }
+    }
+
+    fn keep(&mut self, event: Recorded) {
+        let size = event.data.len();
+        if self.first.len() < FIRST_MAX
+            && self.newest.is_empty()
+            && self.bytes + size <= FIRST_BYTES_MAX
+        {
+            self.bytes += size;
             self.first.push(event);
             return;
         }
-        if self.newest.len() == EVENTS_MAX - FIRST_MAX {
-            self.newest.pop_front();
+        while self.newest.len() >= EVENTS_MAX - FIRST_MAX || self.bytes + size > BYTES_MAX {
+            let Some(oldest) = self.newest.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.data.len();
             self.dropped += 1;
         }
+        self.bytes += size;
         self.newest.push_back(event);
+    }
+
+    /// Passes the kept events to `sink`, and each later one as it happens. Events from before a time was set get
+    /// the time of the first that has one.
+    pub fn hand_to(&mut self, mut sink: Box<dyn Sink>) {
+        let events = self.take();
+        let first = events.iter().find_map(|event| event.at);
+        let takes_more = events.into_iter().all(|mut event| {
+            event.at = event.at.or(first);
+            sink.event(&event)
+        });
+        match takes_more {
+            true => self.sink = Some(sink),
+            false => self.end(),
+        }
+    }
+
+    /// Keeps nothing, from now on.
+    pub fn end(&mut self) {
+        *self = Self {
+            now: self.now,
+            is_over: true,
+            ..Self::default()
+        };
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// All of them, and from here on others.
@@ -57,6 +126,7 @@ impl Trail {
         let mut events = std::mem::take(&mut self.first);
         let newest = std::mem::take(&mut self.newest);
         let dropped = std::mem::take(&mut self.dropped);
+        self.bytes = 0;
         if dropped > 0 {
             let mut data = Object::new();
             data.word("message", &format!("{dropped} events were dropped here"));
@@ -75,6 +145,9 @@ impl Trail {
 pub const EVENTS_MAX: usize = 65_536;
 /// How many of them are the first ones.
 const FIRST_MAX: usize = 1_024;
+/// Bytes of the data of all events: a packet of 1,200 bytes may hold hundreds of frames.
+const BYTES_MAX: usize = 32 << 20;
+const FIRST_BYTES_MAX: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -96,5 +169,52 @@ mod tests {
         assert_eq!(events[FIRST_MAX + 1].data, (FIRST_MAX + 10).to_string());
         assert_eq!(events[EVENTS_MAX].data, (total - 1).to_string());
         assert!(trail.take().is_empty());
+    }
+
+    #[test]
+    fn large_events_are_fewer() {
+        let mut trail = Trail::default();
+        for _ in 0..2_000 {
+            trail.push("a:b", "x".repeat(100_000));
+        }
+        let events = trail.take();
+        let bytes: usize = events.iter().map(|event| event.data.len()).sum();
+        assert!(
+            bytes <= BYTES_MAX + 100 && bytes > BYTES_MAX - 200_000,
+            "{bytes}"
+        );
+        let first = events
+            .iter()
+            .position(|event| event.name == "loglevel:warning");
+        assert_eq!(first, Some(FIRST_BYTES_MAX / 100_000));
+    }
+
+    /// Takes so many.
+    struct Few(usize, std::sync::Arc<std::sync::Mutex<Vec<Recorded>>>);
+
+    impl Sink for Few {
+        fn event(&mut self, event: &Recorded) -> bool {
+            let mut taken = self.1.lock().unwrap();
+            taken.push(event.clone());
+            taken.len() < self.0
+        }
+    }
+
+    #[test]
+    fn a_sink_gets_what_was_kept_and_what_follows() {
+        let mut trail = Trail::default();
+        trail.push("a:b", "0".to_owned());
+        let now = Instant::now();
+        trail.set_time(now);
+        trail.push("a:b", "1".to_owned());
+        let taken = std::sync::Arc::default();
+        trail.hand_to(Box::new(Few(3, std::sync::Arc::clone(&taken))));
+        trail.push("a:b", "2".to_owned());
+        assert!(trail.is_over());
+        trail.push("a:b", "3".to_owned());
+        assert!(trail.take().is_empty());
+        let taken = taken.lock().unwrap();
+        let told: Vec<_> = taken.iter().map(|it| (it.at, it.data.as_str())).collect();
+        assert_eq!(told, [(Some(now), "0"), (Some(now), "1"), (Some(now), "2")]);
     }
 }

@@ -1,6 +1,6 @@
 //! Python's clock (any float of seconds that only grows) beside the state machine's `Instant`.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Ties the first time that Python names to the moment when the clock was made.
 pub struct Clock {
@@ -45,3 +45,31 @@ const PASSED_MAX: Duration = Duration::from_secs(1 << 40);
 
 /// More than what an `f64` of seconds since the machine's start can lose.
 const ROUNDING: f64 = 1e-6;
+
+/// The wall clock's time of an instant, by one look at both clocks.
+#[derive(Clone, Copy)]
+pub struct WallTime {
+    instant: Instant,
+    /// Seconds since 1970 at `instant`.
+    wall: f64,
+}
+
+impl WallTime {
+    pub fn now() -> Self {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |passed| passed.as_secs_f64());
+        Self {
+            instant: Instant::now(),
+            wall,
+        }
+    }
+
+    /// Seconds since 1970; `None` is when the clocks were looked at.
+    pub fn seconds(&self, at: Option<Instant>) -> f64 {
+        let at = at.unwrap_or(self.instant);
+        let later = at.saturating_duration_since(self.instant).as_secs_f64();
+        let earlier = self.instant.saturating_duration_since(at).as_secs_f64();
+        self.wall + later - earlier
+    }
+}

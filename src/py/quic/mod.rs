@@ -11,6 +11,7 @@
 //! | `events` | the event classes |
 //! | `key_log` | TLS secrets, on their way to a file |
 //! | `packet_log` | recorded packets, for qlog |
+//! | `trace_folder` | qlog traces that are written as events come |
 //! | `setup` | checked configurations |
 //! | `clock` | Python's seconds beside `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
@@ -27,6 +28,7 @@ mod events;
 mod key_log;
 mod packet_log;
 mod setup;
+mod trace_folder;
 mod wire_buffer;
 
 use pyo3::prelude::*;
@@ -57,6 +59,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
     m.add_class::<packet_log::PacketLog>()?;
+    m.add_class::<trace_folder::TraceFile>()?;
+    m.add_class::<trace_folder::TraceFolder>()?;
     events::register(m)?;
     setup::register(m)?;
     endpoint_settings::register(m)?;

@@ -1,40 +1,30 @@
 //! `PacketLog`: what a connection's packets say, for Python's qlog traces.
 //!
-//! Events are written down by the state machine's side, packet by packet and without Python; here
-//! they are handed over when somebody asks, with the wall clock's time.
+//! The state machine's side records events packet by packet, without Python. Here Python takes them, with the
+//! wall clock's time, or they are sent into a file as they happen.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
 use uringcore_proto::qlog::Recorder;
+
+use super::clock::WallTime;
+use super::trace_folder::TraceFile;
 
 /// The packets of one connection, until somebody takes them.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct PacketLog {
     recorder: Arc<Recorder>,
-    instant: Instant,
-    /// Seconds since 1970 at `instant`.
-    wall: f64,
+    clock: WallTime,
 }
 
 impl PacketLog {
     pub fn new(recorder: Arc<Recorder>) -> Self {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |passed| passed.as_secs_f64());
         Self {
             recorder,
-            instant: Instant::now(),
-            wall,
+            clock: WallTime::now(),
         }
-    }
-
-    fn seconds(&self, at: Instant) -> f64 {
-        let later = at.saturating_duration_since(self.instant).as_secs_f64();
-        let earlier = self.instant.saturating_duration_since(at).as_secs_f64();
-        self.wall + later - earlier
     }
 }
 
@@ -45,6 +35,14 @@ impl PacketLog {
         self.recorder.note(name, data);
     }
 
+    /// Writes what was recorded into a file, and whatever follows as it happens. `None`: records nothing more.
+    fn write_to(&self, file: Option<&Bound<'_, TraceFile>>) {
+        match file {
+            Some(file) => self.recorder.hand_to(file.get().sink(self.clock)),
+            None => self.recorder.end(),
+        }
+    }
+
     /// What was recorded since the last call: time in seconds since 1970, name, data as JSON.
     fn take(&self) -> Vec<(f64, Cow<'static, str>, String)> {
         let events = self.recorder.take();
@@ -53,8 +51,8 @@ impl PacketLog {
         events
             .into_iter()
             .map(|event| {
-                let at = event.at.or(first).unwrap_or(self.instant);
-                (self.seconds(at), event.name, event.data)
+                let seconds = self.clock.seconds(event.at.or(first));
+                (seconds, event.name, event.data)
             })
             .collect()
     }

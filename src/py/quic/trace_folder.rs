@@ -1,0 +1,218 @@
+//! `TraceFolder` and `TraceFile`: qlog traces on their way into files, as JSON text sequences (RFC 7464,
+//! draft-ietf-quic-qlog-main-schema section "qlog to JSON Text Sequences mapping").
+//!
+//! Each event goes from the connection's recorder into its file's buffer as it happens, without Python, and a
+//! thread writes the buffers (`uringcore_io::journal`). An event that finds no room is dropped and counted; a
+//! `loglevel:warning` with the number precedes the next event. Not here: the events (the recorder's) and the first
+//! record (Python's).
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use uringcore_io::journal::{Append, Entry, Journal, Limits};
+use uringcore_proto::qlog::{Recorded, Sink};
+
+use super::clock::WallTime;
+
+/// A folder of traces, with their bounds: bytes of a trace, bytes and number of all traces in the folder, and
+/// traces that are being written at once. Several processes may share it. The files have mode 0600 and names
+/// `trace-<time>-<random number>.sqlog`, so a peer chooses no part of a name.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct TraceFolder(Journal);
+
+#[pymethods]
+impl TraceFolder {
+    #[new]
+    #[pyo3(signature = (path, *, trace_bytes, total_bytes, traces, open_traces))]
+    fn new(
+        path: PathBuf,
+        trace_bytes: u64,
+        total_bytes: u64,
+        traces: usize,
+        open_traces: usize,
+    ) -> PyResult<Self> {
+        if trace_bytes < TRACE_BYTES_MIN
+            || total_bytes < trace_bytes
+            || traces < 1
+            || open_traces < 1
+        {
+            return Err(PyValueError::new_err("the bounds of traces are too small"));
+        }
+        let limits = Limits {
+            file_bytes: trace_bytes,
+            total_bytes,
+            files: traces,
+            open: open_traces,
+        };
+        Ok(Self(Journal::new(path, SUFFIX, limits)))
+    }
+
+    /// A new trace that begins with this record, a JSON object. `None` if as many are open as may be, or all
+    /// buffers are full.
+    fn begin(&self, header: &str) -> PyResult<Option<TraceFile>> {
+        let Some(entry) = self.0.begin().map_err(PyOSError::new_err)? else {
+            return Ok(None);
+        };
+        let mut records = Records {
+            entry: Some(entry),
+            dropped: 0,
+            text: format!("\x1e{header}\n"),
+        };
+        let is_begun = records.write() == Some(Append::Taken);
+        Ok(is_begun.then(|| TraceFile(Arc::new(Mutex::new(records)))))
+    }
+
+    /// Waits at most so many seconds until all that was written is in the files; false if it is not.
+    fn flush(&self, py: Python<'_>, seconds: f64) -> bool {
+        let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        py.detach(|| self.0.flush(patience))
+    }
+
+    /// Why traces could not be written, once each time.
+    fn take_error(&self) -> Option<String> {
+        self.0.take_error().map(|error| error.to_string())
+    }
+}
+
+/// One trace. It is finished when it is ended or forgotten.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct TraceFile(Arc<Mutex<Records>>);
+
+#[pymethods]
+impl TraceFile {
+    /// Adds an event: its time in seconds since 1970, its name, its data as JSON.
+    fn write(&self, seconds: f64, name: &str, data: &str) {
+        lock(&self.0).event(seconds, name, data);
+    }
+
+    /// Nothing more comes.
+    fn end(&self) {
+        lock(&self.0).end(None);
+    }
+}
+
+impl TraceFile {
+    /// What a recorder hands its events to.
+    pub fn sink(&self, clock: WallTime) -> Box<dyn Sink> {
+        let records = self.0.clone();
+        Box::new(Output { records, clock })
+    }
+}
+
+struct Output {
+    records: Arc<Mutex<Records>>,
+    clock: WallTime,
+}
+
+impl Sink for Output {
+    fn event(&mut self, event: &Recorded) -> bool {
+        let seconds = self.clock.seconds(event.at);
+        lock(&self.records).event(seconds, &event.name, &event.data)
+    }
+}
+
+/// The records of one file.
+struct Records {
+    /// None when it has ended.
+    entry: Option<Entry>,
+    /// Events since the last one that found room.
+    dropped: u64,
+    /// In which a record is put together.
+    text: String,
+}
+
+impl Records {
+    /// False if the file takes no more.
+    fn event(&mut self, seconds: f64, name: &str, data: &str) -> bool {
+        self.text.clear();
+        if self.dropped > 0 {
+            let text = format!("{} events were dropped here", self.dropped);
+            self.put_warning(seconds, &text);
+        }
+        self.put(seconds, name, data);
+        match self.write() {
+            Some(Append::Taken) => self.dropped = 0,
+            Some(Append::NoRoom) => self.dropped += 1,
+            Some(Append::Full) => {
+                self.dropped += 1;
+                self.end(Some(seconds));
+            }
+            Some(Append::Failed) | None => self.entry = None,
+        }
+        self.entry.is_some()
+    }
+
+    /// `cut_at`: the time of an event that found no room in the file.
+    fn end(&mut self, cut_at: Option<f64>) {
+        let Some(entry) = self.entry.take() else {
+            return;
+        };
+        self.text.clear();
+        match cut_at {
+            Some(seconds) => {
+                self.put_warning(
+                    seconds,
+                    "the trace ends here: there is no room for more of it",
+                );
+            }
+            None if self.dropped > 0 => {
+                let text = format!("{} events were dropped here", self.dropped);
+                let now = WallTime::now();
+                self.put_warning(now.seconds(None), &text);
+            }
+            None => {}
+        }
+        entry.finish(self.text.as_bytes());
+        self.text = String::new();
+    }
+
+    fn put_warning(&mut self, seconds: f64, text: &str) {
+        self.put(
+            seconds,
+            "loglevel:warning",
+            &format!("{{\"message\":\"{text}\"}}"),
+        );
+    }
+
+    /// A record separator, the JSON text, a line feed (RFC 7464 section 2.2). Times are milliseconds.
+    fn put(&mut self, seconds: f64, name: &str, data: &str) {
+        let milliseconds = seconds * 1000.0;
+        let _ = write!(self.text, "\x1e{{\"time\":{milliseconds:.3},\"name\":\"");
+        self.put_escaped(name);
+        let _ = writeln!(self.text, "\",\"data\":{data}}}");
+    }
+
+    /// A program's name may be any text (RFC 8259 section 7).
+    fn put_escaped(&mut self, text: &str) {
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => self.text.extend(['\\', character]),
+                '\0'..='\x1f' => {
+                    let _ = write!(self.text, "\\u{:04x}", u32::from(character));
+                }
+                _ => self.text.push(character),
+            }
+        }
+    }
+
+    fn write(&mut self) -> Option<Append> {
+        let entry = self.entry.as_ref()?;
+        let appended = entry.append(self.text.as_bytes());
+        // Nothing large stays with a connection.
+        self.text.shrink_to(TEXT_KEPT);
+        Some(appended)
+    }
+}
+
+fn lock(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// "Streaming" qlog, as the draft names it.
+const SUFFIX: &str = ".sqlog";
+const TRACE_BYTES_MIN: u64 = 64 << 10;
+const TEXT_KEPT: usize = 4 << 10;
