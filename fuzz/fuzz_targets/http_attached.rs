@@ -308,7 +308,7 @@ impl Site {
                 return;
             }
             Event::Idle => return assert!(self.http.is_drained()),
-            Event::Drained => return,
+            Event::Drained | Event::TooSlow(_) => return,
             Event::Session { .. } => unreachable!("WebTransport is not attached"),
         };
         let request = self.requests.get_mut(&stream_id).expect("told before");

@@ -132,6 +132,9 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
     def _http_event(self, name: str) -> None:
         if name == "drained":
             self._close_if_done()
+        elif name in ("nothing_taken", "little_taken"):
+            if self._service.given_up is not None:
+                self._service.given_up(name)
         else:  # "used_up" or "idle"
             self.shutdown()
 

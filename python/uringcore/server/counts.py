@@ -47,6 +47,8 @@ class Counts:
         """In seconds, until the response's last message, by HTTP version."""
         self.websockets = 0
         self.websockets_open = 0
+        self.given_up: Counter[str] = Counter()
+        """Responses over HTTP/3 that were given up, by why: ``nothing_taken`` or ``little_taken``."""
         self.lag = Histogram(LAG_BOUNDS)
         """Seconds by which the loop came too late to what was due, looked at ten times a second."""
         self.lag_now = 0.0

@@ -75,6 +75,16 @@ class HTTP3Limits:
     """Within which a client has to take something of a response that waits for it; then the response is
     given up (H3_REQUEST_CANCELLED). A client that reads slowly takes half of its window at a time."""
 
+    send_rate: int = 240
+    """Bytes a second that a client has to take of responses that wait for it, on average; slower responses
+    are given up like those of which nothing is taken. Responses of one urgency (RFC 9218) make the rate
+    together. Time in which a response waits behind others, or for its application, does not count. 0 is no
+    least rate."""
+
+    send_rate_grace: float = 60.0
+    """Seconds for which a client may take less than that. What it takes above the rate makes up for lost
+    time, up to this grace period."""
+
     keep_alive: float = 120.0
     """After which a connection without requests is closed, however often its client pings."""
 
@@ -105,6 +115,8 @@ class HTTP3Limits:
         requests = self.max_requests_per_connection
         if requests is not None and requests < 1:
             raise ValueError(f"max_requests_per_connection must be at least 1, not {requests}")
+        if self.send_rate < 0:
+            raise ValueError(f"send_rate must be at least 0, not {self.send_rate}")
         if self.max_open_files < 0:
             raise ValueError(f"max_open_files must be at least 0, not {self.max_open_files}")
         files = self.max_process_files

@@ -14,12 +14,16 @@ from uringcore.server.report import Report
 
 __all__ = ["families"]
 
+GIVEN_UP = ("nothing_taken", "little_taken")
+"""Why responses are given up, as the extension says it."""
+
 
 def families(reports: Sequence[Report]) -> Iterator[Family]:
     """Every metric once, with the samples of each process."""
     yield requests(reports)
     yield open_requests(reports)
     yield durations(reports)
+    yield given_up(reports)
     for name, kind, unit, text, value in NUMBERS:
         family = Family(name, kind, text, unit=unit)
         for report in reports:
@@ -54,6 +58,16 @@ def durations(reports: Sequence[Report]) -> Family:
         for version, times in sorted(report.counts.durations.items()):
             labels = {"worker": report.worker, "http_version": version}
             family.add_histogram(times.bounds, times.counts, times.total, labels)
+    return family
+
+
+def given_up(reports: Sequence[Report]) -> Family:
+    text = "Responses over HTTP/3 whose client took nothing of them for too long, or too little."
+    family = Family("uringcore_http3_responses_given_up", "counter", text)
+    for report in reports:
+        for reason in GIVEN_UP:
+            count = report.counts.given_up[reason]
+            family.add(count, {"worker": report.worker, "reason": reason})
     return family
 
 

@@ -38,5 +38,7 @@ class Service:
     """Whose WebTransport sessions are, if they are taken."""
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
+    given_up: Callable[[str], None] | None = None
+    """Called with why a response was given up for its client's slowness."""
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)

@@ -61,6 +61,8 @@ def request_limits() -> Http3Limits:
         body_timeout=60.0,
         body_rate=240,
         send_timeout=600.0,
+        send_rate=240,
+        send_rate_grace=60.0,
         keep_alive=120.0,
         max_open_files=0,
         max_process_files=None,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::head::{Head, Refusal};
+use super::stalls::TooSlow;
 use crate::webtransport::Draft;
 
 /// Something that happened to a request. Those of one request come in order, `Request` first.
@@ -36,8 +37,11 @@ pub enum Event {
     Datagram { stream_id: u64, data: Bytes },
     /// The content that the host waits for is too slow in coming. Nobody has been told yet.
     BodyTimedOut { stream_id: u64 },
+    /// A response was given up because its client takes nothing of it, or too little. For counting: `Aborted`
+    /// follows with the stream, unless the host is done with the request.
+    TooSlow(TooSlow),
     /// Nobody waits for the response: the client gave the request up, what it sent was malformed, or it takes
-    /// nothing of the response. Both directions of the stream have ended.
+    /// nothing of the response, or too little. Both directions of the stream have ended.
     Aborted { stream_id: u64 },
     /// There is room for more of this response, after [`Connection::is_held_up`](super::Connection::is_held_up)
     /// has said that there was none.

@@ -27,6 +27,10 @@ pub struct Limits {
     pub body_rate: u64,
     /// Within which a client has to take something of a response that waits for it.
     pub send_timeout: Duration,
+    /// Bytes a second that a client has to take of responses that wait for it, on average. 0 is no least rate.
+    pub send_rate: u64,
+    /// Time for which the client may take less.
+    pub send_rate_grace: Duration,
     /// What a request comes to that may not be repeated, and that came as 0-RTT data.
     pub unsafe_early: Unsafe,
     /// The protocols of extended CONNECT that the host speaks; others are refused (501).
@@ -46,6 +50,8 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(60),
             body_rate: 240,
             send_timeout: Duration::from_secs(600),
+            send_rate: 240,
+            send_rate_grace: Duration::from_secs(60),
             unsafe_early: Unsafe::Waits,
             protocols: Arc::new([Bytes::from_static(WEBSOCKET)]),
             keep_alive: Duration::from_secs(120),

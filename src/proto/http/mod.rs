@@ -8,7 +8,7 @@
 //! - `exchange`: one request and its response, as far as both are told to the other side.
 //! - `patience`: how long a client may take, for the clock that the host winds.
 //! - `priority`: which response goes first.
-//! - `stalls`: responses of which their client takes nothing.
+//! - `stalls`: responses of which their client takes nothing, or too little.
 //! - `limits`: [`Limits`], what one client may ask of a server.
 //! - `datagram`: HTTP datagrams of requests that have any, and capsules.
 //! - `event`: what comes out.
@@ -35,3 +35,4 @@ pub use event::Event;
 pub use head::{Head, Refusal};
 pub use limits::Limits;
 pub use responses::SendError;
+pub use stalls::TooSlow;

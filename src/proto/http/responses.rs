@@ -151,7 +151,7 @@ impl Connection {
         self.perform(quic, now);
         if fin {
             let queued = quic.send_queue_bytes(stream_id);
-            let writing = Writing::new(queued, self.rank(stream_id), now);
+            let writing = Writing::new(queued, self.rank(stream_id), &self.limits, now);
             self.unacknowledged.insert(stream_id, writing);
         }
         // The event that says why may be long in coming, if the application does not wait for anything.
@@ -178,7 +178,7 @@ impl Connection {
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return false;
         };
-        let mut writing = Writing::new(queued, priority, now);
+        let mut writing = Writing::new(queued, priority, &self.limits, now);
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
         if is_crowded {
             // Whichever comes first: room in the connection, or next to nothing in the stream.

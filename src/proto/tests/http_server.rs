@@ -14,6 +14,7 @@ mod credit;
 mod datagram;
 mod departures;
 mod priority;
+mod rate;
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 

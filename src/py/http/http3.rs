@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_proto::http::{Connection, Event, Head, Refusal};
+use uringcore_proto::http::{Connection, Event, Head, Refusal, TooSlow};
 use uringcore_proto::permits::Permits;
 use uringcore_proto::quic::{self, ConnectionKey};
 use uringcore_proto::ws::Socket;
@@ -29,8 +29,8 @@ use crate::webtransport::registry::Registry;
 /// HTTP/3 on a server's QUIC connection: its stream events go here, and requests are answered by a service.
 ///
 /// `server` is the address that applications are told. `on_event(name)` is called with "drained" (no request is
-/// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed)
-/// and "idle" (none for too long). `on_session(session, scope)` is called when a client asks for a WebTransport
+/// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed),
+/// "idle" (none for too long), "nothing_taken" and "little_taken" (why a response was given up). `on_session(session, scope)` is called when a client asks for a WebTransport
 /// session, within `sessions`; without these there are none. `tls()` gives ASGI's extension of that name.
 /// `transmit` is called after commands on a loop that has to be told to send.
 #[pyclass(frozen, module = "uringcore._uringcore")]
@@ -404,6 +404,8 @@ impl Http3Connection {
                 request.get().datagram(py, data.clone())
             }),
             Event::BodyTimedOut { stream_id } => with(stream_id, &Request::body_timed_out),
+            Event::TooSlow(TooSlow::Nothing) => this.tell(py, "nothing_taken", false),
+            Event::TooSlow(TooSlow::Little) => this.tell(py, "little_taken", false),
             Event::Aborted { stream_id } => {
                 with(stream_id, &|request| request.get().disconnect(py))
             }

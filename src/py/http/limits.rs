@@ -27,8 +27,8 @@ impl Http3Limits {
     #[pyo3(signature = (
         *, max_requests, max_requests_per_connection, max_header_bytes, max_header_fields,
         max_early_resets, early_reset_rate, header_timeout, body_timeout, body_rate, send_timeout,
-        keep_alive, max_open_files, max_process_files, max_large_messages, refuses_early = false, protocols = List(Vec::new()),
-        origins = List(Vec::new()),
+        send_rate, send_rate_grace, keep_alive, max_open_files, max_process_files, max_large_messages,
+        refuses_early = false, protocols = List(Vec::new()), origins = List(Vec::new()),
     ))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
     fn new(
@@ -42,6 +42,8 @@ impl Http3Limits {
         body_timeout: f64,
         body_rate: u64,
         send_timeout: f64,
+        send_rate: u64,
+        send_rate_grace: f64,
         keep_alive: f64,
         max_open_files: usize,
         max_process_files: Option<usize>,
@@ -69,6 +71,8 @@ impl Http3Limits {
                 body_timeout: seconds("body_timeout", body_timeout)?,
                 body_rate,
                 send_timeout: seconds("send_timeout", send_timeout)?,
+                send_rate,
+                send_rate_grace: seconds("send_rate_grace", send_rate_grace)?,
                 protocols: std::iter::once(websocket).chain(protocols).collect(),
                 keep_alive: seconds("keep_alive", keep_alive)?,
                 unsafe_early: match refuses_early {

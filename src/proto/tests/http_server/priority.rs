@@ -9,7 +9,7 @@ const SIZE: usize = 400_000;
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
 impl Site {
-    fn ask_with(&mut self, stream_id: u64, priority: Option<&str>) {
+    pub(super) fn ask_with(&mut self, stream_id: u64, priority: Option<&str>) {
         let mut lines = GET.to_vec();
         lines.extend(priority.map(|value| ("priority", value)));
         self.ask(stream_id, &lines, true);
