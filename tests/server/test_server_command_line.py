@@ -164,7 +164,7 @@ def test_completion_in_a_real_bash(tmp_path):
     script.chmod(0o755)
     program = (
         'eval "$(_URINGCORE_COMPLETE=bash_source uringcore)"\n'
-        "COMP_WORDS=(uringcore app:app --http3-qlog) COMP_CWORD=2\n"
+        "COMP_WORDS=(uringcore app:app --http3-qlog-d) COMP_CWORD=2\n"
         "_uringcore_completion uringcore 2>/dev/null\n"
         'echo "${COMPREPLY[@]}"\n'
     )

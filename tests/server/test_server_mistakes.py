@@ -117,6 +117,20 @@ def test_a_backend_that_there_is_not():
             "--metrics-path and --status-page are both /a",
         ),
         (["--http3-qlog-dir", "/nonexistent"], "--http3-qlog-dir: there is no folder /nonexistent"),
+        (["--http3-qlog-traces", "0"], "http3_qlog_traces must be 1 to"),
+        (["--http3-qlog-total-bytes", "1000"], "http3_qlog_total_bytes must be 16777216 to"),
+        (
+            ["--status-on-metrics-port", "--status-page", "/a"],
+            "--status-on-metrics-port: there is no --metrics-port",
+        ),
+        (
+            ["--status-on-metrics-port", "--metrics-port", "0"],
+            "--status-on-metrics-port: there is no --status-page",
+        ),
+        (
+            ["--status-on-metrics-port", "--metrics-port", "0", "--status-page", "/metrics"],
+            "--metrics-path and --status-page are both /metrics",
+        ),
     ],
 )
 def test_an_option_that_cannot_be(arguments, said):

@@ -216,6 +216,12 @@ def test_bad_dev_cert_arguments(names, days, named):
             "http3_header_timeout: must be a number of seconds above 0",
         ),
         ("--http3-send-timeout", "nan", "http3_send_timeout: must be a number of seconds above 0"),
+        ("--http3-send-rate", "-1", "http3_send_rate must be at least 0, not -1"),
+        (
+            "--http3-send-rate-grace",
+            "0",
+            "http3_send_rate_grace: must be a number of seconds above 0",
+        ),
         ("--http3-early-reset-rate", "-1", "http3_early_reset_rate must be above 0, not -1"),
         ("--http3-max-handshakes", "0", "http3_max_handshakes must be at least 1, not 0"),
         ("--http3-max-sessions", "0", "http3_max_sessions must be 1 to 4294967296, not 0"),

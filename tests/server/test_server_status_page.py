@@ -5,7 +5,10 @@ import hashlib
 import json
 import re
 
+import pytest
+
 import uringcore
+from tests.server.test_server_seen import METRICS_ON, fetch
 from uringcore.server import status_page
 
 
@@ -52,3 +55,36 @@ def test_the_numbers(start):
     assert numbers["bytes_received"] > 1000
     (client,) = numbers["clients"]
     assert re.fullmatch(r"127\.0\.0\.1:\d+|\[::1\]:\d+", client["client"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_page_on_the_metrics_port_is_there_alone(start, workers):
+    options = ["--metrics-port", "0", "--status-page", "/status", "--status-on-metrics-port"]
+    server = start(*options, "--workers", workers)
+    port, path = server.wait_log(r"Status page on http://127\.0\.0\.1:(\d+)(/\S+)").groups()
+    assert path == "/status"
+    status, fields, content = fetch(int(port), "/status")
+    assert (status, fields["content-type"]) == (200, "text/html; charset=utf-8")
+    assert fields["content-security-policy"] and fields["cache-control"] == "no-store"
+    assert b"<script>" in content
+    status, fields, content = fetch(int(port), "/status?data")
+    assert (status, fields["content-type"]) == (200, "application/json")
+    assert json.loads(content)["processes"]
+    assert fetch(int(port), "/metrics")[0] == 200
+    assert fetch(int(port), "/status", "POST")[0] == 405
+    assert fetch(int(port), "/status/data")[0] == 404
+    # The application's ports have neither.
+    for path in ("/status", "/status?data", "/metrics"):
+        assert server.get(path).status == 404
+        with server.http1() as connection:
+            connection.request("GET", path)
+            assert connection.getresponse().status == 404
+    assert server.stop() == 0
+
+
+def test_the_page_stays_with_the_application_unless_it_is_said_otherwise(start):
+    server = start("--metrics-port", "0", "--status-page", "/status")
+    port = int(server.wait_log(METRICS_ON).group(1))
+    assert fetch(port, "/status")[0] == 404
+    assert server.get("/status").status == 200
+    assert server.get("/metrics").status == 404

@@ -90,6 +90,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
 | responses of a connection together | 4 MiB, and a part a stream | as above |
 | a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
+| a client that takes little of it | ``send_rate`` (240 bytes a second), ``send_rate_grace`` (60 s) | reset |
 | files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
 | the process's files for responses | ``max_process_files`` (a quarter of RLIMIT_NOFILE) | opened later |
 | sessions of a connection at once | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
@@ -99,6 +100,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a client's silence | ``idle_timeout`` (30 s) | the connection is closed |
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
+| traces (``qlog_dir``) | ``qlog_trace_bytes`` and others | cut, or the oldest are removed |
 | log lines that a client causes | ``log_lines`` (10), then one a minute | left out and counted |
 | log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |

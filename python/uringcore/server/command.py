@@ -10,6 +10,7 @@ import copy
 import logging
 import os
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from uvicorn.main import main as uvicorn_command
 from uringcore import _uringcore
 from uringcore._private_files import warn_if_exposed
 from uringcore.quic.limits import RetryPolicy
+from uringcore.quic.sequence_logger import TraceLimits
 from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
 from uringcore.server.options import PLACES, idle_options
@@ -47,6 +49,8 @@ LIMIT_HELP = {
     "body_timeout": "Seconds that an application waits for the next of a request's body; then 408.",
     "body_rate": "Bytes of a body that earn it a second more.",
     "send_timeout": "Seconds within which a client takes something of a waiting response.",
+    "send_rate": "Bytes a second that a client takes of waiting responses in the long run. 0: any.",
+    "send_rate_grace": "Seconds for which it may take less.",
     "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
     "max_open_files": "Files that stay open for waiting responses of one HTTP/3 connection.",
     "max_process_files": "Files open for HTTP/3 responses of a process, shared among client addresses.",
@@ -67,6 +71,13 @@ LIMIT_HELP = {
 
 UNSAID = {"max_process_files": "a quarter of RLIMIT_NOFILE"}
 """What ``None`` means of limits that have a bound all the same."""
+
+TRACE_HELP = {
+    "trace_bytes": "Bytes of one trace, which ends there.",
+    "total_bytes": "Bytes of all traces in the folder: the oldest are removed.",
+    "traces": "Traces in the folder, likewise.",
+    "open_traces": "HTTP/3 connections that are traced at once.",
+}
 
 
 def our_options() -> list[click.Parameter]:
@@ -170,8 +181,23 @@ def our_options() -> list[click.Parameter]:
             type=click.Path(file_okay=False),
             help="Folder for a qlog trace of each HTTP/3 connection: for a search, not for every day.",
         ),
+        *options_of_traces(),
         *options_of_sight(),
         *options_of_limits(),
+    ]
+
+
+def options_of_traces() -> list[click.Parameter]:
+    """The bounds of what --http3-qlog-dir writes."""
+    return [
+        click.Option(
+            [f"--http3-qlog-{name.replace('_', '-')}"],
+            type=int,
+            default=value,
+            show_default=True,
+            help=TRACE_HELP[name],
+        )
+        for name, value in asdict(TraceLimits()).items()
     ]
 
 
@@ -205,6 +231,11 @@ def options_of_sight() -> list[click.Parameter]:
             ["--status-page"],
             metavar="PATH",
             help="Show connections, rates and round trips there, to whoever reaches the server.",
+        ),
+        click.Option(
+            ["--status-on-metrics-port"],
+            is_flag=True,
+            help="Show that page on --metrics-port, and there alone.",
         ),
     ]
 

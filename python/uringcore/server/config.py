@@ -14,6 +14,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy
-from uringcore.quic.logger import QuicFileLogger
+from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.checks import (
     check_environment,
@@ -37,6 +38,7 @@ from uringcore.server.checks import (
 from uringcore.server.credentials import check_certificate, quic_refusal
 from uringcore.server.limits import limits_from
 from uringcore.server.log import log_config
+from uringcore.server.metrics_port import METRICS_PATH
 from uringcore.server.observer import Observer
 from uringcore.server.reset_key import reset_key
 from uringcore.server.shared_folder import SharedFolder
@@ -110,12 +112,15 @@ class ServerConfig(Config):
       how many were left out. Each process of ``workers`` counts for itself. An exception that an
       application raises after its client has gone is such a line, without its traceback, which is there
       at the level ``debug``; exceptions that it raises while its client is there have no bound.
-    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection leaves a qlog trace when it ends.
+    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection has a qlog trace, which grows as it lives.
+      ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic.sequence_logger.TraceLimits`: that
+      bound of the traces.
     - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
     - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
     - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
       127.0.0.1; the application's ports do not have them then.
-    - ``status_page``: a path under which it shows a page about itself.
+    - ``status_page``: a path under which it shows a page about itself; with ``status_on_metrics_port`` on
+      the metrics port, and not on the application's.
     - ``http3_`` and the name of a field of :class:`~uringcore.server.limits.HTTP3Limits`,
       :class:`~uringcore.server.limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`: that
       limit.
@@ -149,6 +154,7 @@ class ServerConfig(Config):
         metrics_port: int | None = None,
         metrics_host: str = "127.0.0.1",
         status_page: str | None = None,
+        status_on_metrics_port: bool = False,
         **options: Any,
     ) -> None:
         options.setdefault("loop", LOOP)
@@ -168,6 +174,7 @@ class ServerConfig(Config):
             self.http3_limits, self.session_limits, self.quic_limits = limits_from(options)
         except ValueError as exc:
             raise StartupError(str(exc)) from None
+        self.http3_trace_limits = trace_limits(options)
         for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
             if key is not None and len(key) < KEY_BYTES_MIN:
                 raise StartupError(
@@ -199,6 +206,7 @@ class ServerConfig(Config):
         self.metrics_sockets: list[socket.socket] = []
         """Bound; several processes have them from their parent."""
         self.status_page = status_page
+        self.status_on_metrics_port = status_on_metrics_port
         self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
         self.certificate_signature: Signature = ()
@@ -213,8 +221,13 @@ class ServerConfig(Config):
         # A WSGI application knows one kind of scope.
         self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
         check_options(self)
-        check_paths(metrics_path, status_page, one_port=metrics_port is None)
+        one_port = metrics_port is None or status_on_metrics_port
+        port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
+        check_paths(port_path, status_page, one_port=one_port)
         check_metrics_port(self, metrics_host, metrics_port)
+        if status_on_metrics_port and (metrics_port is None or status_page is None):
+            missing = "--metrics-port" if metrics_port is None else "--status-page"
+            raise StartupError(f"--status-on-metrics-port: there is no {missing}")
         check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()
@@ -263,9 +276,13 @@ class ServerConfig(Config):
         if self.http3:
             self.quic = self._quic_configuration()
         if self.is_observed:
+            on_port = set()
+            if self.metrics_port is not None:
+                on_port = {"metrics", "status"} if self.status_on_metrics_port else {"metrics"}
             observer = Observer(
-                metrics_path=self.metrics_path if self.metrics_port is None else None,
+                metrics_path=self.metrics_path or (METRICS_PATH if on_port else None),
                 status_path=self.status_page,
+                on_port=on_port,
                 folder=self.reports_folder,
             )
             self.loaded_app = observer.before(self.loaded_app, self.root_path)
@@ -428,6 +445,11 @@ class ServerConfig(Config):
         if self.is_ssl and self.ssl_context_factory is None:
             check_certificate(self)
 
+    def _quic_logger(self) -> QuicSequenceLogger | None:
+        if self.http3_qlog_dir is None:
+            return None
+        return QuicSequenceLogger(self.http3_qlog_dir, limits=self.http3_trace_limits)
+
     def _quic_configuration(self) -> QuicConfiguration:
         has_datagrams = self.http3_webtransport or bool(self.http3_connect)
         configuration = QuicConfiguration(
@@ -446,7 +468,7 @@ class ServerConfig(Config):
             session_store=self.session_store,
             stateless_reset_key=self.http3_reset_key,
             verify_mode=ssl.VerifyMode(self.ssl_cert_reqs) if self.ssl_cert_reqs else None,
-            quic_logger=QuicFileLogger(self.http3_qlog_dir) if self.http3_qlog_dir else None,
+            quic_logger=self._quic_logger(),
             early_data=self.http3_early_data != "off",
         )
         try:
@@ -457,6 +479,16 @@ class ServerConfig(Config):
         except (ImportError, ValueError) as exc:
             raise quic_refusal(self, exc) from None
         return configuration
+
+
+def trace_limits(options: dict[str, Any]) -> TraceLimits:
+    """Takes the bounds of traces out of a server's options."""
+    names = {field.name: f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
+    given = {name: options.pop(option) for name, option in names.items() if option in options}
+    try:
+        return TraceLimits(**given)
+    except ValueError as exc:
+        raise StartupError(f"http3_qlog_{exc}") from None
 
 
 def close_in(process: int, files: contextlib.ExitStack) -> None:

@@ -1,4 +1,5 @@
-"""A server's metrics on a TCP port of their own: plain HTTP, for whoever scrapes them and nobody else.
+"""A TCP port of its own for a server's metrics and, if an option says so, its status page: plain HTTP, for
+scrapers and operators.
 
 Not here: what is answered (observer.py), and who binds the port (sockets.py): several workers share it,
 and whichever is asked tells of all.
@@ -27,15 +28,16 @@ REQUEST_BYTES_MAX = 8192
 class _Pages(Protocol):
     """What is asked."""
 
-    async def metrics(self, method: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]: ...
+    async def port_page(
+        self, path: str, method: str, query: bytes
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None: ...
 
 
 class MetricsPort:
-    """Answers GET and HEAD of ``path`` on sockets that are bound; one request a connection."""
+    """Answers GET and HEAD of ``pages`` on sockets that are bound; one request a connection."""
 
-    def __init__(self, pages: _Pages, path: str) -> None:
+    def __init__(self, pages: _Pages) -> None:
         self._pages = pages
-        self._path = path
         self._servers: list[asyncio.Server] = []
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -78,10 +80,9 @@ class MetricsPort:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, _, rest = head.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        status, fields, body = 404, [(b"content-length", b"0")], b""
-        if path == self._path.encode():
-            status, fields, body = await self._pages.metrics(method.decode("latin-1"))
+        path, _, query = rest.partition(b" ")[0].partition(b"?")
+        page = await self._pages.port_page(path.decode("latin-1"), method.decode("latin-1"), query)
+        status, fields, body = page or (404, [(b"content-length", b"0")], b"")
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
         lines += [name + b": " + value for name, value in fields]
         writer.write(b"\r\n".join([*lines, b"connection: close", b"", body]))

@@ -7,9 +7,10 @@ pages themselves (metrics.py, status_page.py) and what is looked up for them (re
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from uringcore.quic.exposition import CONTENT_TYPE, exposition
@@ -18,6 +19,7 @@ from uringcore.server.colleagues import Colleagues
 from uringcore.server.counts import Counts
 from uringcore.server.metrics import families
 from uringcore.server.report import Endpoint, Report, Sources, make_report
+from uringcore.server.shared_result import SharedResult
 
 __all__ = ["Observer"]
 
@@ -54,28 +56,41 @@ Answer = tuple[int, list[Field], bytes]
 class Observer:
     """Stands in front of one server's application.
 
-    ``metrics_path`` and ``status_path`` are where it answers itself, where they are given; ``folder`` is
-    where the processes of a server with several find each other.
+    It answers requests for ``metrics_path`` and ``status_path`` itself. ``on_port`` names the pages
+    (``"metrics"``, ``"status"``) that only the metrics port has. ``folder`` is where the processes of a
+    server with several find each other.
     """
 
     def __init__(
-        self, *, metrics_path: str | None, status_path: str | None, folder: str | None = None
+        self,
+        *,
+        metrics_path: str | None,
+        status_path: str | None,
+        on_port: Collection[str] = (),
+        folder: str | None = None,
     ) -> None:
         self.counts = Counts()
         self.sources = Sources()
+        # The first answers other processes, the second scrapes and the status page.
+        self._own = SharedResult(self._report)
+        self._all = SharedResult(self._gathered)
         self._colleagues: Colleagues | None = None
         if folder is not None:
             # The number of a place would stand twice while one process takes over from another.
             self.sources.worker = str(os.getpid())
-            self._colleagues = Colleagues(folder, self._report)
+            self._colleagues = Colleagues(folder, self._own.get)
         self._application: Application | None = None
         self._root_path = ""
         self._tick_at: float | None = None
         self._pages: dict[str, Page] = {}
-        if metrics_path is not None:
-            self._pages[metrics_path] = self._metrics
-        if status_path is not None:
-            self._pages[status_path] = self._status
+        self._port_pages: dict[str, Page] = {}
+        for name, path, page in (
+            ("metrics", metrics_path, self._metrics),
+            ("status", status_path, self._status),
+        ):
+            if path is not None:
+                pages = self._port_pages if name in on_port else self._pages
+                pages[path] = page
 
     def before(self, application: Application, root_path: str) -> Application:
         """The application to be served instead of this one."""
@@ -106,6 +121,10 @@ class Observer:
         if self._tick_at is not None:
             self.counts.came_late(max(now - self._tick_at - TICK_SECONDS, 0.0))
         self._tick_at = now
+
+    def response_given_up(self, why: str) -> None:
+        """Of an HTTP/3 client that takes nothing of it, or too little."""
+        self.counts.given_up[why] += 1
 
     def connection_ended(self, stats: Any) -> None:
         """A QUIC connection's last numbers."""
@@ -149,27 +168,45 @@ class Observer:
 
     # Pages
 
-    async def metrics(self, method: str) -> Answer:
-        """What a request for the metrics of all processes is answered."""
-        return await answer(self._metrics, method, b"")
+    async def port_page(self, path: str, method: str, query: bytes) -> Answer | None:
+        """What a request on the metrics port is answered; ``None`` for a path that it does not have."""
+        page = self._port_pages.get(path)
+        return None if page is None else await answer(page, method, query)
 
     async def _metrics(self, query: bytes) -> tuple[bytes, list[Field]]:
-        text = exposition(families(await self._reports()))
-        return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
+        return (await self._all.get()).metrics
 
     async def _status(self, query: bytes) -> tuple[bytes, list[Field]]:
         if query != status_page.DATA_QUERY:
             return status_page.page()
-        return status_page.data(await self._reports())
+        return (await self._all.get()).status
 
     async def _report(self) -> Report:
         return await make_report(self.counts, self.sources)
 
-    async def _reports(self) -> list[Report]:
+    async def _gathered(self) -> Gathered:
         """Of all processes of this server."""
         if self._colleagues is None:
-            return [await self._report()]
-        return await self._colleagues.reports()
+            return Gathered([await self._report()])
+        return Gathered(await self._colleagues.reports())
+
+
+class Gathered:
+    """Reports of all processes, and the texts made of them, each once."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        self._reports = reports
+
+    @functools.cached_property
+    def metrics(self) -> tuple[bytes, list[Field]]:
+        """For Prometheus."""
+        text = exposition(families(self._reports))
+        return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
+
+    @functools.cached_property
+    def status(self) -> tuple[bytes, list[Field]]:
+        """The numbers of the status page."""
+        return status_page.data(self._reports)
 
 
 class Passing:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from uringcore.quic.sequence_logger import TraceLimits
 from uringcore.server.limits import SessionLimits
 
 if TYPE_CHECKING:
@@ -141,6 +142,9 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
         yield frozenset({"log_format"}), "--log-config says what the log is like"
     if getattr(config, "metrics_port", None) is None:
         yield frozenset({"metrics_host"}), "there is no --metrics-port"
+    if getattr(config, "http3_qlog_dir", None) is None:
+        names = {f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
+        yield frozenset(names), "there is no --http3-qlog-dir"
     if not config.reload:
         yield frozenset({"reload_delay"}), "there is no --reload"
 

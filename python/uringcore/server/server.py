@@ -22,13 +22,14 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._uringcore import AsgiService, WebSocketLimits
+from uringcore.quic.sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
 from uringcore.server.farewell import parting
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
-from uringcore.server.metrics_port import METRICS_PATH, MetricsPort
+from uringcore.server.metrics_port import MetricsPort
 from uringcore.server.scope import (
     DEBUG_EXTENSIONS,
     EXTENSIONS,
@@ -170,7 +171,7 @@ class Server(UvicornServer):
         if config.is_ssl and config.ssl_context_factory is None:
             self._certificate = CertificateKeeper(config)
         if config.observer is not None and config.metrics_sockets:
-            self._metrics = MetricsPort(config.observer, config.metrics_path or METRICS_PATH)
+            self._metrics = MetricsPort(config.observer)
             await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
 
     def _mine(self, sock: socket.socket) -> socket.socket:
@@ -231,6 +232,7 @@ class Server(UvicornServer):
             log.report,
             sessions,
             None if config.observer is None else config.observer.connection_ended,
+            None if config.observer is None else config.observer.response_given_up,
         )
         listener = HTTP3Listener(service)
         await listener.start(
@@ -302,6 +304,9 @@ class Server(UvicornServer):
             await self._listener.wait_closed()
         if self._request_log is not None:
             self._request_log.close()
+        traces = None if self.config.quic is None else self.config.quic.quic_logger
+        if isinstance(traces, QuicSequenceLogger):
+            await asyncio.to_thread(traces.flush)
         await self._close_metrics()
         if self.config.observer is not None:
             self.config.observer.close()

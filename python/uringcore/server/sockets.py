@@ -331,9 +331,11 @@ def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
 
 
 def tell_metrics(config: ServerConfig) -> None:
-    """And where the metrics are, if they have a port."""
+    """And where the metrics are, if they have a port, and the status page that stands there."""
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)
+        if config.status_on_metrics_port:
+            logger.info("Status page on http://%s%s", at(sock), config.status_page)
 
 
 @contextlib.contextmanager

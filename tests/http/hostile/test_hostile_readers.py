@@ -139,6 +139,39 @@ def test_a_slow_reader_is_slow_and_no_more(besiege):
     run(attack())
 
 
+def test_a_reader_below_the_least_rate_is_given_up(besiege):
+    """A byte now and then on each of 20 streams, of which none ever waits for long."""
+    options = ["--http3-send-rate", "1000", "--http3-send-rate-grace", "3"]
+    server = besiege(*options, "--metrics-path", "/metrics")
+
+    async def attack():
+        async with siege(server, memory_mib=40) as besieged:
+            async with greedy(server, count=20, max_stream_data=16) as (raw, downloads):
+                streams = [raw.incoming(stream_id) for stream_id in downloads]
+                allowed = 16
+                while not all(stream.over for stream in streams):
+                    allowed += 1
+                    grants = []
+                    for stream_id in downloads:
+                        stream = raw.quic._streams.get(stream_id)
+                        if stream is not None and not raw.incoming(stream_id).over:
+                            stream.max_stream_data_local = allowed
+                            grants.append(wire.varints(0x11, stream_id, allowed))
+                    raw.say(*grants)
+                    assert allowed < 400, "no response was given up"
+                    await asyncio.sleep(0.1)
+                for stream in streams:
+                    assert stream.codes == {ErrorCode.H3_REQUEST_CANCELLED}
+                found = await besieged.wait_state("flood", running=0)
+                assert (found["returned"], found["disconnects"]) == (20, 20)
+            await besieged.others_served()
+
+    run(attack())
+    text = server.get("/metrics").content.decode()
+    reason = 'uringcore_http3_responses_given_up_total{worker="0",reason="little_taken"} 20'
+    assert reason in text, [line for line in text.splitlines() if "given_up" in line]
+
+
 def test_sending_after_a_disconnect_gives_way(besiege):
     """`send` returns at once then, but an application that does nothing else has to let others run."""
     server = besiege()
