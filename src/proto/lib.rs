@@ -11,6 +11,7 @@
 //! | `outputs` | what an HTTP/3 connection wants of QUIC, done |
 //! | [`webtransport`] | WebTransport sessions on a connection, both roles |
 //! | [`http`] | HTTP/3 attached to QUIC: requests and responses |
+//! | [`budget`] | how many bytes clients may make a process hold |
 //! | [`permits`] | how many of something expensive one client may have |
 //! | [`shares`] | places for something scarce, shared fairly among clients |
 //! | [`ws`] | WebSocket messages over a byte stream |
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod h3;
 pub mod http;
 mod outputs;

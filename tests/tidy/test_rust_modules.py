@@ -15,18 +15,19 @@ ROOT = Path(__file__).parents[2]
 MAY = {
     "proto": {
         "wire": set(),
+        "budget": set(),
         "seams": {"wire"},
         "qlog": {"wire", "seams"},
         "tls": {"wire", "seams", "qlog"},
-        "quic": {"wire", "seams", "qlog", "tls"},
+        "quic": {"budget", "wire", "seams", "qlog", "tls"},
         "h3": {"wire"},
-        "outputs": {"wire", "seams", "qlog", "tls", "quic", "h3"},
-        "webtransport": {"wire", "seams", "qlog", "tls", "quic", "h3", "outputs"},
-        "http": {"wire", "seams", "qlog", "tls", "quic", "h3", "outputs", "webtransport"},
+        "outputs": {"budget", "wire", "seams", "qlog", "tls", "quic", "h3"},
+        "webtransport": {"budget", "wire", "seams", "qlog", "tls", "quic", "h3", "outputs"},
+        "http": {"budget", "wire", "seams", "qlog", "tls", "quic", "h3", "outputs", "webtransport"},
         "ws": {"permits"},
         "permits": set(),
         "shares": set(),
-        "streams": {"wire", "seams", "qlog", "tls", "quic"},
+        "streams": {"budget", "wire", "seams", "qlog", "tls", "quic"},
     },
 }
 

@@ -352,6 +352,12 @@ impl Connection {
         stream.is_some_and(|stream| stream.send != Half::Done)
     }
 
+    /// Bytes that are kept and cannot be used yet: field sections that have not ended, or wait for the encoder
+    /// stream, and what came behind those.
+    pub fn unusable_bytes(&self) -> usize {
+        self.unusable.bytes()
+    }
+
     /// Gives back the room that the last burst has left empty, and what only makes the next one's field sections
     /// smaller: for a host that sees nothing happen for a while.
     pub fn rest(&mut self) {

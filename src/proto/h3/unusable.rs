@@ -70,6 +70,10 @@ impl Unusable {
         self.blocked -= size;
     }
 
+    pub fn bytes(&self) -> usize {
+        self.unfinished + self.blocked
+    }
+
     /// All streams are forgotten.
     pub fn clear(&mut self) {
         self.unfinished = 0;

@@ -18,6 +18,7 @@ use super::limits::Limits;
 use super::patience::Unfinished;
 use super::sessions::Attached;
 use super::stalls::{Taken, Writing};
+use crate::budget::Charge;
 use crate::h3::{self, Code, Field, HeadersKind, Role, frame};
 use crate::outputs;
 use crate::quic::{self, AcceptRate, Bucket, Chunks};
@@ -68,6 +69,8 @@ pub struct Connection {
     pub(super) is_abused: bool,
     /// Nothing has come since room was given back.
     is_resting: bool,
+    /// For what HTTP/3 keeps of heads that are not whole.
+    charge: Charge,
     pub(super) events: VecDeque<Event>,
 }
 
@@ -110,6 +113,7 @@ impl Connection {
             refused: None,
             is_abused: false,
             is_resting: false,
+            charge: Charge::new(quic.queued()),
             events: VecDeque::new(),
         };
         connection.perform(quic, now);
@@ -133,6 +137,7 @@ impl Connection {
             self.take_over(quic, now);
         }
         self.settle_sessions(quic, now);
+        self.charge.set(self.h3.unusable_bytes());
     }
 
     fn handle_http(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {

@@ -140,6 +140,13 @@ pub struct EndpointStats {
     pub responses_dropped: u64,
     /// First packets of versions that are not spoken, answered with those that are.
     pub versions_negotiated: u64,
+    /// Bytes that the clients of a server make it hold now.
+    pub held_bytes: u64,
+    /// How often a connection got no more credit because its address held more than its share.
+    pub credit_withheld: u64,
+    /// Streams and connections that were given up because the process held more than its budget.
+    pub streams_shed: u64,
+    pub connections_shed: u64,
     /// Connections of ours that began again because the server asked for another version.
     pub connections_begun_again: u64,
 }

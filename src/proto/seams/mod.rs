@@ -21,6 +21,8 @@
 //! - `waiting_incoming`: new connections that wait until somebody has decided about them.
 //! - `peak_tables`: the room that connections took which have gone.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
+//! - `inflow`: how far the data of each stream has come.
+//! - `credit`: a receive window that grows with its use and can be taken back.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
 //! - `forged_retry`: Retry packets that no server made.
 //! - `stream_limits`: an entry for each stream that the peer may open.
@@ -40,6 +42,7 @@
 //!
 //! Above the wire and below everything that is written around the two libraries.
 
+pub(crate) mod credit;
 pub(crate) mod datagram_buffer;
 pub(crate) mod delivered;
 pub(crate) mod draft_parameters;
@@ -51,6 +54,7 @@ pub(crate) mod gauge;
 pub(crate) mod heard;
 pub(crate) mod hidden_acks;
 pub(crate) mod hkdf;
+pub(crate) mod inflow;
 pub(crate) mod issued_ids;
 pub(crate) mod key_update;
 pub(crate) mod labels;

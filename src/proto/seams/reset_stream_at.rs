@@ -24,6 +24,7 @@ use std::sync::{
 
 use bytes::BytesMut;
 
+use super::inflow::Inflow;
 use crate::wire::frames::{Frame, Frames, ResetAt};
 use crate::wire::varint;
 
@@ -48,15 +49,23 @@ impl ResetSlot {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at the payload of a packet that was opened.
-    pub fn opened(&self, payload: &mut BytesMut) {
-        if !self.is_enabled.load(Ordering::Relaxed) {
+    /// Looks at the payload of a packet that was opened. The walk over its frames serves `inflow` too.
+    pub fn opened(&self, payload: &mut BytesMut, inflow: &Inflow) {
+        let (is_enabled, counts) = (self.is_enabled.load(Ordering::Relaxed), inflow.is_enabled());
+        if !is_enabled && !counts {
             return;
         }
+        let length = payload.len();
         let resets = Frames::new(payload).filter_map(|(start, end, frame)| match frame {
+            Frame::Stream { stream_id, end } if counts => {
+                inflow.note(stream_id, end, length);
+                None
+            }
             // What it says cannot be otherwise: the state machine refuses what it does not know, with
             // FRAME_ENCODING_ERROR.
-            Frame::ResetStreamAt(reset) if reset.reliable_size <= reset.final_size => {
+            Frame::ResetStreamAt(reset)
+                if is_enabled && reset.reliable_size <= reset.final_size =>
+            {
                 Some((start, end, reset))
             }
             _ => None,
@@ -169,7 +178,8 @@ mod tests {
         let slot = Arc::new(ResetSlot::default());
         slot.enable();
         let opened = slot.clone();
-        let open = move |_: &[u8], payload: &mut BytesMut| opened.opened(payload);
+        let open =
+            move |_: &[u8], payload: &mut BytesMut| opened.opened(payload, &Inflow::default());
         *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(open));
         (bare, slot)
     }
@@ -235,7 +245,7 @@ mod tests {
 
     fn opened(slot: &ResetSlot, payload: &[u8]) -> Vec<u8> {
         let mut payload = BytesMut::from(payload);
-        slot.opened(&mut payload);
+        slot.opened(&mut payload, &Inflow::default());
         payload.to_vec()
     }
 

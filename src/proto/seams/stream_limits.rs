@@ -14,6 +14,9 @@ use quinn_proto::{self as quinn, Dir, VarInt};
 /// HTTP/3 itself, besides which there is room here for as many of other kinds.
 const FIRST: [u64; 2] = [100, 12];
 
+/// What a peer may have open that is to get no more. HTTP/3's own streams (RFC 9114 section 6.2) are among them.
+const WITHHELD: [u64; 2] = [8, 8];
+
 /// What the transport parameters announce of what is `allowed` in a direction.
 pub fn first(dir: Dir, allowed: u64) -> u64 {
     let first = FIRST[dir as usize];
@@ -29,6 +32,7 @@ pub struct PeersLimits {
     allowed: [u64; 2],
     /// Less was announced, and still holds.
     is_less: [bool; 2],
+    is_withheld: bool,
 }
 
 impl PeersLimits {
@@ -37,7 +41,11 @@ impl PeersLimits {
             let allowed = allowed[dir as usize];
             first(dir, allowed) < allowed
         });
-        Self { allowed, is_less }
+        Self {
+            allowed,
+            is_less,
+            is_withheld: false,
+        }
     }
 
     pub fn allowed(&self, dir: Dir) -> u64 {
@@ -59,10 +67,20 @@ impl PeersLimits {
         }
     }
 
+    /// The peer gets hardly any further streams as its streams end, or as many as it is allowed again.
+    pub fn withhold(&mut self, quinn: &mut quinn::Connection, dir: Dir, is_withheld: bool) {
+        self.is_withheld = is_withheld;
+        self.announce(quinn, dir);
+    }
+
     fn announce(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
         self.is_less[dir as usize] = false;
-        let count = VarInt::from_u64(self.allowed(dir)).unwrap_or(VarInt::MAX);
-        quinn.set_max_concurrent_streams(dir, count);
+        let allowed = self.allowed(dir);
+        let count = match self.is_withheld {
+            true => allowed.min(WITHHELD[dir as usize]),
+            false => allowed,
+        };
+        quinn.set_max_concurrent_streams(dir, VarInt::from_u64(count).unwrap_or(VarInt::MAX));
     }
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::datagrams::{Datagrams, Overflow};
+use crate::budget::Charge;
 use crate::quic::{Chunks, Event, Received, StreamEnd};
 
 /// What a host can wait for.
@@ -90,6 +91,16 @@ impl Arrivals {
     /// Which datagrams are dropped when there is no room for all; else the oldest.
     pub fn set_overflow(&mut self, overflow: Overflow) {
         self.datagrams.set_overflow(overflow);
+    }
+
+    /// Has somebody charged with the datagrams that wait.
+    pub fn set_charge(&mut self, charge: Charge) {
+        self.datagrams.set_charge(charge);
+    }
+
+    /// The connection is gone, and with it the use of datagrams.
+    pub fn drop_datagrams(&mut self) {
+        self.datagrams.clear();
     }
 
     /// Takes one event in, and names those who are to look again.

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::budget::Charge;
+
 /// Which datagrams are dropped when there is no room for all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overflow {
@@ -16,7 +18,8 @@ pub enum Overflow {
 
 /// Keeps what there is room for.
 ///
-/// Bounds: so many bytes, an overhead for each frame counted in. What is dropped is counted.
+/// Bounds: so many bytes, an overhead for each frame counted in. What is dropped is counted. Small ones that wait
+/// do not keep the memory that they were received in, which may be that of many packets.
 #[derive(Debug)]
 pub struct Datagrams {
     queue: VecDeque<Bytes>,
@@ -24,6 +27,7 @@ pub struct Datagrams {
     bytes_max: usize,
     overflow: Overflow,
     dropped: u64,
+    charge: Charge,
 }
 
 impl Datagrams {
@@ -34,35 +38,67 @@ impl Datagrams {
             bytes_max,
             overflow: Overflow::default(),
             dropped: 0,
+            charge: Charge::default(),
         }
+    }
+
+    /// Has somebody charged with what waits.
+    pub fn set_charge(&mut self, charge: Charge) {
+        self.charge = charge;
+        self.recharge();
     }
 
     pub fn set_overflow(&mut self, overflow: Overflow) {
         self.overflow = overflow;
     }
 
-    pub fn push(&mut self, data: Bytes) {
+    pub fn push(&mut self, mut data: Bytes) {
         if self.overflow == Overflow::Newest && self.bytes + cost(&data) > self.bytes_max {
             self.dropped += 1;
             return;
+        }
+        // One that is taken at once costs no copy.
+        if !self.queue.is_empty() && data.len() < SMALL {
+            data = Bytes::copy_from_slice(&data);
         }
         self.bytes += cost(&data);
         self.queue.push_back(data);
         while self.bytes > self.bytes_max && self.pop().is_some() {
             self.dropped += 1;
         }
+        self.recharge();
     }
 
     pub fn pop(&mut self) -> Option<Bytes> {
         let data = self.queue.pop_front()?;
         self.bytes -= cost(&data);
+        self.recharge();
         Some(data)
+    }
+
+    /// Drops all of them: nobody will ask for them.
+    pub fn clear(&mut self) {
+        self.dropped += self.queue.len() as u64;
+        self.queue = VecDeque::new();
+        self.bytes = 0;
+        self.recharge();
+    }
+
+    fn recharge(&mut self) {
+        self.charge
+            .set(self.bytes + self.queue.len() * HEAP_OVERHEAD);
     }
 
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
+
+/// Of larger ones the packet that they came in is no more than twice their size.
+const SMALL: usize = 600;
+
+/// What a small one takes besides: its place in the heap, and room in the queue for as many again.
+const HEAP_OVERHEAD: usize = 48;
 
 /// Empty ones are not free.
 fn cost(data: &Bytes) -> usize {

@@ -24,6 +24,7 @@ mod quic_endurance;
 mod quic_first_flight;
 mod quic_garbage;
 mod quic_lobby;
+mod quic_memory;
 mod quic_migration;
 mod quic_on_demand;
 mod quic_prologue;

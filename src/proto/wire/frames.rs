@@ -28,6 +28,11 @@ pub enum Frame<'a> {
         offset: u64,
         data: &'a [u8],
     },
+    /// STREAM, with the offset of the byte behind its data.
+    Stream {
+        stream_id: u64,
+        end: u64,
+    },
     Other,
 }
 
@@ -177,6 +182,7 @@ impl<'a> Frames<'a> {
                 *rest = after;
                 Frame::Crypto { offset, data }
             }
+            kind @ 0x08..=0x0f => stream(kind, rest)?,
             kind => {
                 skip_body(kind, rest)?;
                 Frame::Other
@@ -217,6 +223,24 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
+/// RFC 9000 section 19.8: 0x04 says that there is an offset, 0x02 that there is a length.
+fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
+    let stream_id = varint::take(rest)?;
+    let offset = match kind & 0x04 {
+        0 => 0,
+        _ => varint::take(rest)?,
+    };
+    let length = match kind & 0x02 {
+        0 => rest.len() as u64,
+        _ => varint::take(rest)?,
+    };
+    skip_bytes(rest, usize::try_from(length).ok()?)?;
+    Some(Frame::Stream {
+        stream_id,
+        end: offset.saturating_add(length),
+    })
+}
+
 fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
     match kind {
         // HANDSHAKE_DONE, IMMEDIATE_ACK.
@@ -233,14 +257,6 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
         0x07 | 0x31 => skip_counted(rest),
         // DATAGRAM to the end of the packet.
         0x30 => skip_bytes(rest, rest.len()),
-        // STREAM: 0x04 says offset, 0x02 length.
-        0x08..=0x0f => {
-            skip_varints(rest, if kind & 0x04 != 0 { 2 } else { 1 })?;
-            match kind & 0x02 != 0 {
-                true => skip_counted(rest),
-                false => skip_bytes(rest, rest.len()),
-            }
-        }
         _ => None,
     }
 }

@@ -81,6 +81,13 @@ impl Reader {
             .map_or(0, |message| message.content.len())
     }
 
+    /// The memory of that.
+    pub fn reserved_bytes(&self) -> usize {
+        self.message
+            .as_ref()
+            .map_or(0, |message| message.content.capacity())
+    }
+
     /// Nothing more is read.
     pub fn stop(&mut self) {
         self.is_over = true;

@@ -177,6 +177,11 @@ impl Socket {
         Some(message)
     }
 
+    /// The memory of what has come and was not taken.
+    pub fn held_bytes(&self) -> usize {
+        self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
+    }
+
     /// Whether the client has to wait for the application.
     pub fn is_full(&mut self) -> bool {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();

@@ -19,6 +19,7 @@ pub(super) mod first_packets;
 pub(super) mod lobby;
 
 use super::{AcceptRate, EndpointSettings, Retry, Worker};
+pub(super) use crate::budget::AddressBlock as Neighbour;
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,23 +49,6 @@ pub(super) struct Applicant {
     /// A token proves the address.
     pub is_validated: bool,
     pub may_retry: bool,
-}
-
-/// Whom a limit per address counts together: an IPv4 address, or the /64 that one IPv6 subscriber
-/// has (RFC 6177).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Neighbour {
-    V4(u32),
-    V6(u64),
-}
-
-impl From<IpAddr> for Neighbour {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address.to_bits()),
-            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
-        }
-    }
 }
 
 pub(super) struct Admission {
@@ -285,15 +269,6 @@ mod tests {
             may_retry: false,
             ..stranger(address)
         }
-    }
-
-    #[test]
-    fn an_address_is_an_ipv4_address_or_an_ipv6_subscriber() {
-        let of = |text: &str| Neighbour::from(text.parse::<IpAddr>().unwrap());
-        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
     }
 
     #[test]

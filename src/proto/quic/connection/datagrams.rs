@@ -86,6 +86,11 @@ impl DatagramQueue {
         self.dropped
     }
 
+    /// What waits, an overhead for each of them counted in.
+    pub fn queued_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// See [`Connection::rest`](super::Connection::rest).
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();

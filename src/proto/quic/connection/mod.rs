@@ -7,7 +7,7 @@
 //! - `commands`: what the host asks for; `known`: what it can ask about.
 //! - `news`: what becomes its events; `ending`: how a connection's end is put into words.
 //! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
-//! - `datagrams`: DATAGRAM frames that wait.
+//! - `datagrams`: DATAGRAM frames that wait; `holding`: what is held for the peer, and its credit.
 //! - `migration`, `preferred`: changes of address; `validation`: whether the peer is where it seems to be.
 //! - `watch`, `id_watch`, `path_watch`: a look at packets in the clear, for what the state machine does not tell.
 //! - `versions`, `key_use`: another version, other keys.
@@ -35,8 +35,9 @@ use super::{
     tokens::ConnectionTokens,
 };
 use crate::{
+    budget::Queued,
     qlog::{ConnectionIds, Recorder},
-    seams::{gauge, stream_limits::PeersLimits},
+    seams::{credit::Credit, gauge, stream_limits::PeersLimits},
     tls::{SessionDetails, TicketInbox, Versions},
 };
 
@@ -44,6 +45,7 @@ mod commands;
 pub(super) mod datagrams;
 pub(super) mod ending;
 mod first_flight;
+mod holding;
 mod id_watch;
 mod key_use;
 mod known;
@@ -72,6 +74,11 @@ pub struct Connection {
     quinn: quinn::Connection,
     phase: Phase,
     streams: Streams,
+    credit: Credit,
+    /// What the host keeps for this connection.
+    queued: Arc<Queued>,
+    /// How often streams of it were shed.
+    sheds: u32,
     peers_limits: PeersLimits,
     datagrams: DatagramQueue,
     /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
@@ -254,6 +261,9 @@ impl Connection {
             user: 0,
             phase: Phase::Handshake,
             streams,
+            credit: settings.credit(side),
+            queued: Arc::default(),
+            sheds: 0,
             peers_limits: PeersLimits::new([settings.max_streams_bidi, settings.max_streams_uni]),
             tickets: details.tickets,
             tokens,

@@ -44,6 +44,7 @@ impl Connection {
                 self.take_over(event);
             }
         }
+        self.take_over_arrivals();
         self.take_over_resets();
         self.streams.reset_given_up(&mut self.quinn);
         self.take_over_credentials();

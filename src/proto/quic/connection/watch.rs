@@ -24,7 +24,7 @@ use super::{
 use crate::tls::{PacketObserver, ProbeSlot, Tap};
 use crate::{
     quic::Event,
-    seams::{reset_stream_at::ResetSlot, transport_close},
+    seams::{inflow::Inflow, reset_stream_at::ResetSlot, transport_close},
     wire::{
         frames::{Frame, Frames},
         header::Space,
@@ -107,6 +107,11 @@ impl Watch {
     /// What RESET_STREAM_AT frames say.
     pub fn resets(&self) -> &ResetSlot {
         self.tap.resets()
+    }
+
+    /// How far the data of streams has come.
+    pub fn inflow(&self) -> &Inflow {
+        self.tap.inflow()
     }
 
     /// A path was asked with `data` (RFC 9000 section 8.2.1).

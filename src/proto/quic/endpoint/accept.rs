@@ -88,6 +88,7 @@ impl Endpoint {
         };
         let is_validated = incoming.remote_address_validated();
         self.scratch.clear();
+        let address = incoming.remote_address().ip();
         match self.quinn.accept(incoming, now, &mut self.scratch, None) {
             Ok((handle, conn)) => {
                 self.stats.connections_accepted += 1;
@@ -99,6 +100,7 @@ impl Endpoint {
                 entry
                     .connection
                     .begin_at_client(received as u64, is_validated);
+                self.open_account(key, address);
             }
             Err(error) => {
                 self.admission.gave_up(neighbour);

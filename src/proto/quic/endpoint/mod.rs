@@ -7,6 +7,7 @@
 //! - `transmit`: what goes out.
 //! - `connection_ids`: the connection IDs that are issued.
 //! - `migration`: changes of address.
+//! - `memory`: what clients hold, and what is shed.
 //!
 //! Not here: sockets, and what a connection does (`connection`).
 
@@ -27,13 +28,19 @@ use super::{
     admission::{Admission, Bucket, Neighbour, lobby::Lobby},
     paths::aliases::Aliases,
 };
-use crate::{seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS};
+use crate::{
+    budget::{Budget, Holding},
+    seams::token_context::TokenContext,
+    tls,
+    wire::header::KNOWN_VERSIONS,
+};
 
 mod accept;
 mod arrival;
 pub(super) mod connection_ids;
 mod handshakes;
 mod lobby;
+mod memory;
 mod migration;
 pub(super) mod negotiation;
 mod settling;
@@ -43,6 +50,7 @@ mod transmit;
 
 use connection_ids::{ConnectionIds, NextId};
 use handshakes::{Handshakes, Place};
+use memory::Shedding;
 use negotiation::Restart;
 use timers::Timers;
 pub use transmit::Transmit;
@@ -132,6 +140,8 @@ pub struct Endpoint {
     max_segments: usize,
     /// Whether a connection keeps a log, or one did.
     pub(super) is_logging: bool,
+    budget: Arc<Budget>,
+    shedding: Shedding,
     pub(super) stats: EndpointStats,
 }
 
@@ -143,6 +153,8 @@ pub(super) struct Entry {
     pub drained: bool,
     /// What a client's connection is begun with again if the server asks for another version.
     pub restart: Option<Box<Restart>>,
+    /// A server's connection: what it holds of its address's account.
+    holding: Option<Holding>,
     /// While its handshake is under way.
     pub handshake: Option<Place>,
     /// A server's connection whose handshake is under way.
@@ -177,6 +189,7 @@ impl Endpoint {
             next_id,
             tokens,
             admission: Admission::new(&settings),
+            budget: settings.budget.clone().unwrap_or_default(),
             settings,
             server,
             aliases: Aliases::default(),
@@ -199,6 +212,7 @@ impl Endpoint {
             scratch: Vec::new(),
             max_segments: SEGMENTS_DEFAULT,
             is_logging: false,
+            shedding: Shedding::default(),
             stats: EndpointStats::default(),
         }
     }
@@ -370,6 +384,8 @@ impl Endpoint {
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
+        // The host has let go of what was shed.
+        self.shedding.is_done = false;
         None
     }
 

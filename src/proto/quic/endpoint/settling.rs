@@ -20,6 +20,7 @@ impl Endpoint {
         if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
             entry.quiet_since = None;
             entry.connection.rest();
+            entry.connection.rest_credit();
         }
     }
 
@@ -87,6 +88,10 @@ impl Endpoint {
             }
             self.timers.advance(index, &mut entry.timer, deadline);
         }
+        if entry.holding.is_some() {
+            self.settle_memory(index);
+        }
+        let entry = &mut self.connections[index];
         let has_events = entry.connection.has_events();
         if entry.alias.is_some() && !entry.connection.needs_alias() {
             self.drop_alias(index);

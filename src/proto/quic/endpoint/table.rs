@@ -44,6 +44,7 @@ impl Endpoint {
             handle,
             drained: false,
             restart: None,
+            holding: None,
             handshake: None,
             incoming_handshake: false,
             neighbour: None,
@@ -116,6 +117,8 @@ impl Endpoint {
             self.leave_handshake(index);
             self.drop_alias(index);
             self.forget_dialed(index);
+            let held = self.held_by(index) as u64;
+            self.stats.held_bytes -= held;
             self.connections.remove(index);
             self.shrink();
         }

@@ -43,6 +43,9 @@ impl Endpoint {
             let remote = transmit.destination;
             return Some(self.sent(&transmit, remote, Local { socket, ip }));
         }
+        if self.is_short_of_memory() {
+            self.shed(now);
+        }
         while let Some(index) = self.sending.pop_front() {
             let entry = &mut self.connections[index];
             if entry.drained {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{EmptyPlaces, Worker};
-use crate::tls::ConfigError;
+use crate::{budget::Budget, tls::ConfigError};
 
 /// Limits of an endpoint, whatever its connections are configured to.
 ///
@@ -49,6 +49,9 @@ pub struct EndpointSettings {
     /// Whether `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead to a connection besides
     /// the one that it began with: for a host that routes packets to connections itself.
     pub tells_connection_ids: bool,
+    /// What the clients of a server may make it hold, and other servers that share it. `None`: as much as
+    /// the limits of all connections come to.
+    pub budget: Option<Arc<Budget>>,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
@@ -78,6 +81,7 @@ impl Default for EndpointSettings {
             empty_places: None,
             first_connection_id: None,
             tells_connection_ids: false,
+            budget: None,
             rng_seed: None,
         }
     }

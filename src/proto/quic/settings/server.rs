@@ -133,7 +133,7 @@ impl ServerSetup {
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config
             .time_source(Arc::new(HostClock(settings.clock.clone())))
-            .transport_config(Arc::new(settings.transport.build()?))
+            .transport_config(Arc::new(settings.transport.build_server()?))
             .preferred_address_v4(settings.transport.preferred_v4)
             .preferred_address_v6(settings.transport.preferred_v6)
             .incoming_buffer_size(FOLLOWERS_MAX)

@@ -6,11 +6,16 @@ use std::{
     time::Duration,
 };
 
-use quinn_proto::{self as quinn, Dir};
+use quinn_proto::{self as quinn, Dir, Side};
 
 use super::congestion::{self, Congestion};
 use crate::{
-    seams::{datagram_buffer, packet_size::UDP_PAYLOAD_MAX, stream_limits},
+    seams::{
+        credit::{self, Credit},
+        datagram_buffer,
+        packet_size::UDP_PAYLOAD_MAX,
+        stream_limits,
+    },
     tls::ConfigError,
 };
 
@@ -30,7 +35,8 @@ pub struct AckFrequency {
 pub struct TransportSettings {
     /// How long nothing may be heard before the connection is given up; zero switches it off.
     pub idle_timeout: Duration,
-    /// What the peer may have outstanding on all streams together, and on one.
+    /// What the peer may have outstanding on all streams together, and on one. A server's clients begin with
+    /// a mebibyte on all of them, and get the rest when they have made use of half of that (`seams::credit`).
     pub max_data: u64,
     pub max_stream_data: u64,
     /// How many streams the peer may have open at a time. Fewer are announced at first where this is many
@@ -99,11 +105,20 @@ impl Default for TransportSettings {
 }
 
 impl TransportSettings {
+    /// The window of connections of this side's: a server's begin small.
+    pub(in crate::quic) fn credit(&self, side: Side) -> Credit {
+        let window = match side {
+            Side::Server => credit::first(self.max_data),
+            Side::Client => self.max_data,
+        };
+        Credit::new(self.max_data, window)
+    }
+
     /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.
     pub(super) fn limits(&self) -> Vec<u8> {
         let datagrams = self.datagram_recv_bytes.map_or(0, |bytes| bytes as u64);
         [
-            self.max_data,
+            credit::first(self.max_data),
             self.max_stream_data,
             stream_limits::first(Dir::Bi, self.max_streams_bidi),
             stream_limits::first(Dir::Uni, self.max_streams_uni),
@@ -112,6 +127,13 @@ impl TransportSettings {
         .iter()
         .flat_map(|limit| limit.to_be_bytes())
         .collect()
+    }
+
+    /// For a server.
+    pub(in crate::quic) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
+        let mut config = self.build()?;
+        config.receive_window(varint("max_data", credit::first(self.max_data))?);
+        Ok(config)
     }
 
     pub(in crate::quic) fn build(&self) -> Result<quinn::TransportConfig, ConfigError> {

@@ -106,6 +106,7 @@ impl Streams {
         self.queued_bytes -= taken;
         if taken > 0 {
             self.clock += 1;
+            send.handed_over += taken as u64;
             send.served_at = self.clock;
             self.handed_over |= 1 << urgency_of(send.rank);
         }

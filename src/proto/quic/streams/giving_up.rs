@@ -74,7 +74,7 @@ impl Streams {
         if !stream.receive.open {
             return Err(StreamError::Over);
         }
-        stream.receive.open = false;
+        self.held.close(&mut stream.receive);
         let told = stream.receive.reset_at.take();
         match waiting {
             true => stream.receive.stop_when_opened = Some(code),

@@ -5,6 +5,7 @@
 //!
 //! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
 //! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
+//! - `holding`: how much of them is unread, and which are shed.
 //! - `giving_up`: resets and stops, by either side; `early`: what 0-RTT data needs.
 //!
 //! Not here: what the state machine does with bytes, and events, which `connection` makes of the
@@ -19,12 +20,15 @@ use rustc_hash::FxHashMap;
 mod early;
 mod flush;
 mod giving_up;
+mod holding;
 mod own;
 pub(super) mod priority;
 mod send_queue;
 pub(super) mod stream;
 
 use early::keep;
+use holding::Held;
+pub(super) use holding::Shedding;
 use own::OwnStreams;
 use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
 
@@ -55,6 +59,7 @@ pub(super) struct Streams {
     total_low_water: usize,
     send_window: u64,
     queued_bytes: usize,
+    held: Held,
     /// The urgencies, as bits, of which the state machine may hold data.
     handed_over: u8,
     /// What is sent now may be rejected as a whole. See `early`.
@@ -113,6 +118,7 @@ impl Streams {
             total_low_water: LOW_WATER,
             send_window,
             queued_bytes: 0,
+            held: Held::default(),
             handed_over: 0,
             is_early: false,
             on_demand: false,
@@ -312,6 +318,7 @@ impl Streams {
             Stream {
                 send: Send::new(state),
                 receive: Receive::new(true),
+                moved: 0,
             },
         );
     }
@@ -344,7 +351,7 @@ impl Streams {
         };
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
-                stream.receive.open = false;
+                self.held.close(&mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
                 Heard::Reset { error_code }
@@ -412,7 +419,7 @@ impl Streams {
                 max.min(usize::try_from(left).unwrap_or(usize::MAX)),
             ),
         };
-        stream.receive.read += received.data.len() as u64;
+        self.held.read(&mut stream.receive, received.data.len());
         if let Some(reset) = stream.receive.reset_at
             && received.end.is_none()
             && stream.receive.read >= reset.reliable_size
@@ -427,7 +434,7 @@ impl Streams {
             received.data.early = std::mem::take(&mut stream.receive.early);
         }
         if received.end.is_some() {
-            stream.receive.open = false;
+            self.held.close(&mut stream.receive);
             self.forget_if_over(id);
         }
         received
@@ -476,6 +483,7 @@ impl Streams {
         let stream = Stream {
             send: Send::new(SendState::Open),
             receive: Receive::new(dir == Dir::Bi),
+            moved: 0,
         };
         self.table.insert(id.into(), stream);
         Some(id.into())
@@ -535,6 +543,7 @@ impl Streams {
             Stream {
                 send: Send::new(state),
                 receive,
+                moved: 0,
             },
         );
         Ok(())

@@ -14,6 +14,8 @@ use crate::wire::frames::ResetAt;
 pub(in crate::quic) struct Stream {
     pub send: Send,
     pub receive: Receive,
+    /// What had been read and handed over when somebody looked last for streams to shed.
+    pub moved: u64,
 }
 
 pub(in crate::quic) struct Send {
@@ -21,6 +23,8 @@ pub(in crate::quic) struct Send {
     /// Goes before the queue, and arrives even if the stream is reset.
     pub head: Option<Head>,
     pub queue: SendQueue,
+    /// What the state machine has taken of it so far.
+    pub handed_over: u64,
     /// A FIN follows the queue.
     pub fin: bool,
     /// Once opened, reset with this code.
@@ -65,6 +69,9 @@ pub(in crate::quic) struct Receive {
     pub delivered: bool,
     /// How many bytes were read.
     pub read: u64,
+    /// Behind the last byte that has come, and the bytes of the packets that brought what is unread.
+    pub end: u64,
+    pub packet_bytes: usize,
     /// The peer has abandoned the stream behind so many bytes.
     pub reset_at: Option<ResetAt>,
 }
@@ -75,6 +82,7 @@ impl Send {
             state,
             head: None,
             queue: SendQueue::default(),
+            handed_over: 0,
             fin: false,
             reset_when_opened: None,
             ready: false,
@@ -175,6 +183,8 @@ impl Receive {
             stop_when_opened: None,
             delivered: false,
             read: 0,
+            end: 0,
+            packet_bytes: 0,
             reset_at: None,
         }
     }

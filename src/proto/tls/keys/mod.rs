@@ -248,7 +248,7 @@ fn open(
     payload.truncate(length);
     tap.opened(space, number, header, payload, key.tag_len());
     match space {
-        Space::Data => tap.resets().opened(payload),
+        Space::Data => tap.resets().opened(payload, tap.inflow()),
         Space::Handshake => tap.handshake_opened(),
         Space::Initial => {}
     }

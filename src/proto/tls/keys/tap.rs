@@ -12,7 +12,7 @@ use std::sync::{
 use bytes::BytesMut;
 
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
-use crate::seams::{path_challenge::ProbeSlot, reset_stream_at::ResetSlot};
+use crate::seams::{inflow::Inflow, path_challenge::ProbeSlot, reset_stream_at::ResetSlot};
 use crate::wire::header::Space;
 
 /// Whoever listens to a tap.
@@ -39,6 +39,7 @@ pub(crate) struct Tap {
     has_opened_handshake: AtomicBool,
     probe: ProbeSlot,
     resets: ResetSlot,
+    inflow: Inflow,
 }
 
 impl Tap {
@@ -74,6 +75,11 @@ impl Tap {
     /// What RESET_STREAM_AT frames say.
     pub fn resets(&self) -> &ResetSlot {
         &self.resets
+    }
+
+    /// How far the data of streams has come.
+    pub fn inflow(&self) -> &Inflow {
+        &self.inflow
     }
 
     /// Keys of the next phase are being made: once ahead of the first change, then at every change.

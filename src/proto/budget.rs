@@ -1,0 +1,365 @@
+//! One budget for the bytes that clients make a process hold, and an account for each client address.
+//!
+//! A [`Budget`] has the limit and the sums; its endpoints share it. An [`Account`] belongs to an address. Each
+//! connection of that address has a [`Holding`] in the account, which its endpoint brings up to date. A [`Charge`]
+//! is what the connection's host keeps beside it: messages, content, datagrams that wait for the application.
+//!
+//! The share of an account is what the budget has left ("dynamic thresholds", Choudhury and Hahne 1998): one
+//! account alone may hold half of the budget, and n accounts that all want more hold a part of n + 1 each. So
+//! accounts need not be counted, and room is left for clients that come later.
+//!
+//! Not here: what counts, and what happens above a share (`quic::endpoint::memory`).
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The addresses that limits count together: an IPv4 address, or the /64 that one IPv6 subscriber has (RFC 6177).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AddressBlock {
+    V4(u32),
+    V6(u64),
+}
+
+impl From<IpAddr> for AddressBlock {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// The bytes that clients may make a process hold.
+#[derive(Debug)]
+pub struct Budget {
+    limit: usize,
+    held: AtomicUsize,
+    /// Credit beyond what every connection begins with.
+    promised: AtomicUsize,
+    accounts: Mutex<HashMap<AddressBlock, Weak<Account>>>,
+}
+
+/// What the clients of one address hold.
+#[derive(Debug)]
+pub struct Account {
+    block: AddressBlock,
+    budget: Arc<Budget>,
+    held: AtomicUsize,
+    promised: AtomicUsize,
+}
+
+/// What one connection holds. Dropping it gives all of it back.
+#[derive(Debug)]
+pub struct Holding {
+    account: Arc<Account>,
+    held: usize,
+    promised: usize,
+}
+
+impl Budget {
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            ..Self::default()
+        })
+    }
+
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub fn is_exceeded(&self) -> bool {
+        self.held() > self.limit
+    }
+
+    /// How much has to be given back before nobody loses more: a little below the limit, so that each byte
+    /// that comes next does not cost a search.
+    pub fn excess(&self) -> usize {
+        self.held().saturating_sub(self.limit - self.limit / 8)
+    }
+
+    /// How much each account may hold.
+    fn share(&self) -> usize {
+        self.limit.saturating_sub(self.held())
+    }
+
+    /// A connection from this address.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Holding {
+        let block = AddressBlock::from(address);
+        let mut accounts = self.accounts();
+        let known = accounts.get(&block).and_then(Weak::upgrade);
+        let account = known.unwrap_or_else(|| {
+            let account = Arc::new(Account {
+                block,
+                budget: self.clone(),
+                held: AtomicUsize::new(0),
+                promised: AtomicUsize::new(0),
+            });
+            accounts.insert(block, Arc::downgrade(&account));
+            account
+        });
+        Holding {
+            account,
+            held: 0,
+            promised: 0,
+        }
+    }
+
+    /// The accounts that hold most, the first of them most of all.
+    pub fn heaviest(&self, count: usize) -> Vec<Arc<Account>> {
+        // An account that is dropped takes the lock: the last reference to one must not go in here.
+        let mut all: Vec<Arc<Account>> =
+            self.accounts().values().filter_map(Weak::upgrade).collect();
+        all.sort_by_cached_key(|account| Reverse(account.held()));
+        all.truncate(count);
+        all
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, HashMap<AddressBlock, Weak<Account>>> {
+        // Nothing in here panics half-way.
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One that is never used up.
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            limit: usize::MAX,
+            held: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            accounts: Mutex::default(),
+        }
+    }
+}
+
+impl Account {
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut accounts = self.budget.accounts();
+        let entered = accounts.get(&self.block);
+        // The address may have got another account meanwhile.
+        if entered.is_some_and(|entered| std::ptr::eq(entered.as_ptr(), self)) {
+            accounts.remove(&self.block);
+        }
+        if accounts.is_empty() {
+            accounts.shrink_to(ACCOUNTS_KEPT);
+        }
+    }
+}
+
+impl Holding {
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The connection holds so much now. A change of a few bytes waits for the next.
+    pub fn set(&mut self, held: usize) {
+        if held == self.held || (held != 0 && held.abs_diff(self.held) < STEP) {
+            return;
+        }
+        for sum in [&self.account.held, &self.account.budget.held] {
+            move_by(sum, self.held, held);
+        }
+        self.held = held;
+    }
+
+    /// Whether the account holds more than its share.
+    pub fn is_over_share(&self) -> bool {
+        self.account.held() > self.account.budget.share()
+    }
+
+    /// Sets room aside for `bytes` of further credit, if the share has them beside what is promised already.
+    pub fn promise(&mut self, bytes: usize) -> bool {
+        let (account, budget) = (&self.account, &self.account.budget);
+        if budget.limit == usize::MAX {
+            return true;
+        }
+        let own = account.held() + account.promised.load(Ordering::Relaxed);
+        let share = budget
+            .share()
+            .saturating_sub(budget.promised.load(Ordering::Relaxed));
+        let has_room = own.saturating_add(bytes) <= share;
+        if has_room {
+            self.set_promised(self.promised + bytes);
+        }
+        has_room
+    }
+
+    pub fn has_promise(&self) -> bool {
+        self.promised > 0
+    }
+
+    /// The credit has been taken back.
+    pub fn break_promise(&mut self) {
+        self.set_promised(0);
+    }
+
+    fn set_promised(&mut self, promised: usize) {
+        for sum in [&self.account.promised, &self.account.budget.promised] {
+            move_by(sum, self.promised, promised);
+        }
+        self.promised = promised;
+    }
+
+    pub fn is_of(&self, account: &Arc<Account>) -> bool {
+        Arc::ptr_eq(&self.account, account)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.set(0);
+        self.set_promised(0);
+    }
+}
+
+/// What the host of one connection keeps for it, in all. Any thread may change it.
+#[derive(Debug, Default)]
+pub struct Queued(AtomicUsize);
+
+impl Queued {
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A queue's part of that. Dropping it gives it back.
+#[derive(Debug, Default)]
+pub struct Charge {
+    queued: Arc<Queued>,
+    bytes: usize,
+}
+
+impl Charge {
+    pub fn new(queued: Arc<Queued>) -> Self {
+        Self { queued, bytes: 0 }
+    }
+
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            move_by(&self.queued.0, self.bytes, bytes);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
+    match new >= old {
+        true => sum.fetch_add(new - old, Ordering::Relaxed),
+        false => sum.fetch_sub(old - new, Ordering::Relaxed),
+    };
+}
+
+/// Changes below this do not reach the account.
+const STEP: usize = 4 << 10;
+/// Places in the table of accounts that an idle process keeps.
+const ACCOUNTS_KEPT: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    #[test]
+    fn a_block_is_an_ipv4_address_or_an_ipv6_subscriber() {
+        let of = |text: &str| AddressBlock::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+    }
+
+    #[test]
+    fn one_account_alone_may_hold_half_and_two_a_third_each() {
+        let budget = Budget::new(600 * KIB);
+        let [mut one, mut sibling, mut other] = [1, 1, 2].map(|last| budget.enter(address(last)));
+        one.set(200 * KIB);
+        sibling.set(100 * KIB);
+        assert!(!one.is_over_share() && !sibling.is_over_share());
+        sibling.set(108 * KIB);
+        assert!(one.is_over_share() && sibling.is_over_share());
+        assert!(!other.is_over_share());
+        drop(sibling);
+        other.set(200 * KIB);
+        assert!(!one.is_over_share() && !other.is_over_share());
+        other.set(208 * KIB);
+        assert!(one.is_over_share() && other.is_over_share());
+        let held: Vec<usize> = budget.heaviest(2).iter().map(|it| it.held()).collect();
+        assert_eq!(held, [208 * KIB, 200 * KIB]);
+    }
+
+    #[test]
+    fn what_a_connection_held_is_given_back_with_it_and_so_is_the_account() {
+        let budget = Budget::new(100 * KIB);
+        let mut holding = budget.enter(address(1));
+        holding.set(50 * KIB);
+        assert!(holding.promise(40 * KIB) || holding.held() == 50 * KIB);
+        // Less than a step.
+        holding.set(50 * KIB + 1);
+        assert_eq!(budget.held(), 50 * KIB);
+        drop(holding);
+        assert_eq!((budget.held(), budget.accounts().len()), (0, 0));
+        assert!(budget.heaviest(1).is_empty());
+    }
+
+    #[test]
+    fn credit_is_promised_while_the_share_has_room_for_it() {
+        let budget = Budget::new(600 * KIB);
+        let [mut one, mut other] = [1, 2].map(|last| budget.enter(address(last)));
+        assert!(one.promise(200 * KIB));
+        assert!(other.promise(200 * KIB));
+        assert!(!one.promise(200 * KIB));
+        other.break_promise();
+        assert!(one.promise(100 * KIB));
+        drop(one);
+        assert!(other.promise(300 * KIB));
+        assert!(!other.promise(301 * KIB));
+    }
+
+    #[test]
+    fn the_excess_leads_a_little_below_the_limit() {
+        let budget = Budget::new(80 * KIB);
+        let mut holding = budget.enter(address(1));
+        holding.set(80 * KIB);
+        assert!(!budget.is_exceeded());
+        holding.set(84 * KIB);
+        assert!(budget.is_exceeded());
+        assert_eq!(budget.excess(), 14 * KIB);
+    }
+
+    #[test]
+    fn charges_add_up_and_are_given_back() {
+        let queued = Arc::new(Queued::default());
+        let mut charges = [(); 2].map(|()| Charge::new(queued.clone()));
+        charges[0].set(10);
+        charges[1].set(5);
+        charges[0].set(7);
+        assert_eq!(queued.bytes(), 12);
+        drop(charges);
+        assert_eq!(queued.bytes(), 0);
+    }
+}

@@ -1,0 +1,144 @@
+//! What this connection holds for its peer, the credit that the peer gets for more, and what is shed of it.
+//!
+//! Not here: how much that may be (`endpoint::memory`), and what streams hold (`streams::holding`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto::Dir;
+
+use super::{Connection, Phase};
+use crate::budget::Queued;
+use crate::quic::{Event, streams::Shedding};
+
+impl Connection {
+    /// Counts what the host keeps for this connection, and the peer's address is charged with.
+    pub fn queued(&self) -> Arc<Queued> {
+        self.queued.clone()
+    }
+
+    /// What the peer has made this side hold: data and datagrams that wait, in either direction.
+    pub fn held_bytes(&self) -> usize {
+        let sending = self.streams.queued_bytes() + self.datagrams.queued_bytes();
+        self.streams.unread_bytes() + sending + self.queued.bytes()
+    }
+
+    /// From now on what comes on streams is counted.
+    pub(in crate::quic) fn count_arrivals(&self) {
+        self.watch.inflow().enable();
+    }
+
+    pub(super) fn take_over_arrivals(&mut self) {
+        let streams = &mut self.streams;
+        self.watch
+            .inflow()
+            .take_each(|arrived| streams.arrived(arrived));
+        self.credit.released(self.streams.take_released());
+    }
+
+    /// Whether the peer gets no more credit. Returns whether that is new.
+    pub(in crate::quic) fn set_withheld(&mut self, is_withheld: bool) -> bool {
+        if is_withheld == self.credit.is_withheld() || self.phase == Phase::Closed {
+            return false;
+        }
+        match is_withheld {
+            true => self.credit.withhold(&mut self.quinn),
+            false if !self.credit.restore(&mut self.quinn) => return false,
+            false => {}
+        }
+        for dir in [Dir::Bi, Dir::Uni] {
+            self.peers_limits
+                .withhold(&mut self.quinn, dir, is_withheld);
+        }
+        true
+    }
+
+    pub(in crate::quic) fn is_withheld(&self) -> bool {
+        self.credit.is_withheld()
+    }
+
+    /// By how much more the peer may be let send, if it makes use of what it has.
+    pub(in crate::quic) fn credit_growth(&self) -> Option<u64> {
+        self.credit.growth(self.streams.received_bytes())
+    }
+
+    pub(in crate::quic) fn grow_credit(&mut self) {
+        self.credit.grow(&mut self.quinn);
+    }
+
+    /// The peer is quiet: takes back what it does not use.
+    pub(in crate::quic) fn rest_credit(&mut self) {
+        self.credit.rest(&mut self.quinn);
+    }
+
+    /// Whether the peer has no more credit than it began with.
+    pub(in crate::quic) fn is_credit_taken_back(&self) -> bool {
+        self.credit.is_taken_back()
+    }
+
+    /// The streams that could be given up for what they hold.
+    pub(in crate::quic) fn sheddable(&mut self) -> Vec<Shedding> {
+        if self.phase == Phase::Closed {
+            return Vec::new();
+        }
+        self.streams.sheddable(self.queued.bytes() > 0)
+    }
+
+    /// How often streams of this connection had to be given up.
+    pub(in crate::quic) fn note_shed(&mut self) -> u32 {
+        self.sheds += 1;
+        self.sheds
+    }
+
+    /// Gives a stream up. The host sees both directions end as if the peer had ended them.
+    pub(in crate::quic) fn shed_stream(&mut self, stream_id: u64) {
+        let error_code = self.shed_code();
+        let unsent = self.streams.shed(&mut self.quinn, stream_id, error_code);
+        self.push(Event::StreamReset {
+            stream_id,
+            error_code,
+        });
+        self.push(Event::StopSending {
+            stream_id,
+            error_code,
+            unsent,
+        });
+        self.tell_abandoned();
+        self.say_resets();
+    }
+
+    /// Gives all of it up.
+    pub(in crate::quic) fn shed(&mut self, now: Instant) {
+        let code = self.shed_code();
+        for shedding in self.sheddable() {
+            self.streams.shed(&mut self.quinn, shedding.stream_id, code);
+        }
+        let frame_type = match self.speaks_http3() {
+            true => None,
+            false => Some(0),
+        };
+        let code = if frame_type.is_some() {
+            INTERNAL_ERROR
+        } else {
+            code
+        };
+        self.close(now, code, frame_type, b"the server is short of memory");
+    }
+
+    fn speaks_http3(&self) -> bool {
+        self.alpn.as_deref() == Some(b"h3")
+    }
+
+    /// What streams are ended with: of other protocols than HTTP/3 the codes are not known here.
+    fn shed_code(&self) -> u64 {
+        match self.speaks_http3() {
+            true => H3_EXCESSIVE_LOAD,
+            false => 0,
+        }
+    }
+}
+
+/// RFC 9114 section 8.1.
+const H3_EXCESSIVE_LOAD: u64 = 0x107;
+/// RFC 9000 section 20.1.
+const INTERNAL_ERROR: u64 = 0x1;

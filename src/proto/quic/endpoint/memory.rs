@@ -1,0 +1,186 @@
+//! What the connections of a server hold within the budget of its process, and what is done above it.
+//!
+//! A connection whose address holds more than its share gets no more credit, and no further streams. When the
+//! process holds more than its budget, the address that holds most loses streams, of all its connections those
+//! first that have made the least progress since the search before, and of these the oldest; and if streams do
+//! not give enough back, or not for long, the connections that hold most.
+//!
+//! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{ConnectionKey, Endpoint};
+use crate::budget::{Account, Holding};
+
+/// What an endpoint remembers of having shed.
+#[derive(Debug, Default)]
+pub(super) struct Shedding {
+    /// The host has not seen it yet, and keeps what it has of those streams.
+    pub is_done: bool,
+    /// Another endpoint has the connections that hold most.
+    asks_others: bool,
+}
+
+impl Endpoint {
+    /// A server's connection has begun.
+    pub(super) fn open_account(&mut self, key: ConnectionKey, address: IpAddr) {
+        let entry = &mut self.connections[key.index()];
+        entry.holding = Some(self.budget.enter(address));
+        entry.connection.count_arrivals();
+    }
+
+    /// Brings the account in line with what the connection holds, and its credit with the account.
+    pub(super) fn settle_memory(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        let Some(holding) = &mut entry.holding else {
+            return;
+        };
+        let before = holding.held();
+        holding.set(entry.connection.held_bytes());
+        self.stats.held_bytes += holding.held() as u64;
+        self.stats.held_bytes -= before as u64;
+        let growth = entry.connection.credit_growth();
+        let is_calm = holding.held() == 0 && !holding.has_promise();
+        if is_calm && growth.is_none() && !entry.connection.is_withheld() {
+            return;
+        }
+        let is_over = holding.held() > 0 && holding.is_over_share();
+        let mut changes = entry.connection.set_withheld(is_over);
+        self.stats.credit_withheld += u64::from(changes && is_over);
+        if holding.has_promise() && entry.connection.is_credit_taken_back() {
+            holding.break_promise();
+        }
+        if let Some(bytes) = growth
+            && !is_over
+            && holding.promise(usize::try_from(bytes).unwrap_or(usize::MAX))
+        {
+            entry.connection.grow_credit();
+            changes = true;
+        }
+        if changes {
+            self.mark_sending(index);
+        }
+    }
+
+    /// What clients make the process hold, by all endpoints that share the budget.
+    pub fn held_bytes(&self) -> usize {
+        self.budget.held()
+    }
+
+    /// Whether datagrams are better received in memory of their own: much is held of those that came, and each
+    /// would keep its whole batch.
+    pub fn keeps_datagrams(&self) -> bool {
+        self.budget.held() > self.budget.limit() / FEW
+    }
+
+    /// Whether other endpoints of the process are to be asked to shed. Said once.
+    pub fn take_asks_others(&mut self) -> bool {
+        std::mem::take(&mut self.shedding.asks_others)
+    }
+
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        !self.shedding.is_done && self.budget.is_exceeded()
+    }
+
+    /// Gives back what the process holds above its budget, as far as it is held here.
+    pub(super) fn shed(&mut self, now: Instant) {
+        self.shedding.is_done = true;
+        let mut excess = self.budget.excess();
+        for account in self.budget.heaviest(ACCOUNTS_MAX) {
+            if excess == 0 {
+                return;
+            }
+            let held = account.held();
+            let (open, closed) = self.connections_of(&account);
+            self.shedding.asks_others |= open.is_empty() && closed == 0;
+            let freed = self.shed_streams(&open, excess);
+            if freed < excess {
+                self.shed_connections(now, open, excess - freed);
+            }
+            // Its host lets go of the rest soon, and so do connections that have been closed and other endpoints:
+            // no other account pays for what this one is about to give back.
+            excess = excess.saturating_sub(held);
+        }
+    }
+
+    /// Those that are open, and how many are not any more.
+    fn connections_of(&self, account: &Arc<Account>) -> (Vec<usize>, usize) {
+        let is_its = |holding: &Holding| holding.held() > 0 && holding.is_of(account);
+        let connections = self.connections.iter();
+        let own = connections.filter(|(_, entry)| entry.holding.as_ref().is_some_and(is_its));
+        let (closed, open): (Vec<_>, Vec<_>) =
+            own.partition(|(_, entry)| entry.connection.is_closed());
+        let open = open.into_iter().map(|(index, _)| index).collect();
+        (open, closed.len())
+    }
+
+    /// Returns how much that gives back here; the host lets go of more.
+    fn shed_streams(&mut self, connections: &[usize], excess: usize) -> usize {
+        let mut found = Vec::new();
+        for &index in connections {
+            let entry = &mut self.connections[index];
+            let age = entry.generation;
+            let streams = entry.connection.sheddable().into_iter();
+            found.extend(streams.map(|stream| (index, age, stream)));
+        }
+        found.sort_by_key(|(_, age, stream)| (stream.progress, *age, stream.stream_id));
+        let mut freed = 0;
+        let mut touched = Vec::new();
+        for (index, _, stream) in found {
+            if freed >= excess {
+                break;
+            }
+            freed += stream.bytes;
+            let connection = &mut self.connections[index].connection;
+            connection.shed_stream(stream.stream_id);
+            self.stats.streams_shed += 1;
+            touched.push(index);
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        touched.into_iter().for_each(|index| self.shed_of(index));
+        freed
+    }
+
+    /// Something of a connection was shed.
+    fn shed_of(&mut self, index: usize) {
+        self.touch(index);
+        self.settle(index);
+    }
+
+    /// Closes connections that hold what is no stream's, or that have lost streams often.
+    fn shed_connections(&mut self, now: Instant, mut connections: Vec<usize>, excess: usize) {
+        connections.sort_by_key(|&index| Reverse(self.held_by(index)));
+        let mut freed = 0;
+        for index in connections {
+            if freed >= excess {
+                return;
+            }
+            let held = self.held_by(index);
+            let connection = &mut self.connections[index].connection;
+            // The host lets go of its part when it sees what was shed.
+            if connection.note_shed() <= SHEDS_MAX {
+                continue;
+            }
+            freed += held;
+            connection.shed(now);
+            self.stats.connections_shed += 1;
+            self.shed_of(index);
+        }
+    }
+
+    pub(super) fn held_by(&self, index: usize) -> usize {
+        let holding = self.connections[index].holding.as_ref();
+        holding.map_or(0, Holding::held)
+    }
+}
+
+/// How many accounts lose something in one turn.
+const ACCOUNTS_MAX: usize = 8;
+/// How often a connection's streams are shed, when that is not enough, before the connection is.
+const SHEDS_MAX: u32 = 2;
+/// Below this part of the budget it does not matter what else the memory of a batch keeps.
+const FEW: usize = 64;

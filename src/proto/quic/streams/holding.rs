@@ -1,0 +1,199 @@
+//! How much of the peer's data streams hold, and which of them are given up where that is too much.
+//!
+//! Not here: whose share it is (`endpoint::memory`).
+
+use quinn_proto as quinn;
+
+use super::Streams;
+use super::stream::Receive;
+use crate::seams::inflow::Arrived;
+
+/// What has come on all streams of a connection and was not read.
+#[derive(Debug, Default)]
+pub(in crate::quic) struct Held {
+    /// With what the state machine keeps around it.
+    bytes: usize,
+    /// Data that has come, ever, and data that gave credit.
+    received: u64,
+    released: u64,
+}
+
+/// A stream that may be shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quic) struct Shedding {
+    pub stream_id: u64,
+    /// What it holds, unread and unsent.
+    pub bytes: usize,
+    /// What was read and sent of it since the last look.
+    pub progress: u64,
+}
+
+impl Held {
+    /// More of a stream has come.
+    fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
+        let before = receive.held_bytes();
+        self.received += arrived.end.saturating_sub(receive.end);
+        receive.end = receive.end.max(arrived.end);
+        receive.packet_bytes = match receive.unread() {
+            0 => 0,
+            _ => receive.packet_bytes + arrived.packet_bytes,
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// So many bytes of a stream were read.
+    pub fn read(&mut self, receive: &mut Receive, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let (before, unread) = (receive.held_bytes(), receive.unread());
+        receive.read += count as u64;
+        self.released += count as u64;
+        // What is read may be there before it was seen to come.
+        self.received += receive.read.saturating_sub(receive.end);
+        receive.end = receive.end.max(receive.read);
+        let left = receive.unread();
+        receive.packet_bytes = match unread {
+            0 => 0,
+            _ => (receive.packet_bytes as u128 * u128::from(left) / u128::from(unread)) as usize,
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// Nothing more is read of a stream.
+    pub fn close(&mut self, receive: &mut Receive) {
+        self.bytes -= receive.held_bytes();
+        self.released += receive.unread();
+        receive.open = false;
+    }
+}
+
+impl Receive {
+    /// How far data has come beyond what was read, gaps included.
+    fn unread(&self) -> u64 {
+        self.end - self.read
+    }
+
+    /// What is kept for that: the packets that brought it, as far as the state machine keeps these
+    /// (`seams::inflow`).
+    fn held_bytes(&self) -> usize {
+        if !self.open || self.unread() == 0 {
+            return 0;
+        }
+        let unread = usize::try_from(self.unread()).unwrap_or(usize::MAX);
+        let most = unread.saturating_mul(5) / 2;
+        self.packet_bytes.min(most.saturating_add(SMALL_FRAMES_MAX))
+    }
+}
+
+impl Streams {
+    /// What has come and was not read.
+    pub fn unread_bytes(&self) -> usize {
+        self.held.bytes
+    }
+
+    /// Data that has come, ever.
+    pub fn received_bytes(&self) -> u64 {
+        self.held.received
+    }
+
+    /// How much of it was read or dropped since the last call.
+    pub fn take_released(&mut self) -> u64 {
+        std::mem::take(&mut self.held.released)
+    }
+
+    pub fn arrived(&mut self, arrived: Arrived) {
+        if let Some(stream) = self.table.get_mut(&arrived.stream_id)
+            && stream.receive.open
+        {
+            self.held.arrived(&mut stream.receive, arrived);
+        }
+    }
+
+    /// The streams that hold something, or of which the host may.
+    pub fn sheddable(&mut self, host_holds: bool) -> Vec<Shedding> {
+        let mut found = Vec::new();
+        for (&stream_id, stream) in &mut self.table {
+            let bytes = stream.receive.held_bytes() + stream.send.queue.len();
+            if bytes == 0 && !(host_holds && stream.receive.open) {
+                continue;
+            }
+            let moved = stream.receive.read + stream.send.handed_over;
+            let progress = moved - std::mem::replace(&mut stream.moved, moved);
+            found.push(Shedding {
+                stream_id,
+                bytes,
+                progress,
+            });
+        }
+        found
+    }
+
+    /// Gives up both directions of a stream. Returns how much of ours was not sent.
+    pub fn shed(&mut self, conn: &mut quinn::Connection, stream_id: u64, code: u64) -> usize {
+        let unsent = self.queued_bytes_of(stream_id);
+        // A direction that refuses has ended, or never was.
+        let _ = self.stop(conn, stream_id, code);
+        let _ = self.reset(conn, stream_id, code);
+        unsent
+    }
+}
+
+/// What the state machine keeps of small frames at most, beside two and a half times their data.
+const SMALL_FRAMES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrived(end: u64, packet_bytes: usize) -> Arrived {
+        Arrived {
+            stream_id: 0,
+            end,
+            packet_bytes,
+        }
+    }
+
+    #[test]
+    fn what_is_unread_is_held_and_what_is_read_is_released() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        // It was sent again.
+        held.arrived(&mut receive, arrived(1_000, 0));
+        assert_eq!((held.bytes, held.received), (1_200, 1_000));
+        held.read(&mut receive, 500);
+        assert_eq!((held.bytes, held.released), (600, 500));
+        held.read(&mut receive, 500);
+        assert_eq!((held.bytes, held.released), (0, 1_000));
+    }
+
+    #[test]
+    fn small_frames_hold_their_packets_up_to_a_bound() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        for end in 1..=10 {
+            held.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(held.bytes, 12_000);
+        for end in 11..=1_000 {
+            held.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(held.bytes, SMALL_FRAMES_MAX + 2_500);
+    }
+
+    #[test]
+    fn data_behind_a_gap_is_held_without_the_gap_and_given_back_at_the_end() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.arrived(&mut receive, arrived(100_000, 1_200));
+        assert_eq!(held.bytes, 1_200);
+        held.close(&mut receive);
+        assert_eq!((held.bytes, held.released), (0, 100_000));
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_seen_counts_once() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.read(&mut receive, 300);
+        held.arrived(&mut receive, arrived(300, 400));
+        assert_eq!((held.bytes, held.received, held.released), (0, 300, 300));
+    }
+}
