@@ -99,12 +99,14 @@ impl Endpoints {
     pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut Queue) {
         // The list keeps its memory: it is needed again in the next turn.
         let mut dirty = std::mem::take(&mut self.dirty);
+        let mut asks_others = false;
         for key in dirty.drain(..) {
             let Some(entry) = self.table.get_mut(key) else {
                 continue;
             };
             entry.is_dirty = false;
             entry.endpoint.flush(driver, now);
+            asks_others |= entry.endpoint.protocol().take_asks_others();
             if entry.endpoint.take_events_ready() {
                 events.push(Event::QuicReady { endpoint: key });
             }
@@ -120,6 +122,9 @@ impl Endpoints {
         }
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
+        if asks_others {
+            self.mark_all_dirty();
+        }
     }
 
     /// Fires what is due, and tells the host of events that this turn's completions and timers made.
@@ -148,6 +153,12 @@ impl Endpoints {
                 endpoint.leave_to_parent();
             }
         }
+    }
+
+    /// The process holds too much, and one of the others has it.
+    fn mark_all_dirty(&mut self) {
+        let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.mark_dirty(key));
     }
 
     fn mark_dirty(&mut self, key: Key) {

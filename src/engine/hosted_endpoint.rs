@@ -1,6 +1,6 @@
 //! One UDP socket joined with the QUIC state machines: completions in, GSO batches out.
 //!
-//! Here: receiving (GRO cut, one copy per batch), ICMP errors, and the orderly end; `sending` has bounded batches
+//! `trimming` gives memory back after a flood. Here: receiving (GRO cut, one copy per batch), ICMP errors, and the orderly end; `sending` has bounded batches
 //! in flight out of pooled buffers, and the fall-back when the kernel refuses GSO. Not here: anything of the
 //! protocol (`uringcore_proto::quic`), and what becomes of the connections' events (the host's).
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, net};
+use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
 use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use crate::socket::SocketFd;
@@ -18,10 +18,12 @@ use crate::socket::SocketFd;
 mod buffers;
 mod sending;
 mod sockets;
+mod trimming;
 
 use buffers::BufferPool;
 use sending::{Batch, InFlight};
 use sockets::MoreSockets;
+use trimming::Trimming;
 
 /// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
 /// of the socket above.
@@ -57,6 +59,7 @@ pub struct HostedEndpoint {
     /// This is a forked child, and the connections are its parent's. Two processes with the same keys would
     /// use the same nonces (RFC 9001 section 5.3): nothing is sent from here.
     is_parents: bool,
+    trimming: Trimming,
     counters: HostedEndpointStats,
 }
 
@@ -117,6 +120,7 @@ impl HostedEndpoint {
             state: State::Open,
             failure: None,
             is_parents: false,
+            trimming: Trimming::default(),
             counters: HostedEndpointStats::default(),
         })
     }
@@ -235,7 +239,14 @@ impl HostedEndpoint {
 
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
-            State::Open | State::Draining => self.protocol.next_timeout(),
+            State::Open | State::Draining => {
+                let trimming = self.trimming.deadline();
+                self.protocol
+                    .next_timeout()
+                    .into_iter()
+                    .chain(trimming)
+                    .min()
+            }
             State::Closing { until } => self
                 .protocol
                 .next_timeout()
@@ -248,6 +259,9 @@ impl HostedEndpoint {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.protocol.handle_timeout(now);
+        if self.trimming.take_due(now) {
+            heap::trim();
+        }
     }
 
     pub fn handle_completion(&mut self, sub: u8, completion: Completion, now: Instant) {
@@ -297,6 +311,7 @@ impl HostedEndpoint {
         let token = self.token;
         self.more.flush(driver, |sub| token | u64::from(sub) << 48);
         self.send(driver, now);
+        self.trimming.look(now, self.protocol.held_bytes());
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
             self.release(driver);
@@ -317,7 +332,8 @@ impl HostedEndpoint {
     // Receiving ----------------------------------------------------------------------------------
 
     /// Cuts a GRO batch into its datagrams: one copy for all of them, because the state machine
-    /// decrypts in place and keeps what it cannot deliver yet, while the kernel's buffer must go back.
+    /// decrypts in place and keeps what it cannot deliver yet, while the kernel's buffer must go back. Where much
+    /// is kept already each has a copy of its own, for one that is kept would keep them all.
     fn receive(&mut self, datagram: &Datagram, socket: u32, now: Instant) {
         if self.state == State::Ending || self.state == State::Ended {
             return;
@@ -340,6 +356,14 @@ impl HostedEndpoint {
             .filter(|size| *size > 0)
             .unwrap_or(payload.len());
         self.counters.receives += 1;
+        if self.protocol.keeps_datagrams() {
+            for one in payload.chunks(segment) {
+                self.counters.datagrams_received += 1;
+                self.protocol
+                    .handle_datagram_at(now, socket, meta, BytesMut::from(one));
+            }
+            return;
+        }
         let mut rest = BytesMut::from(payload);
         while !rest.is_empty() {
             self.counters.datagrams_received += 1;

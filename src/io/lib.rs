@@ -8,6 +8,7 @@
 //! | `errno` | the kernel's error numbers |
 //! | `memory`, `buffer_ring`, `pool` | anonymous mappings; where the kernel finds receive buffers; the buffers and the `RecvBuf` that hands one out |
 //! | `descriptors` | how many descriptors the process may have |
+//! | `heap` | freed memory that goes back to the system |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
 //! | `sent_file` | a file that is read to be sent |
@@ -40,6 +41,7 @@ mod epoll;
 mod errno;
 mod file;
 mod fork;
+pub mod heap;
 mod incoming;
 pub mod journal;
 mod memory;

@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.memory import default_memory
 
 __all__ = ["RetryPolicy", "ServerLimits"]
 
 RetryPolicy = bool | Literal["auto"]
 """``True``: every client proves its address first (RFC 9000 section 8.1.2). ``False``: none does.
 ``"auto"``: under load they do, as :class:`ServerLimits` says."""
+
+
+MEMORY_MIN = 1 << 20
+"""What a connection's first window is."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,25 @@ class ServerLimits:
     max_connections: int = 65536
     """Connections at a time. More are refused."""
 
-    max_connections_per_address: int | None = None
+    max_connections_per_address: int | None = 8192
     """Connections at a time from one IPv4 address, or from one IPv6 /64, as they came in (a client
-    that migrates stays where it was counted). More are refused. With ``retry="auto"`` those above
-    half of it get a Retry first, so that nobody can use up another one's share."""
+    that migrates stays where it was counted). More are refused; ``None`` is no limit. With
+    ``retry="auto"`` those above half of it get a Retry first, so that nobody can use up another one's
+    share. The default is an eighth of ``max_connections``: one address cannot take them all, and the
+    thousands of subscribers that a carrier has behind one address are served. A server behind a proxy
+    that shows its own address for all clients needs a larger number, or none."""
+
+    memory: int | None = None
+    """Bytes that clients may make the server hold: data that the application has not read, responses
+    that clients do not take, messages and datagrams that wait. ``None`` stands for a quarter of what the
+    process may have, by its cgroup and the machine (:mod:`uringcore.quic.memory`). Servers of one
+    process that are given the same number share it.
+
+    Clients of one address (IPv6: one /64) hold as much of it as is left: alone half of it, two of them
+    a third each. An address above its share gets no more credit. When all is used up the address that
+    holds most loses streams, and connections after that (with HTTP/3: H3_EXCESSIVE_LOAD); others go on.
+    ``server.stats()`` has ``held_bytes``, and counts ``credit_withheld``, ``streams_shed`` and
+    ``connections_shed``."""
 
     accept_rate: float | None = None
     """Connections accepted in a second, in the long run. More are ignored. With ``retry="auto"``
@@ -61,6 +81,10 @@ class ServerLimits:
         for name in ("max_connections", "max_handshakes", "max_connections_per_address"):
             self._check_count(name, 1)
         self._check_count("accept_burst", 1)
+        if self.memory is not None and not MEMORY_MIN <= self.memory < 1 << 62:
+            raise QuicConfigurationError(
+                "memory", f"must be at least {MEMORY_MIN} bytes, not {self.memory!r}"
+            )
         self._check_count("retry_handshakes", 0)
         for name in ("accept_rate", "handshake_timeout"):
             value = getattr(self, name)
@@ -84,5 +108,6 @@ class ServerLimits:
             "max_connections": self.max_connections,
             "max_connections_per_address": self.max_connections_per_address,
             "max_handshakes": self.max_handshakes,
+            "memory": default_memory() if self.memory is None else self.memory,
             "retry_handshakes": self.max_handshakes // 2 if retry is None else retry,
         }

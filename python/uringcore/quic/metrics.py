@@ -119,6 +119,21 @@ _ENDPOINT: list[_Family] = [
         "Stateless answers that were dropped because too many waited.",
         _one("responses_dropped"),
     ),
+    ("held", "bytes", "gauge", "What clients make the server hold.", _one("held_bytes")),
+    (
+        "credit_withheld",
+        "",
+        "counter",
+        "How often a connection got no more credit: its address held more than its share.",
+        _one("credit_withheld"),
+    ),
+    (
+        "shed",
+        "",
+        "counter",
+        "Streams and connections given up because clients held more than the budget.",
+        [("streams_shed", {"kind": "stream"}), ("connections_shed", {"kind": "connection"})],
+    ),
     (
         "socket_errors",
         "",

@@ -62,6 +62,7 @@ LIMIT_HELP = {
     "session_datagram_buffer": "Bytes of one session's datagrams that may wait for the application.",
     "max_connections": "HTTP/3 connections at a time.",
     "max_connections_per_address": "The same from one IPv4 address or IPv6 /64.",
+    "memory": "Bytes that HTTP/3 clients may make the server hold, in all; a quarter of what there is.",
     "accept_rate": "HTTP/3 connections accepted in a second, in the long run.",
     "accept_burst": "The same at once.",
     "max_handshakes": "HTTP/3 handshakes under way at a time.",

@@ -14,7 +14,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +23,9 @@ from uvicorn.config import LOGGING_CONFIG, Config
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.limits import RetryPolicy
+from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic.limits import MEMORY_MIN, RetryPolicy
+from uringcore.quic.memory import default_memory
 from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.checks import (
@@ -220,6 +222,7 @@ class ServerConfig(Config):
         super().__init__(app, **options)
         # A WSGI application knows one kind of scope.
         self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
+        self._share_memory()
         check_options(self)
         one_port = metrics_port is None or status_on_metrics_port
         port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
@@ -239,6 +242,16 @@ class ServerConfig(Config):
         self.reports_folder: str | None = None
         if self.workers > 1 and self.is_observed:
             self.reports_folder = self._shared_folder("reports")
+
+    def _share_memory(self) -> None:
+        """Each process has its part of the budget."""
+        memory = self.quic_limits.memory
+        memory = (default_memory() if memory is None else memory) // max(self.workers, 1)
+        try:
+            self.quic_limits = replace(self.quic_limits, memory=memory)
+        except QuicConfigurationError:
+            message = f"--http3-memory: leaves {memory} bytes for each of {self.workers} workers"
+            raise StartupError(f"{message}, and {MEMORY_MIN} are needed") from None
 
     @property
     def is_observed(self) -> bool:
@@ -285,6 +298,7 @@ class ServerConfig(Config):
                 on_port=on_port,
                 folder=self.reports_folder,
             )
+            observer.sources.memory_budget = self.quic_limits.memory or 0
             self.loaded_app = observer.before(self.loaded_app, self.root_path)
             self.observer = observer
         if self.server_header:

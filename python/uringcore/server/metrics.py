@@ -133,6 +133,13 @@ NUMBERS: list[tuple[str, str, str, str, Callable[[Report], float]]] = [
         lambda report: report.send_queue_bytes,
     ),
     (
+        "uringcore_quic_memory_budget",
+        "gauge",
+        "bytes",
+        "What clients may make the process hold.",
+        lambda report: report.memory_budget,
+    ),
+    (
         "uringcore_quic_packets_sent",
         "counter",
         "",

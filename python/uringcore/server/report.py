@@ -60,6 +60,8 @@ class Sources:
     connections: Any = ()
     """Of HTTP/3."""
     endpoints: Sequence[Endpoint] = ()
+    memory_budget: int = 0
+    """Bytes that QUIC's clients may make the process hold."""
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Report:
     connections_quic: int
     streams_open: int = 0
     send_queue_bytes: int = 0
+    memory_budget: int = 0
     packets_sent: int = 0
     packets_lost: int = 0
     bytes_lost: int = 0
@@ -98,6 +101,7 @@ async def make_report(counts: Counts, sources: Sources) -> Report:
         counts=counts,
         connections_tcp=max(everybody - len(connections), 0),
         connections_quic=len(connections),
+        memory_budget=sources.memory_budget,
         packets_sent=counts.packets_sent,
         packets_lost=counts.packets_lost,
         bytes_lost=counts.bytes_lost,

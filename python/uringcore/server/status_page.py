@@ -93,6 +93,11 @@ ADDED: dict[str, Callable[[Report], float]] = {
     "packets_lost": lambda report: report.packets_lost,
     "bytes_sent": lambda report: report.endpoint.get("bytes_sent", 0),
     "bytes_received": lambda report: report.endpoint.get("bytes_received", 0),
+    "held": lambda report: report.endpoint.get("held_bytes", 0),
+    "budget": lambda report: report.memory_budget,
+    "shed": lambda report: (
+        report.endpoint.get("streams_shed", 0) + report.endpoint.get("connections_shed", 0)
+    ),
     "memory": lambda report: report.process["resident_memory_bytes"],
     "cpu": lambda report: report.process["cpu_seconds"],
 }

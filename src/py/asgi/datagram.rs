@@ -7,6 +7,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use uringcore_proto::budget::Charge;
 use uringcore_proto::streams::Datagrams;
 
 use super::message::required;
@@ -21,9 +22,11 @@ pub(super) type Waiting = Box<GilCell<Datagrams>>;
 
 impl Request {
     /// The same with datagrams.
-    pub fn with_datagrams(self) -> Self {
+    pub fn with_datagrams(self, charge: Charge) -> Self {
+        let mut datagrams = Datagrams::new(WAITING_BYTES_MAX);
+        datagrams.set_charge(charge);
         Self {
-            datagrams: Some(Box::new(GilCell::new(Datagrams::new(WAITING_BYTES_MAX)))),
+            datagrams: Some(Box::new(GilCell::new(datagrams))),
             ..self
         }
     }

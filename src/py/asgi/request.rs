@@ -12,6 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::budget::Charge;
 use uringcore_proto::ws::Socket;
 
 use super::answer::Answer;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub task: Option<Py<PyAny>>,
     /// Content that has arrived and was not asked for.
     body: Body,
+    /// For content that waits, or a WebSocket's messages.
+    pub charge: Charge,
     pub more_body: bool,
     /// The application knows that the content is over.
     end_told: bool,
@@ -122,11 +125,13 @@ impl Request {
         is_head: bool,
         expects_continue: bool,
         ended: bool,
+        charge: Charge,
     ) -> Self {
         let state = State {
             wire: Some(wire),
             task: None,
             body: Body::default(),
+            charge,
             more_body: !ended,
             end_told: false,
             is_paused: false,
@@ -164,6 +169,7 @@ impl Request {
         let has_to_pause = self.state.with(py, |state| {
             if !state.response.is_complete() {
                 state.body.push(py, pieces)?;
+                state.charge.set(state.body.len());
             }
             state.more_body &= !ended;
             let pauses = state.body.len() > BODY_HIGH_WATER && !state.is_paused && state.more_body;
@@ -183,6 +189,7 @@ impl Request {
             state.was_answered |= !state.disconnected && is_whole;
             state.disconnected = true;
             state.body = Body::Empty;
+            state.charge.set(0);
         });
         self.socket_lost(py);
         self.wake_all(py)
@@ -253,6 +260,7 @@ impl Request {
             }
             state.end_told = !state.more_body;
             let resumes = std::mem::take(&mut state.is_paused);
+            state.charge.set(0);
             Asked::Answer(Some((
                 std::mem::take(&mut state.body),
                 state.more_body,
@@ -349,7 +357,10 @@ impl Request {
 
     /// Drops what has come of the content and will not be asked for.
     pub(super) fn forget_body(&self, py: Python<'_>) {
-        self.state.with(py, |state| state.body = Body::Empty);
+        self.state.with(py, |state| {
+            state.body = Body::Empty;
+            state.charge.set(0);
+        });
     }
 
     /// Runs `run` on the wire, which may come back here. `None` when the application has returned.

@@ -81,11 +81,12 @@ impl Request {
     /// Stops the client or lets it go on, as far as there is room.
     pub fn pace(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
-        let (is_full, frees_permit) = socket.with(py, |socket| {
+        let (is_full, frees_permit, held) = socket.with(py, |socket| {
             let is_full = socket.is_full();
-            (is_full, socket.permits.take_wanted())
+            (is_full, socket.permits.take_wanted(), socket.held_bytes())
         });
         let changes = self.state.with(py, |state| {
+            state.charge.set(held);
             std::mem::replace(&mut state.is_paused, is_full) != is_full
         });
         if changes {
@@ -102,7 +103,11 @@ impl Request {
     /// Nobody is there any more.
     pub(super) fn socket_lost(&self, py: Python<'_>) {
         if let Some(socket) = &self.socket {
-            socket.with(py, |socket| socket.end(Close::abnormal()));
+            let held = socket.with(py, |socket| {
+                socket.end(Close::abnormal());
+                socket.held_bytes()
+            });
+            self.state.with(py, |state| state.charge.set(held));
         }
     }
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
+use uringcore_proto::budget::{Charge, Queued};
 use uringcore_proto::http::{Connection, Event, Head, Refusal, TooSlow};
 use uringcore_proto::permits::Permits;
 use uringcore_proto::quic::{self, ConnectionKey};
@@ -45,6 +46,8 @@ pub struct Http3Connection {
     /// Open files of the whole process.
     pub(super) max_files: Option<usize>,
     messages: Arc<Permits>,
+    /// What waits for applications.
+    pub(super) queued: Arc<Queued>,
     pub(super) state: GilCell<State>,
 }
 
@@ -99,16 +102,18 @@ impl Http3Connection {
             }
             settings.enable_connect_protocol = !limits.protocols.is_empty();
             let now = Instant::now();
-            match &sessions {
+            let http = match &sessions {
                 None => Connection::new(quic, settings, limits, now),
                 Some(sessions) => {
                     let sessions = sessions.get().limits.clone();
                     Connection::with_webtransport(quic, settings, limits, sessions, now)
                 }
-            }
+            };
+            (http, quic.queued())
         })?;
+        let (http, queued) = opened.unzip();
         let state = State {
-            http: opened,
+            http,
             requests: FxHashMap::default(),
             sessions: Registry::default(),
             on_session,
@@ -130,6 +135,7 @@ impl Http3Connection {
                 files: Permits::new(limits.get().open_files),
                 max_files: limits.get().process_files,
                 messages: Permits::new(limits.get().large_messages),
+                queued: queued.unwrap_or_default(),
                 state: GilCell::new(state),
             },
         )?;
@@ -465,12 +471,15 @@ impl Http3Connection {
             &*head.method == b"HEAD",
             expects_continue,
             ended,
+            Charge::new(this.queued.clone()),
         );
         let request = match sockets {
             Some(limits) if refusal.is_none() => {
                 request.with_socket(Socket::new(&limits.get().0, ended, this.messages.clone()))
             }
-            None if head.protocol.is_some() && refusal.is_none() => request.with_datagrams(),
+            None if head.protocol.is_some() && refusal.is_none() => {
+                request.with_datagrams(Charge::new(this.queued.clone()))
+            }
             _ => request,
         };
         let request = Bound::new(py, request)?;

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::budget::Charge;
 use uringcore_proto::http::Head;
 use uringcore_proto::quic;
 use uringcore_proto::webtransport::{Draft, Handle};
@@ -51,7 +52,7 @@ impl Http3Connection {
             session_id,
             Some(draft),
             service.event_loop.bind(py),
-            limits.get().arrivals(),
+            limits.get().arrivals(Charge::new(this.queued.clone())),
         )?;
         let kept = core.clone_ref(py);
         this.state

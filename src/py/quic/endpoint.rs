@@ -401,6 +401,10 @@ impl QuicEndpoint {
             ("ignored_for_rate", stats.ignored_for_rate),
             ("stateless_resets_sent", stats.stateless_resets_sent),
             ("responses_dropped", stats.responses_dropped),
+            ("held_bytes", stats.held_bytes),
+            ("credit_withheld", stats.credit_withheld),
+            ("streams_shed", stats.streams_shed),
+            ("connections_shed", stats.connections_shed),
         ] {
             dict.set_item(name, value)?;
         }

@@ -3,11 +3,12 @@
 //! Python's `create_quic_endpoint` fills it in; ranges are checked here and in the state machine.
 
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use uringcore_io::SharedBytes;
+use uringcore_proto::budget::Budget;
 use uringcore_proto::quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
 use uringcore_proto::tls::ConfigError;
 
@@ -26,6 +27,7 @@ pub struct EndpointOptions {
     max_connections: usize,
     max_connections_per_address: Option<usize>,
     max_handshakes: usize,
+    memory: Option<usize>,
     reset_key: Option<OwnedBytes>,
     socket_name: OwnedBytes,
     retry_handshakes: usize,
@@ -55,6 +57,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         retry_incoming: options.retry_handshakes,
         handshake_timeout: seconds(py, "handshake_timeout", options.handshake_timeout)?,
         reset_key: reset_key.transpose()?,
+        budget: options.memory.map(budget_of),
         socket_name: options.socket_name.0,
         worker: worker.map(|(index, count, _)| Worker { index, count }),
         empty_places: empty_places.transpose()?,
@@ -83,6 +86,22 @@ impl EmptyPlaces for PlaceStates {
 
 /// `uringcore.quic.workers` writes it.
 const PLACE_EMPTY: u8 = 0;
+
+/// The budget of so many bytes: one for all servers of this process that are given that number.
+fn budget_of(bytes: usize) -> Arc<Budget> {
+    let mut budgets = BUDGETS.lock().unwrap_or_else(PoisonError::into_inner);
+    budgets.retain(|budget| budget.strong_count() > 0);
+    let mut known = budgets.iter().filter_map(Weak::upgrade);
+    if let Some(budget) = known.find(|budget| budget.limit() == bytes) {
+        return budget;
+    }
+    let budget = Budget::new(bytes);
+    budgets.push(Arc::downgrade(&budget));
+    budget
+}
+
+/// Those that endpoints have.
+static BUDGETS: Mutex<Vec<Weak<Budget>>> = Mutex::new(Vec::new());
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
     match settings.check() {

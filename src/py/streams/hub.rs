@@ -4,6 +4,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
+use uringcore_proto::budget::Charge;
 use uringcore_proto::quic::{Command, Event, Received};
 use uringcore_proto::streams::{Arrivals, Carrier, Key, Overflow};
 
@@ -71,6 +72,9 @@ impl Hub {
         let py = quic.py();
         let mut arrivals = Arrivals::new(is_client, datagram_bytes);
         arrivals.set_overflow(overflow(drops_newest));
+        if let Some(queued) = quic.get().running(py, |quic| quic.queued())? {
+            arrivals.set_charge(Charge::new(queued));
+        }
         let hub = Self::on(
             Box::new(quic.clone().unbind()),
             new_future,
@@ -94,6 +98,10 @@ impl Hub {
             is_orderly,
         };
         let (old, waiting) = self.state.with(py, |state| {
+            if !is_orderly {
+                // A program that does not look for a while would keep what nobody sends any more.
+                state.arrivals.drop_datagrams();
+            }
             let old = (state.transmit.take(), state.end.replace(end));
             (old, std::mem::take(&mut state.waiting))
         });

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::budget::Charge;
 use uringcore_proto::h3::Field;
 use uringcore_proto::quic::{self, Event};
 use uringcore_proto::webtransport::{Client, Error, Handle, Request};
@@ -109,7 +110,7 @@ impl WebTransportClient {
             .map_err(|error| failed(py, &error))?;
         let host = Box::new(ClientHost(slf.clone().unbind()));
         let event_loop = this.event_loop.bind(py);
-        let arrivals = this.limits.get().arrivals();
+        let arrivals = this.limits.get().arrivals(Charge::default());
         let core = SessionCore::new(py, host, session_id, None, event_loop, arrivals)?;
         let kept = core.clone_ref(py);
         this.state

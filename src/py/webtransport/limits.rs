@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use uringcore_proto::budget::Charge;
 use uringcore_proto::streams::Arrivals;
 use uringcore_proto::webtransport::Limits;
 
@@ -54,9 +55,10 @@ impl WebTransportLimits {
 }
 
 impl WebTransportLimits {
-    /// What has come of a session.
-    pub fn arrivals(&self) -> Arrivals {
+    /// What has come of a session; `charge` is the connection's for what waits.
+    pub fn arrivals(&self, charge: Charge) -> Arrivals {
         let mut arrivals = Arrivals::of_session(self.datagram_bytes);
+        arrivals.set_charge(charge);
         arrivals.set_overflow(overflow(self.drops_newest));
         arrivals
     }

@@ -122,6 +122,21 @@ async def zerocopy(scope, receive, send):
         await send({"type": "http.response.zerocopysend", "file": opened})
 
 
+async def socket(scope, receive, send):
+    """A WebSocket whose messages are taken as they come."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] == "websocket.receive":
+        pass
+
+
+async def session(scope, receive, send):
+    """A WebTransport session of which nothing is read."""
+    await receive()
+    await send({"type": "webtransport.accept"})
+    await asyncio.Event().wait()
+
+
 ROUTES = {
     "": hello,
     "count": hello,
@@ -130,6 +145,8 @@ ROUTES = {
     "file": file,
     "flood": flood,
     "hang": hang,
+    "session": session,
+    "socket": socket,
     "state": state,
     "tells": tells,
     "upload": upload,

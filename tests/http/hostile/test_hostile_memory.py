@@ -1,0 +1,92 @@
+"""Clients that fill the server's memory: all together stay within one budget, and others are served."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+import uringcore
+from tests.http.hostile.memory import attackers
+from tests.http.hostile.siege import MIB, own_bytes, siege
+from tests.http.raw import WAIT_SECONDS
+
+BUDGET = 32 * MIB
+COUNT = 12
+"""Clients, each of which may hold several MiB: two to five times the budget without one."""
+
+
+async def metrics(server):
+    """The numbers of all metrics by name; those with several labels are added up."""
+    response = await asyncio.to_thread(server.get, "/metrics")
+    found = Counter()
+    for line in response.content.decode().splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name.partition("{")[0]] += float(value)
+    return found
+
+
+def run(attack):
+    """On our loop: the clients are fast."""
+    uringcore.run(asyncio.wait_for(attack, 150))
+
+
+KINDS = {
+    "unread uploads": ("uringcore_quic_endpoint_credit_withheld_total",),
+    "WebSockets, large messages": ("uringcore_quic_endpoint_credit_withheld_total",),
+    "WebTransport datagrams": (),
+    "WebTransport streams": ("uringcore_quic_endpoint_credit_withheld_total",),
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_flood_stays_within_the_budget_and_leaves_nothing(besiege, kind):
+    server = besiege("--http3-memory", str(BUDGET), "--metrics-path", "/metrics")
+
+    async def attack():
+        # Beside what is held: what is on its way, Python's objects of the requests, heaps with holes.
+        async with siege(server, memory_mib=3.5 * BUDGET / MIB) as besieged:
+            async with attackers(server, kind, COUNT):
+                await wait_metric(server, "uringcore_quic_endpoint_held_bytes", BUDGET // 4)
+                for name in KINDS[kind]:
+                    await wait_metric(server, name, 1)
+                for _ in range(8):
+                    await besieged.others_served()
+                    await asyncio.sleep(0.2)
+                found = await metrics(server)
+                assert found["uringcore_quic_memory_budget_bytes"] == BUDGET
+                # A turn's worth comes before something is shed.
+                assert found["uringcore_quic_endpoint_held_bytes"] < 1.5 * BUDGET
+            await besieged.others_served()
+
+    run(attack())
+
+
+def test_memory_goes_back_to_the_system_after_a_flood(besiege):
+    """The default budget is far away, so that all is held; then the clients go."""
+    server = besiege("--metrics-path", "/metrics")
+
+    async def attack():
+        async with siege(server, memory_mib=1024) as besieged:
+            async with attackers(server, "unread uploads", COUNT):
+                await wait_metric(server, "uringcore_quic_endpoint_held_bytes", 64 * MIB)
+                held = own_bytes(server) - besieged.before
+            await wait_below(besieged, held / 4)
+
+    run(attack())
+
+
+async def wait_metric(server, name, least):
+    """Until a metric is so large."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while (found := await metrics(server))[name] < least:
+        assert asyncio.get_running_loop().time() < deadline, found
+        await asyncio.sleep(0.1)
+
+
+async def wait_below(besieged, size):
+    """Until the server's memory is back."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while besieged.grown_bytes > size:
+        assert asyncio.get_running_loop().time() < deadline, besieged.grown_bytes / MIB
+        await asyncio.sleep(0.2)
