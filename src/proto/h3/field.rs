@@ -56,6 +56,11 @@ impl ResponseHead {
         self.status < 200
     }
 
+    /// A final status that accepts no CONNECT (RFC 9110 section 9.3.6).
+    pub fn is_refusal(&self) -> bool {
+        self.status >= 300
+    }
+
     /// Whether `content-length` may not be sent in the response (RFC 9110 section 8.6). It may to
     /// HEAD and in 304, where it tells of another response's content.
     pub fn is_without_content(&self, request: Method) -> bool {

@@ -99,6 +99,7 @@ impl Connection {
         let fields = field::trimmed(fields);
         let head = field::validate_request(&fields)
             .map_err(|reason| LocalError::InvalidField(reason.into_owned()))?;
+        check_promised(&fields, head.content_length)?;
         self.check_field_section_size(&fields)?;
         let push_id = self.pushes.next;
         let mut id = Vec::with_capacity(varint::SIZE_MAX);
@@ -146,7 +147,7 @@ impl Connection {
             return Err(LocalError::NoPush);
         }
         match self.requests.get(&stream_id) {
-            // RFC 9114 section 4.4: a CONNECT stream has none.
+            // RFC 9114 section 4.4: a tunnel has none.
             Some(stream) if stream.is_tunnel() => Err(LocalError::FrameUnexpected(
                 "a CONNECT stream has no promises",
             )),
@@ -229,6 +230,27 @@ impl Connection {
             .streams
             .retain(|(_, stream_id)| requests.contains_key(stream_id));
     }
+}
+
+/// RFC 9114 section 4.6: a promised request is safe, cacheable and without content. Of the methods of RFC 9110
+/// these are GET and HEAD.
+fn check_promised(
+    fields: &[(&[u8], &[u8])],
+    content_length: Option<u64>,
+) -> Result<(), LocalError> {
+    let may_push =
+        |(name, value): &(&[u8], &[u8])| *name == b":method" && matches!(*value, b"GET" | b"HEAD");
+    if !fields.iter().any(may_push) {
+        return Err(LocalError::InvalidField(
+            "a promised request is one of GET or HEAD".into(),
+        ));
+    }
+    if content_length.is_some_and(|length| length > 0) {
+        return Err(LocalError::InvalidField(
+            "a promised request has no content".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// RFC 9114 sections 4.6 and 7.2.5: what a server may use ends at our MAX_PUSH_ID.

@@ -50,17 +50,12 @@ impl Connection {
             .requests
             .get(&stream_id)
             .map(|stream| (stream.send, stream.method));
-        let (next, method) = match known {
+        let next = match known {
             Some((Half::Head, method)) => self.check_head(&mut fields, method, fin)?,
             Some((Half::Body, method)) => {
-                if method == Method::Connect {
-                    // RFC 9114 section 4.4.
-                    return Err(LocalError::FrameUnexpected(
-                        "a CONNECT stream has no trailers",
-                    ));
-                }
+                self.check_trailers(stream_id)?;
                 field::validate_trailers(&fields).map_err(invalid_field)?;
-                (Half::Trailers, method)
+                Next::plain(Half::Trailers, method)
             }
             Some((Half::Trailers | Half::Done, _)) => {
                 return Err(LocalError::FrameUnexpected(
@@ -82,8 +77,9 @@ impl Connection {
             .requests
             .entry(stream_id)
             .or_insert_with(|| RequestStream::new(stream_id));
-        stream.send = if fin { Half::Done } else { next };
-        stream.method = method;
+        stream.send = if fin { Half::Done } else { next.half };
+        stream.method = next.method;
+        stream.is_refused |= next.is_refused;
         self.remove_if_done(stream_id);
         Ok(())
     }
@@ -314,19 +310,21 @@ impl Connection {
         fields: &mut Vec<(&[u8], &[u8])>,
         method: Method,
         fin: bool,
-    ) -> Result<(Half, Method), LocalError> {
+    ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
             let head = field::validate_request(fields).map_err(invalid_field)?;
-            return Ok((Half::Body, head.method));
+            return Ok(Next::plain(Half::Body, head.method));
         }
         let head = field::validate_response(fields).map_err(invalid_field)?;
         if head.content_length.is_some() && head.is_without_content(method) {
             fields.retain(|(name, _)| *name != b"content-length");
         }
         if !head.is_interim() {
-            // A CONNECT that is refused has an ordinary response, but its request stays without
-            // content.
-            return Ok((Half::Body, method));
+            return Ok(Next {
+                half: Half::Body,
+                method,
+                is_refused: head.is_refusal(),
+            });
         }
         if fin {
             // RFC 9114 section 4.1.
@@ -334,13 +332,29 @@ impl Connection {
                 "an interim response cannot end the stream",
             ));
         }
-        Ok((Half::Head, method))
+        Ok(Next::plain(Half::Head, method))
+    }
+
+    /// RFC 9114 section 4.4. The response to a CONNECT that is refused is an ordinary one, which may have
+    /// trailers. The request never has any: before the answer comes a server may take the stream for a tunnel,
+    /// and some servers do so after it too.
+    fn check_trailers(&self, stream_id: u64) -> Result<(), LocalError> {
+        let may_follow = self.requests.get(&stream_id).is_some_and(|stream| match self.role {
+            Role::Client => stream.method != Method::Connect,
+            Role::Server => !stream.is_tunnel(),
+        });
+        match may_follow {
+            true => Ok(()),
+            false => Err(LocalError::FrameUnexpected(
+                "a CONNECT stream has no trailers",
+            )),
+        }
     }
 
     fn check_new_request(
         &self,
         fields: &mut Vec<(&[u8], &[u8])>,
-    ) -> Result<(Half, Method), LocalError> {
+    ) -> Result<Next, LocalError> {
         if self.role == Role::Server {
             return Err(LocalError::FrameUnexpected(
                 "there is no request to respond to on this stream",
@@ -395,6 +409,23 @@ impl Connection {
         let mut prefix = Vec::with_capacity(2);
         section.finish(&mut prefix);
         (prefix, &self.section)
+    }
+}
+
+/// What a header section makes of a stream.
+struct Next {
+    half: Half,
+    method: Method,
+    is_refused: bool,
+}
+
+impl Next {
+    fn plain(half: Half, method: Method) -> Self {
+        Self {
+            half,
+            method,
+            is_refused: false,
+        }
     }
 }
 

@@ -189,6 +189,49 @@ fn nothing_is_promised_in_a_tunnel() {
 }
 
 #[test]
+fn the_response_to_a_refused_connect_may_promise() {
+    let mut pair = Pair::with_settings(Feed::Whole, accepting(8), Settings::default());
+    let connect = [(":method", "CONNECT"), (":authority", "a:1")];
+    pair.client.send_headers(0, &connect, false).unwrap();
+    pair.pump();
+    pair.server
+        .send_headers(0, &[(":status", "404")], false)
+        .unwrap();
+    pair.server
+        .send_push_promise(0, PUSH_STREAM, &STYLE)
+        .unwrap();
+    pair.pump();
+    assert!(!pair.client.is_closed());
+}
+
+#[test]
+fn only_get_and_head_without_content_are_promised() {
+    let mut pair = pair(Feed::Whole, 8);
+    for bad in [
+        vec![(":method", "CONNECT"), (":authority", "a:1")],
+        [&[(":method", "POST")], &STYLE[1..]].concat(),
+        [&STYLE[..], &[("content-length", "1")]].concat(),
+    ] {
+        let promised = pair.server.send_push_promise(0, PUSH_STREAM, &bad);
+        assert!(matches!(promised, Err(LocalError::InvalidField(_))), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_pushed_response_to_head_has_a_length_and_no_content() {
+    let head = [&[(":method", "HEAD")], &STYLE[1..]].concat();
+    let response = [(":status", "200"), ("content-length", "7")];
+    for feed in [Feed::Whole, Feed::ByteByByte] {
+        let mut pair = pair(feed, 8);
+        pair.server.send_push_promise(0, PUSH_STREAM, &head).unwrap();
+        pair.server.send_headers(PUSH_STREAM, &response, true).unwrap();
+        pair.pump();
+        let is_refused = |event: &Event| matches!(event, Event::Reset { .. });
+        assert!(!events(&mut pair.client).iter().any(is_refused));
+    }
+}
+
+#[test]
 fn a_push_is_given_up_from_either_side() {
     let mut pair = pair(Feed::Whole, 8);
     for push in 0..3 {

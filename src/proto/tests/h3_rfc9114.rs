@@ -372,6 +372,59 @@ fn section_4_4_only_data_follows_in_a_tunnel() {
     }
 }
 
+#[test]
+fn section_4_4_a_refused_connect_has_an_ordinary_response_and_a_request_without_trailers() {
+    let connect = [(":method", "CONNECT"), (":authority", "a:1")];
+    for status in ["302", "404", "500"] {
+        for feed in FEEDS {
+            let mut pair = Pair::new(feed);
+            pair.client.send_headers(0, &connect, false).unwrap();
+            pair.pump();
+            pair.server
+                .send_headers(0, &[(":status", status)], false)
+                .unwrap();
+            pair.pump();
+            // The first input with which `h3_pair` failed: it closed the connection at the server.
+            let sent = pair.client.send_headers(0, &[("x", "y")], true);
+            assert!(matches!(sent, Err(LocalError::FrameUnexpected(_))));
+            pair.client.send_data(0, Bytes::new(), true).unwrap();
+            let content = Bytes::from_static(b"no");
+            pair.server.send_data(0, content, false).unwrap();
+            pair.server.send_headers(0, &[("x", "y")], true).unwrap();
+            pair.pump();
+            assert!(matches!(
+                events(&mut pair.client)[..],
+                [
+                    Event::Headers {
+                        kind: HeadersKind::Response,
+                        ..
+                    },
+                    Event::Data { .. },
+                    Event::Headers {
+                        kind: HeadersKind::Trailers,
+                        fin: true,
+                        ..
+                    },
+                ]
+            ));
+        }
+    }
+}
+
+#[test]
+fn section_4_4_trailers_of_a_connect_request_are_taken_once_it_was_refused() {
+    let connect = headers_frame(&[(":method", "CONNECT"), (":authority", "a:1")]);
+    for (status, is_taken) in [("200", false), ("404", true)] {
+        let mut server = ready(Server, Settings::default());
+        server.handle_stream_data(0, connect.clone().into(), false);
+        server
+            .send_headers(0, &[(":status", status)], false)
+            .unwrap();
+        server.handle_stream_data(0, trailers().into(), true);
+        assert_eq!(close_code(&mut server).is_none(), is_taken, "{status}");
+    }
+}
+
 // Section 4.6: server push.
 
 fn pushable() -> Settings {

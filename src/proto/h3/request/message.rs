@@ -68,10 +68,9 @@ impl RequestStream {
         self.method = head.method;
         // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
         // tunnel's.
-        self.content_expected = if self.is_tunnel() {
-            None
-        } else {
-            head.content_length
+        self.content_expected = match head.method {
+            Method::Connect => None,
+            _ => head.content_length,
         };
         self.recv = Half::Body;
         Ok(HeadersKind::Request)
@@ -90,16 +89,15 @@ impl RequestStream {
             (Method::Connect, 200..=299) => None,
             _ => head.content_length,
         };
-        if self.method == Method::Connect && !matches!(head.status, 200..=299) {
-            // The tunnel was refused: this is an ordinary response.
-            self.method = Method::Other;
-        }
+        self.is_refused = head.is_refusal();
         self.recv = Half::Body;
         Ok(HeadersKind::Response)
     }
 
+    /// A CONNECT that was accepted or may still be: only DATA frames follow the header sections (RFC 9114
+    /// section 4.4).
     pub fn is_tunnel(&self) -> bool {
-        self.method == Method::Connect
+        self.method == Method::Connect && !self.is_refused
     }
 
     /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is
@@ -135,10 +133,10 @@ impl RequestStream {
                 Role::Client => RemoteError::malformed("the stream ends before a final response"),
             });
         }
-        if self
-            .content_expected
-            .is_some_and(|expected| expected != self.content_received)
-        {
+        // A push whose promise is still on its way may answer HEAD (RFC 9110 section 8.6).
+        let may_be_without = self.is_push && self.content_received == 0;
+        let is_short = |expected| expected != self.content_received && !may_be_without;
+        if self.content_expected.is_some_and(is_short) {
             return Err(RemoteError::malformed(
                 "less content than content-length says",
             ));

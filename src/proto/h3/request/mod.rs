@@ -51,6 +51,9 @@ pub(super) struct RequestStream {
     pub send: Half,
     /// Of the request on this stream, whoever sent it.
     pub method: Method,
+    /// The final response to the request is not 2xx. A CONNECT then makes no tunnel, and its response is an
+    /// ordinary one.
+    pub is_refused: bool,
     /// Only WebTransport may use the stream: the server opened it.
     webtransport_only: bool,
     /// A push stream: neither promises nor WebTransport belong there.
@@ -129,6 +132,7 @@ impl RequestStream {
             recv: Half::Head,
             send: Half::Head,
             method: Method::Other,
+            is_refused: false,
             webtransport_only: false,
             is_push: false,
             announced: false,
