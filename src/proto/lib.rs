@@ -25,6 +25,9 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod h3;
 pub mod http;
 mod outputs;

@@ -18,6 +18,9 @@ mod connection;
 mod endpoint;
 mod error;
 mod event;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod paths;
 mod settings;
 mod stats;

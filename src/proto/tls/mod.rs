@@ -16,6 +16,9 @@
 mod certificates;
 mod clock;
 mod config;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handshake;
 mod keys;
 mod random;

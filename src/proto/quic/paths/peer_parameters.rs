@@ -64,13 +64,15 @@ impl PeerParameters {
 }
 
 /// Whether a server at `remote` may have its clients send to `preferred`: not to a group, and nowhere
-/// that only the client can reach, such as its own machine (RFC 9000 section 21.5.6).
+/// that only the client can reach, such as its own machine (RFC 9000 section 21.5.6). An IPv4 address that
+/// is mapped into IPv6 is judged as the IPv4 address that packets would go to.
 fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {
+    let preferred = preferred.to_canonical();
     let is_group = match preferred {
         IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_multicast(),
     };
-    !is_group && reach(preferred) >= reach(remote)
+    !is_group && !preferred.is_unspecified() && reach(preferred) >= reach(remote)
 }
 
 /// How far an address is valid: on the machine, the link, the site, everywhere.
@@ -145,6 +147,9 @@ mod tests {
             ("[fe80::1]:53", "[fd00::1]:443", false),
             ("[fd00::1]:53", "[2001:db8::1]:443", false),
             ("[::ffff:127.0.0.1]:53", "[2001:db8::1]:443", false),
+            ("[::ffff:239.255.0.1]:53", "[2001:db8::1]:443", false),
+            ("[::ffff:255.255.255.255]:9", "[2001:db8::1]:443", false),
+            ("[::ffff:0.0.0.0]:53", "[2001:db8::1]:443", false),
             ("[ff02::1]:53", "[fe80::1]:443", false),
             ("[2001:db8::2]:53", "[2001:db8::1]:443", true),
         ] {

@@ -1,0 +1,96 @@
+//! Invariant: the walk over a packet's payload finds frames one behind the other with nothing but PADDING between
+//! them, and reads each as it reads it alone. The ranges of an ACK fall and do not touch. What is done to opened
+//! payloads (PADDING cut or folded, ACKs hidden, RESET_STREAM_AT replaced) changes no other frame. qlog's words for a
+//! payload are at most 200 bytes for each of its bytes.
+
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use uringcore_proto::fuzzing::frames::{Ack, Frame, Frames};
+use uringcore_proto::fuzzing::{hidden_acks, padding, qlog_frames, reset_stream_at};
+
+fuzz_target!(|data: &[u8]| {
+    let frames: Vec<_> = Frames::new(data).collect();
+    let mut at = 0;
+    for (start, end, frame) in &frames {
+        assert!(at <= *start && start < end && *end <= data.len());
+        assert_eq!(Frames::new(&data[at..*start]).end(), Some(0));
+        let alone: Vec<_> = Frames::new(&data[*start..*end]).collect();
+        let [(0, length, again)] = &alone[..] else {
+            panic!("{frame:?} alone: {alone:?}")
+        };
+        assert_eq!((*length, plain(again)), (end - start, plain(frame)));
+        if let Frame::Ack(ack) = frame {
+            check_ack(ack);
+        }
+        at = *end;
+    }
+    let is_whole = Frames::new(data).end().inspect(|end| assert_eq!(*end, at));
+    check_padding(data, is_whole.is_some());
+    check_hidden(data);
+    check_resets(data);
+    let exponent = u32::from(data.first().copied().unwrap_or(3) % 21);
+    assert!(qlog_frames(data, exponent).len() <= 2 + 200 * data.len());
+});
+
+/// What a frame says, without the bytes behind it that an ACK keeps.
+fn plain(frame: &Frame<'_>) -> String {
+    match frame {
+        Frame::Ack(ack) => format!("{} {:?}", ack.largest, ack.ranges().collect::<Vec<_>>()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn all(payload: &[u8]) -> Vec<String> {
+    let frames = Frames::new(payload).map(|(_, _, frame)| plain(&frame));
+    frames.collect()
+}
+
+fn check_ack(ack: &Ack<'_>) {
+    let mut above = None;
+    for range in ack.ranges() {
+        let (start, end) = (*range.start(), *range.end());
+        assert!(start <= end && end <= ack.largest);
+        assert!(above.is_none_or(|above| end + 1 < above));
+        assert!(ack.covers(start) && ack.covers(end) && !ack.covers(end + 1));
+        above = Some(start);
+    }
+}
+
+fn check_padding(data: &[u8], is_whole: bool) {
+    let mut cut = BytesMut::from(data);
+    padding::cut(&mut cut);
+    assert!(data.starts_with(&cut) && (is_whole || cut.len() == data.len()));
+    assert_eq!(all(&cut), all(data));
+    assert!(data.is_empty() || !cut.is_empty());
+    let mut folded = data.to_vec();
+    padding::fold(&mut folded);
+    assert_eq!(all(&folded), all(data));
+}
+
+fn check_hidden(data: &[u8]) {
+    let mut hidden = data.to_vec();
+    hidden_acks::hide(&mut hidden);
+    let frames = Frames::new(data).filter(|(_, _, frame)| !matches!(frame, Frame::Ack(_)));
+    let others: Vec<_> = frames.map(|(_, _, frame)| plain(&frame)).collect();
+    assert_eq!(all(&hidden), others);
+}
+
+fn check_resets(data: &[u8]) {
+    let slot = reset_stream_at::ResetSlot::default();
+    slot.enable();
+    let mut opened = BytesMut::from(data);
+    slot.opened(&mut opened);
+    assert_eq!(opened.len(), data.len());
+    let mut found = slot.take_found().into_iter();
+    for ((_, _, before), (_, _, after)) in Frames::new(data).zip(Frames::new(&opened)) {
+        match before {
+            Frame::ResetStreamAt(reset) if reset.reliable_size <= reset.final_size => {
+                assert_eq!((after, found.next()), (Frame::Other, Some(reset)));
+            }
+            _ => assert_eq!(plain(&before), plain(&after)),
+        }
+    }
+    assert_eq!(found.next(), None);
+}

@@ -1,0 +1,29 @@
+//! What fuzz targets see of this module beside its public face.
+
+use rustls::SignatureScheme;
+
+use super::{certificates::ed448::provider_with_ed448, versions::Information};
+
+/// The chosen and the available versions among transport parameters; an error for what is malformed.
+pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, ()> {
+    match Information::find(parameters) {
+        Ok(found) => Ok(found.map(|found| (found.chosen, found.available))),
+        Err(_) => Err(()),
+    }
+}
+
+pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
+    Information::append(parameters, chosen, supported);
+}
+
+/// Whether `signature` is that of `message`, by an Ed448 key.
+pub fn is_signed_with_ed448(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let algorithms = provider_with_ed448().signature_verification_algorithms;
+    let known = algorithms
+        .mapping
+        .iter()
+        .filter(|(scheme, _)| *scheme == SignatureScheme::ED448);
+    known
+        .flat_map(|(_, algorithms)| algorithms.iter())
+        .any(|algorithm| algorithm.verify_signature(key, message, signature).is_ok())
+}
