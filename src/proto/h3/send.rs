@@ -339,10 +339,13 @@ impl Connection {
     /// trailers. The request never has any: before the answer comes a server may take the stream for a tunnel,
     /// and some servers do so after it too.
     fn check_trailers(&self, stream_id: u64) -> Result<(), LocalError> {
-        let may_follow = self.requests.get(&stream_id).is_some_and(|stream| match self.role {
-            Role::Client => stream.method != Method::Connect,
-            Role::Server => !stream.is_tunnel(),
-        });
+        let may_follow = self
+            .requests
+            .get(&stream_id)
+            .is_some_and(|stream| match self.role {
+                Role::Client => stream.method != Method::Connect,
+                Role::Server => !stream.is_tunnel(),
+            });
         match may_follow {
             true => Ok(()),
             false => Err(LocalError::FrameUnexpected(
@@ -351,10 +354,7 @@ impl Connection {
         }
     }
 
-    fn check_new_request(
-        &self,
-        fields: &mut Vec<(&[u8], &[u8])>,
-    ) -> Result<Next, LocalError> {
+    fn check_new_request(&self, fields: &mut Vec<(&[u8], &[u8])>) -> Result<Next, LocalError> {
         if self.role == Role::Server {
             return Err(LocalError::FrameUnexpected(
                 "there is no request to respond to on this stream",

@@ -213,7 +213,10 @@ fn only_get_and_head_without_content_are_promised() {
         [&STYLE[..], &[("content-length", "1")]].concat(),
     ] {
         let promised = pair.server.send_push_promise(0, PUSH_STREAM, &bad);
-        assert!(matches!(promised, Err(LocalError::InvalidField(_))), "{bad:?}");
+        assert!(
+            matches!(promised, Err(LocalError::InvalidField(_))),
+            "{bad:?}"
+        );
     }
 }
 
@@ -223,8 +226,12 @@ fn a_pushed_response_to_head_has_a_length_and_no_content() {
     let response = [(":status", "200"), ("content-length", "7")];
     for feed in [Feed::Whole, Feed::ByteByByte] {
         let mut pair = pair(feed, 8);
-        pair.server.send_push_promise(0, PUSH_STREAM, &head).unwrap();
-        pair.server.send_headers(PUSH_STREAM, &response, true).unwrap();
+        pair.server
+            .send_push_promise(0, PUSH_STREAM, &head)
+            .unwrap();
+        pair.server
+            .send_headers(PUSH_STREAM, &response, true)
+            .unwrap();
         pair.pump();
         let is_refused = |event: &Event| matches!(event, Event::Reset { .. });
         assert!(!events(&mut pair.client).iter().any(is_refused));
