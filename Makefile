@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem check wheel bench bench-instructions develop clean
+.PHONY: help demo test test-all test-rust test-conformance test-interop test-browser test-stress test-served test-asan test-ecosystem fuzz check wheel bench bench-instructions develop clean
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TERM_COLOR ?= auto
@@ -37,6 +37,7 @@ help:
 	@echo 'make test-stress  random lives of connections, processes and loops for as long as wanted'
 	@echo 'make test-served  a minute of load on a server whose clients and workers are killed'
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
+	@echo 'make fuzz     every fuzz target for a minute, or some for longer'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
 	@echo 'make bench    measure against the peers, write BENCHMARK.md'
 	@echo 'make bench-instructions  count the instructions of the hot paths, compare with the committed counts'
@@ -153,6 +154,12 @@ test-served: $(DEV_VENV)
 ASAN_STRESS ?= --seconds 60
 test-asan: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python .ci/asan.py $(ASAN_STRESS)
+
+# `make fuzz FUZZ="--seconds 600 quic_datagrams"`; without names every target, a minute each. A failure prints the
+# command that repeats it.
+FUZZ ?=
+fuzz:
+	@$(PYTHON) .ci/fuzz.py $(FUZZ)
 
 # Other projects' own test suites, an hour in all: `make test-ecosystem ECOSYSTEM="websockets uring"`
 # narrows it. PostgreSQL and Redis have to be installed (Debian: postgresql, redis-server).
