@@ -5,12 +5,14 @@ use rustls::SignatureScheme;
 use super::{certificates::ed448::provider_with_ed448, versions::Information};
 
 /// The chosen and the available versions among transport parameters; an error for what is malformed.
-pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, ()> {
+pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, String> {
     match Information::find(parameters) {
         Ok(found) => Ok(found.map(|found| (found.chosen, found.available))),
-        Err(_) => Err(()),
+        Err(error) => Err(error.to_string()),
     }
 }
+
+/// Appends what a side says that has chosen `chosen`.
 
 pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
     Information::append(parameters, chosen, supported);
