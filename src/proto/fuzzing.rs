@@ -1,5 +1,7 @@
 //! Parsers that are private otherwise, for the targets in `fuzz/` alone (feature `fuzzing`).
 
+use crate::qlog::{Direction, Packet, Recorder};
+
 pub use crate::quic::fuzzing as quic;
 pub use crate::tls::fuzzing as tls;
 pub use crate::wire::tls as tls_messages;
@@ -21,7 +23,17 @@ pub mod reset_stream_at {
     pub use crate::seams::reset_stream_at::ResetSlot;
 }
 
-/// The frames of a packet's payload as qlog shows them.
-pub fn qlog_frames(payload: &[u8], exponent: u32) -> String {
-    crate::qlog::frames_to_json(payload, exponent)
+/// The events of qlog about a packet that was received.
+pub fn qlog_events(payload: &[u8]) -> String {
+    let recorder = Recorder::new(false);
+    recorder.packet(&Packet {
+        direction: Direction::Received,
+        space: header::Space::Data,
+        number: 0,
+        header: &[0x40, 1, 2, 3, 4, 5, 6, 7, 8, 0],
+        payload,
+        tag_len: 16,
+    });
+    let events = recorder.take().into_iter();
+    events.map(|event| event.data).collect()
 }

@@ -44,12 +44,6 @@ use crate::wire::{
 };
 use arrivals::Arrivals;
 use json::{List, Object};
-/// The frames of a payload, in JSON.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn frames_to_json(payload: &[u8], exponent: u32) -> String {
-    frames::to_json(payload, exponent)
-}
-
 pub(crate) use keys::{Epoch, KeyName};
 pub(crate) use parameters::ConnectionIds;
 pub(crate) use path::{Place, Started};
