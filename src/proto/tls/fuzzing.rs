@@ -13,7 +13,6 @@ pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>,
 }
 
 /// Appends what a side says that has chosen `chosen`.
-
 pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
     Information::append(parameters, chosen, supported);
 }
