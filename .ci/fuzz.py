@@ -29,7 +29,6 @@ COVERAGE = (
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Cdebug-assertions",
     "-Ccodegen-units=1",
 )
 TOOLS = {
