@@ -176,6 +176,20 @@ impl Holding {
         self.held = held;
     }
 
+    /// The connection counts at `address` from now on, with what it holds.
+    pub fn move_to(&mut self, address: IpAddr) {
+        if self.account.block == AddressBlock::from(address) {
+            return;
+        }
+        let mut moved = self.account.budget.enter(address);
+        let (held, promised) = (self.held, self.promised);
+        self.set(0);
+        self.set_promised(0);
+        moved.set(held);
+        moved.set_promised(promised);
+        *self = moved;
+    }
+
     /// Whether the account holds more than its share.
     pub fn is_over_share(&self) -> bool {
         self.account.held() > self.account.budget.share()
@@ -324,6 +338,21 @@ mod tests {
         drop(holding);
         assert_eq!((budget.held(), budget.accounts().len()), (0, 0));
         assert!(budget.heaviest(1).is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_moves_takes_what_it_holds_along() {
+        let budget = Budget::new(600 * KIB);
+        let mut holding = budget.enter(address(1));
+        holding.set(50 * KIB);
+        assert!(holding.promise(100 * KIB));
+        holding.move_to(address(2));
+        let accounts = budget.heaviest(2);
+        assert_eq!((accounts.len(), budget.held()), (1, 50 * KIB));
+        assert_eq!(accounts[0].block, AddressBlock::from(address(2)));
+        assert!(holding.held() == 50 * KIB && holding.has_promise());
+        drop((holding, accounts));
+        assert_eq!((budget.held(), budget.accounts().len()), (0, 0));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::{
 };
 
 use crate::support::{Pair, Who, client_settings, server_settings, with_transport};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use uringcore_proto::quic::{
-    AcceptRate, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings, Retry,
-    ServerSettings, ServerSetup, Worker,
+    AcceptRate, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
+    Retry, ServerSettings, ServerSetup, Worker,
 };
 
 const CONNECTION_REFUSED: u64 = 0x02;

@@ -78,8 +78,14 @@ impl Endpoint {
     /// The connection's client has proved to be at an address, and counts there from now on.
     pub(super) fn count_at_validated(&mut self, index: usize) {
         let entry = &mut self.connections[index];
-        if let (Some(old), Some(address)) = (entry.neighbour, entry.connection.validated_addr()) {
+        let Some(address) = entry.connection.validated_addr() else {
+            return;
+        };
+        if let Some(old) = entry.neighbour {
             entry.neighbour = Some(self.admission.moved(old, address.ip()));
+        }
+        if let Some(holding) = &mut entry.holding {
+            holding.move_to(address.ip());
         }
     }
 
