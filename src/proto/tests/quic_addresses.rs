@@ -143,6 +143,28 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
 }
 
 #[test]
+fn a_challenge_that_is_lost_is_repeated() {
+    let (mut pair, client, server) = settled();
+    let there = addr("192.0.2.7:6000");
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.send_stream(1, pattern(4, 8_000), false).unwrap();
+    pair.run_until("the first part", |pair| {
+        pair.client.received(client, 1).len() == 8_000
+    });
+    // The client acknowledges it, from its new address, and has nothing more to say.
+    pair.nat = Some(there);
+    pair.dead = vec![there];
+    pair.run_until("the challenge", |pair| pair.sent_to.contains_key(&there));
+    pair.run_for(pair.link.latency * 2);
+    pair.dead.clear();
+    let conn = pair.server.endpoint.connection(server).unwrap();
+    conn.send_stream(1, pattern(5, 8_000), true).unwrap();
+    pair.run_until("the rest", |pair| pair.client.finished(client, 1));
+    assert_eq!(pair.client.received(client, 1)[8_000..], pattern(5, 8_000));
+    assert_eq!(validated(&pair, server), Some(there));
+}
+
+#[test]
 fn a_forged_first_flight_gets_three_times_its_bytes_and_no_more() {
     for (copies, names) in [(1, 1), (1, 100), (3, 1), (3, 100)] {
         let mut pair = Pair::new(client_settings(), server_with_names(names));

@@ -121,7 +121,8 @@ impl Connection {
         match self.phase {
             Phase::Closed => None,
             Phase::Handshake | Phase::Established => {
-                let deadlines = [self.path.deadline(), self.probe_deadline()];
+                let of_challenge = self.addresses.deadline();
+                let deadlines = [self.path.deadline(), self.probe_deadline(), of_challenge];
                 deadlines.into_iter().flatten().min()
             }
         }
@@ -132,6 +133,7 @@ impl Connection {
         if self.phase == Phase::Closed {
             return;
         }
+        self.addresses.handle_timeout(now);
         self.handle_probe_timeout(now);
         if self.path.give_up(now) {
             self.quinn.local_address_changed();

@@ -100,7 +100,7 @@ impl Connection {
     ) -> Option<quinn::Transmit> {
         let mut transmit = self.quinn.poll_transmit(now, segments, buf)?;
         if self.addresses.are_limited() {
-            self.shorten(&mut transmit, buf);
+            self.shorten(now, &mut transmit, buf);
         }
         Some(transmit)
     }

@@ -8,7 +8,10 @@
 //! A client keeps to the address that its program gave, and to others of the server's once they have answered
 //! (`preferred`).
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use quinn_proto as quinn;
 
@@ -160,7 +163,12 @@ impl Connection {
     }
 
     /// What the state machine made is as long as it was sealed.
-    pub(super) fn shorten(&mut self, transmit: &mut quinn::Transmit, buf: &mut Vec<u8>) {
+    pub(super) fn shorten(
+        &mut self,
+        now: Instant,
+        transmit: &mut quinn::Transmit,
+        buf: &mut Vec<u8>,
+    ) {
         let sealed = self.watch.take_sealed();
         let is_current = transmit.destination == self.quinn.remote_address();
         if let Some(data) = sealed.challenge.filter(|_| is_current) {
@@ -178,6 +186,12 @@ impl Connection {
         }
         buf.truncate(buf.len() - sealed.cut);
         transmit.size = buf.len();
+        if sealed.challenge.is_some() && is_current {
+            // RFC 9000 section 8.2.1: no more often than an Initial packet, and so after a probe time-out.
+            let pause = self.quinn.rtt() * 2 + ACK_DELAY;
+            let to = transmit.destination;
+            self.addresses.repeat(now, to, buf, pause);
+        }
     }
 
     /// Whether a datagram without a challenge shows that the state machine validates an address no more that was
@@ -189,6 +203,8 @@ impl Connection {
     }
 }
 
+/// RFC 9000 section 18.2's default for `max_ack_delay`.
+const ACK_DELAY: Duration = Duration::from_millis(25);
 /// A PATH_CHALLENGE alone, with the longest connection ID and packet number.
 const CHALLENGE_MIN: u64 = 1 + 20 + 4 + 9 + 16;
 /// After so many datagrams that may not leave the connection waits for its peer.

@@ -7,8 +7,10 @@
 //! Not here: which frames validate an address (`connection::path_watch`), and how a packet is made shorter
 //! (`seams::partial_packet`).
 
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use quinn_proto as quinn;
 
@@ -33,6 +35,7 @@ struct Limits {
     /// What the state machine's last PATH_CHALLENGE to its current address carried.
     challenge: Option<[u8; 8]>,
     held: Option<Held>,
+    repeat: Option<Repeat>,
 }
 
 struct Budget {
@@ -47,6 +50,17 @@ struct Budget {
 struct Held {
     transmit: quinn::Transmit,
     data: Vec<u8>,
+}
+
+/// A short challenge that leaves once more if no answer comes. The state machine sends one alone only once, and nothing
+/// else while its own budget is used up: without that, a challenge that is lost ends the connection of a client that
+/// only receives.
+struct Repeat {
+    to: SocketAddr,
+    data: Vec<u8>,
+    at: Instant,
+    pause: Duration,
+    is_due: bool,
 }
 
 /// What the next datagram may have.
@@ -99,14 +113,14 @@ impl Addresses {
         // It asks the address before only if that was not being validated itself.
         limits.asks_old |= !limits.is_validating;
         limits.is_validating = true;
-        limits.challenge = None;
+        (limits.challenge, limits.repeat) = (None, None);
     }
 
     /// The state machine validates nothing any more.
     pub fn stopped_validating(&mut self) {
         if let Some(limits) = &mut self.limits {
             (limits.is_validating, limits.asks_old) = (false, false);
-            limits.challenge = None;
+            (limits.challenge, limits.repeat) = (None, None);
         }
     }
 
@@ -227,8 +241,61 @@ impl Addresses {
             .is_some_and(|limits| limits.held.is_some())
     }
 
-    /// The datagram that was kept, if it may leave now.
+    /// A datagram with a challenge has left that leaves again after this pause, and after twice as much.
+    pub fn repeat(&mut self, now: Instant, to: SocketAddr, data: &[u8], pause: Duration) {
+        self.limits().repeat = Some(Repeat {
+            to,
+            data: data.to_vec(),
+            at: now + pause,
+            pause,
+            is_due: false,
+        });
+    }
+
+    /// When a challenge is to be repeated.
+    pub fn deadline(&self) -> Option<Instant> {
+        let repeat = self.limits.as_ref()?.repeat.as_ref()?;
+        (!repeat.is_due).then_some(repeat.at)
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(limits) = &mut self.limits
+            && let Some(repeat) = limits.repeat.as_mut().filter(|repeat| repeat.at <= now)
+        {
+            repeat.is_due = true;
+        }
+    }
+
+    /// The challenge that is due again, if there is room for it.
+    fn repeated(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
+        let mut repeat = self
+            .limits
+            .as_mut()?
+            .repeat
+            .take_if(|repeat| repeat.is_due)?;
+        let transmit = quinn::Transmit {
+            destination: repeat.to,
+            ecn: None,
+            size: repeat.data.len(),
+            segment_size: None,
+            src_ip: None,
+        };
+        if !self.send(&transmit) {
+            return None;
+        }
+        buf.clear();
+        buf.extend_from_slice(&repeat.data);
+        repeat.pause *= 2;
+        (repeat.at, repeat.is_due) = (repeat.at + repeat.pause, false);
+        self.limits().repeat = Some(repeat);
+        Some(transmit)
+    }
+
+    /// A datagram that was kept, if it may leave now.
     pub fn release(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
+        if let Some(transmit) = self.repeated(buf) {
+            return Some(transmit);
+        }
         let held = self.limits.as_mut()?.held.take()?;
         if !self.send(&held.transmit) {
             self.limits().held = Some(held);
