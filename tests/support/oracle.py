@@ -74,3 +74,18 @@ def asked_for(tokens, address, family=socket.AF_INET):
             assert not datagram.endswith(token), f"{address} ends a connection that is not its own"
             answered += 1
     return answered
+
+
+def asked_of_one_that_ends(tokens, address, family=socket.AF_INET):
+    """As :func:`asked_for`, of a process that negotiates no versions any more: it still resets connections
+    that nobody knows, which are asked for behind each live one."""
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(20)
+        for connection_id, token in tokens.items():
+            sock.sendto(b"\x41" + connection_id + os.urandom(100), address)
+            # An answer to the first comes before the second of these.
+            for _ in range(2):
+                nobodys = connection_id[:1] + os.urandom(7)
+                sock.sendto(b"\x41" + nobodys + os.urandom(100), address)
+                datagram = sock.recv(2048)
+                assert not datagram.endswith(token), f"{address} ends a connection that is alive"

@@ -25,7 +25,10 @@ class Colleagues:
     """Those of this process. ``tell`` makes its own report."""
 
     def __init__(self, folder: str, tell: Callable[[], Awaitable[Report]]) -> None:
-        self._folder = Path(folder)
+        # A socket's path has 107 bytes at most (unix(7)), and the folder for short-lived files any name: by
+        # its descriptor the folder has a short one.
+        self._place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = Path(f"/proc/self/fd/{self._place}")
         self._own = self._folder / str(os.getpid())
         self._tell = tell
         self._server: asyncio.Server | None = None
@@ -37,10 +40,11 @@ class Colleagues:
 
     def close(self) -> None:
         """The others hear no more of this process."""
-        if self._server is not None:
+        if self._server is not None and self._server.is_serving():
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
                 self._own.unlink()
+            os.close(self._place)
 
     async def reports(self) -> list[Report]:
         """Of all processes that answer, this one's first."""
