@@ -60,6 +60,7 @@ RUN_BY = {
     "Kubernetes 1": "test_deploy_containers.py::test_a_pod_serves_with_its_secrets",
     "/etc/sysctl.d/90-uringcore.conf": "test_deploy.py::test_kernel_settings",
     "Kernel settings 1": "test_deploy.py::test_kernel_settings",
+    "Memory 1": "test_deploy.py::test_memory",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore": "test_deploy.py::test_certbots_hook",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore-nginx": "test_deploy_proxies.py::test_behind_nginx",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore-haproxy": "test_deploy_proxies.py::test_behind_haproxy",
@@ -126,6 +127,16 @@ def test_behind_nothing(machine):
         assert f'alt-svc: h3=":{port}"; ma=86400' in said
         assert '"http_version": "1.1"' in said
         assert '"http_version": "3"' in said
+    assert server.stop() == 0
+
+
+def test_memory(machine):
+    port = free_port()
+    tls = {"443": str(port), "/etc/uringcore/tls": str(machine.tls)}
+    command = adapted(BLOCKS["Memory 1"], {**tls, "--workers 4": "--workers 2"})
+    server = machine.serve(command)
+    server.wait_http3(workers=2)
+    assert server.get("/").status == 200
     assert server.stop() == 0
 
 
