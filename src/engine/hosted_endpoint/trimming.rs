@@ -1,4 +1,5 @@
-//! When the memory that clients have filled goes back to the system: once, after they have gone.
+//! When the memory that clients have filled goes back to the system: after they have gone, and once more for what
+//! programs let go of late.
 //!
 //! Not here: how much they hold (`uringcore_proto::budget`), and the heap (`uringcore_io::heap`).
 
@@ -11,17 +12,20 @@ pub(super) struct Trimming {
     peak: usize,
     at: Option<Instant>,
     last: Option<Instant>,
+    /// `at` is for what programs have let go of late.
+    is_second: bool,
 }
 
 impl Trimming {
     /// So much is held now.
     pub fn look(&mut self, now: Instant, held: usize) {
         self.peak = self.peak.max(held);
-        if self.peak < MUCH || held > self.peak / 4 {
-            self.at = None;
-        } else if self.at.is_none() {
+        let is_over = self.peak >= MUCH && held <= self.peak / 4;
+        if is_over && self.at.is_none() {
             let after_last = self.last.map(|last| last + INTERVAL);
             self.at = Some(after_last.map_or(now + DELAY, |at| at.max(now + DELAY)));
+        } else if !is_over && !self.is_second {
+            self.at = None;
         }
     }
 
@@ -29,14 +33,16 @@ impl Trimming {
         self.at
     }
 
-    /// Whether the heap is to be trimmed now. Said once.
+    /// Whether the heap is to be trimmed now. Said twice after a flood, an interval apart.
     pub fn take_due(&mut self, now: Instant) -> bool {
         let is_due = self.at.is_some_and(|at| at <= now);
         if is_due {
+            let is_second = !self.is_second;
             *self = Self {
                 peak: 0,
-                at: None,
+                at: is_second.then(|| now + INTERVAL),
                 last: Some(now),
+                is_second,
             };
         }
         is_due
@@ -54,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_that_has_gone_is_trimmed_once_and_another_soon_after_waits() {
+    fn a_flood_that_has_gone_is_trimmed_twice_and_another_soon_after_waits() {
         let begin = Instant::now();
         let mut trimming = Trimming::default();
         trimming.look(begin, MUCH - 1);
@@ -68,9 +74,12 @@ mod tests {
         assert_eq!(trimming.deadline(), Some(at));
         assert!(!trimming.take_due(begin));
         assert!(trimming.take_due(at) && !trimming.take_due(at));
-        trimming.look(at, 4 * MUCH);
-        trimming.look(at, 0);
-        assert_eq!(trimming.deadline(), Some(at + INTERVAL));
+        let second = at + INTERVAL;
+        assert_eq!(trimming.deadline(), Some(second));
+        assert!(trimming.take_due(second) && trimming.deadline().is_none());
+        trimming.look(second, 4 * MUCH);
+        trimming.look(second, 0);
+        assert_eq!(trimming.deadline(), Some(second + INTERVAL));
     }
 
     #[test]

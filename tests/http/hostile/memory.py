@@ -79,7 +79,7 @@ async def slow_readers(client: quic.Connection) -> None:
     """More credit is not given than at first: nothing is read."""
     await control(client)
     for _ in range(100):
-        stream = await ask(client, wire.request("/flood/8000000"))
+        stream = await ask(client, wire.request("/flood/1000000"))
         await stream.finish()
 
 
