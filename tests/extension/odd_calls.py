@@ -24,7 +24,6 @@ import pickle
 import random
 import resource
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from types import (
@@ -264,23 +263,22 @@ async def try_settings(caller: Caller, part: int, parts: int) -> None:
 
 
 async def try_alive(caller: Caller, part: int, parts: int) -> None:
-    async with living() as kept:
-        await asyncio.sleep(0)
-        caller.live = ours() + kept
-        by_kind: dict[type, list[Any]] = {}
-        for one in caller.live:
-            by_kind.setdefault(type(one), []).append(one)
-        kinds = sorted(by_kind, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
-        for kind in [kind for kind in kinds if list(native(kind))][part::parts]:
-            for one in by_kind[kind][:2]:
-                # The loop that runs all this is not the one to be broken.
-                if one is not asyncio.get_running_loop():
-                    await try_object(caller, one)
-        if not part:
-            send = next(one for one in kept if getattr(one, "__name__", None) == "send")
-            await try_messages(caller, send)
-        caller.live = [None]
-    gc.collect()
+    kept = await living()
+    await asyncio.sleep(0)
+    caller.live = ours() + kept
+    by_kind: dict[type, list[Any]] = {}
+    for one in caller.live:
+        by_kind.setdefault(type(one), []).append(one)
+    kinds = sorted(by_kind, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
+    for kind in [kind for kind in kinds if list(native(kind))][part::parts]:
+        for one in by_kind[kind][:2]:
+            # The loop that runs all this is not the one to be broken.
+            if one is not asyncio.get_running_loop():
+                await try_object(caller, one)
+    if not part:
+        send = next(one for one in kept if getattr(one, "__name__", None) == "send")
+        await try_messages(caller, send)
+    caller.live = [None]
 
 
 async def try_messages(caller: Caller, send: Callable[..., Any]) -> None:
@@ -330,16 +328,14 @@ def main(what: str, part: int, parts: int, seed: int) -> None:
         loop.set_exception_handler(lambda _, context: caller.look(context.get("exception")))
         tries = {"made": try_made, "settings": try_settings, "alive": try_alive}
         await tries[what](caller, part, parts)
+        gc.collect()
+        await asyncio.sleep(0)
+        say(f"{caller.calls} calls")
+        say("done")
+        # The program was broken on purpose: its tasks and threads need not come to an end.
+        os._exit(0)
 
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        uringcore.run(run())
-        os.chdir("/")
-    gc.collect()
-    say(f"{caller.calls} calls")
-    say("done")
-    # A program's threads may have been left waiting by what was called.
-    os._exit(0)
+    uringcore.run(run())
 
 
 if __name__ == "__main__":

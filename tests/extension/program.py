@@ -121,9 +121,8 @@ def without_a_loop() -> list[Any]:
     return [quic, H3Connection(quic), store, uringcore.new_event_loop()]
 
 
-@contextlib.asynccontextmanager
-async def living() -> AsyncIterator[list[Any]]:
-    """All of it; what cannot end any more after the block is left alone."""
+async def living() -> list[Any]:
+    """All of it, which is not to be ended: what is made of it may not end any more."""
     certificate = DevelopmentCertificate.make()
     stack = contextlib.AsyncExitStack()
     folder = Path(tempfile.mkdtemp(dir=".")).resolve()
@@ -132,6 +131,4 @@ async def living() -> AsyncIterator[list[Any]]:
     kept += await stack.enter_async_context(quic_pair(certificate))
     kept += await stack.enter_async_context(stream_pair(certificate))
     kept += await stack.enter_async_context(serving(certificate, folder))
-    yield kept
-    with contextlib.suppress(BaseException):
-        await asyncio.wait_for(stack.aclose(), 10)
+    return [*kept, stack]

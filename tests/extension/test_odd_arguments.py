@@ -1,5 +1,6 @@
 """No argument ends the interpreter: odd ones are given to everything native, in a process of its own."""
 
+import os
 import subprocess
 import sys
 
@@ -20,7 +21,8 @@ def test_odd_arguments_neither_end_the_process_nor_panic_nor_hang(what, part, tm
     with (tmp_path / "stderr").open("w+") as errors:
         child = subprocess.run(
             bound([sys.executable, "-m", "tests.extension.odd_calls", *map(str, arguments)]),
-            cwd=ROOT,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
