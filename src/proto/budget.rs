@@ -262,6 +262,11 @@ impl Charge {
         Self { queued, bytes: 0 }
     }
 
+    /// The part of another queue of the same connection.
+    pub fn beside(&self) -> Self {
+        Self::new(self.queued.clone())
+    }
+
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             move_by(&self.queued.0, self.bytes, bytes);

@@ -25,9 +25,11 @@ from uringcore.quic import ClientConfig, ServerConfig, setup
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.limits import ServerLimits
+from uringcore.quic.place_states import PlaceStates
 from uringcore.server.limits import HTTP3Limits, SessionLimits
 
 SERVER = ("127.0.0.1", 4433)
+PLACES = PlaceStates(1)
 TIMES = (0.0, 1e9, 1e18, float("inf"), float("nan"), -1.0)
 
 
@@ -120,9 +122,11 @@ def all_settings() -> Iterator[Settings]:
         "max_connections": 1,
         "max_connections_per_address": 1,
         "max_handshakes": 1,
+        "memory": 1 << 20,
         "reset_key": bytes(32),
         "retry_handshakes": 1,
-        "worker": (0, 1),
+        "socket_name": b"127.0.0.1",
+        "worker": (0, 1, PLACES.fileno()),
     }
     yield Settings("endpoint", used_endpoint, endpoint)
     yield Settings("Http3Limits", Http3Limits, limits())

@@ -8,14 +8,15 @@
 //! data. So the sizes of the packets are noted as well.
 //!
 //! Bounds: neighbouring frames of one stream share an entry, so there are at most as many entries as STREAM
-//! frames came since the connection looked last, which it does in each turn.
+//! frames came since the connection looked last, which it does in each turn. Most turns bring data of one stream,
+//! so the first entry is kept in atomics and takes no lock.
 //!
 //! Assumed of quinn-proto: it refuses data beyond its windows, and closes the connection; of small frames it keeps
 //! no more than two and a half times their data and 32 KiB a stream (`Assembler::insert`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 /// What came on one stream.
@@ -32,9 +33,45 @@ pub struct Arrived {
 #[derive(Default)]
 pub struct Inflow {
     is_enabled: AtomicBool,
-    /// Kept beside the list, so that a look at an empty one costs a relaxed load.
+    /// There is a first entry.
     is_used: AtomicBool,
-    arrived: Mutex<Vec<Arrived>>,
+    first: First,
+    /// There are entries in `others`.
+    has_others: AtomicBool,
+    others: Mutex<Vec<Arrived>>,
+}
+
+/// One entry. A connection and its keys work on one thread at a time, so its fields change together.
+#[derive(Default)]
+struct First {
+    stream_id: AtomicU64,
+    end: AtomicU64,
+    packet_bytes: AtomicUsize,
+}
+
+impl First {
+    fn set(&self, arrived: Arrived) {
+        self.stream_id.store(arrived.stream_id, Ordering::Relaxed);
+        self.end.store(arrived.end, Ordering::Relaxed);
+        self.packet_bytes
+            .store(arrived.packet_bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Arrived {
+        Arrived {
+            stream_id: self.stream_id.load(Ordering::Relaxed),
+            end: self.end.load(Ordering::Relaxed),
+            packet_bytes: self.packet_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Arrived {
+    /// More of the stream has come.
+    fn extend(&mut self, end: u64, packet_bytes: usize) {
+        self.end = self.end.max(end);
+        self.packet_bytes = self.packet_bytes.saturating_add(packet_bytes);
+    }
 }
 
 impl Inflow {
@@ -49,35 +86,49 @@ impl Inflow {
 
     /// A packet of `packet_bytes` has brought data of this stream up to `end`.
     pub fn note(&self, stream_id: u64, end: u64, packet_bytes: usize) {
-        let mut arrived = self.arrived();
-        match arrived.last_mut() {
-            Some(last) if last.stream_id == stream_id => {
-                last.end = last.end.max(end);
-                last.packet_bytes += packet_bytes;
-            }
-            _ => arrived.push(Arrived {
-                stream_id,
-                end,
-                packet_bytes,
-            }),
+        let arrived = Arrived {
+            stream_id,
+            end,
+            packet_bytes,
+        };
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.first.set(arrived);
+            self.is_used.store(true, Ordering::Relaxed);
+            return;
         }
-        self.is_used.store(true, Ordering::Relaxed);
+        let mut first = self.first.get();
+        if first.stream_id == stream_id {
+            first.extend(end, packet_bytes);
+            return self.first.set(first);
+        }
+        let mut others = self.others();
+        match others.last_mut() {
+            Some(last) if last.stream_id == stream_id => last.extend(end, packet_bytes),
+            _ => others.push(arrived),
+        }
+        self.has_others.store(true, Ordering::Relaxed);
     }
 
     /// Looks at what has come since the last time.
     pub fn take_each(&self, mut take: impl FnMut(Arrived)) {
-        if !self.is_used.swap(false, Ordering::Relaxed) {
+        if !self.is_used.load(Ordering::Relaxed) {
             return;
         }
-        let mut arrived = self.arrived();
-        arrived.drain(..).for_each(&mut take);
+        self.is_used.store(false, Ordering::Relaxed);
+        take(self.first.get());
+        if !self.has_others.load(Ordering::Relaxed) {
+            return;
+        }
+        self.has_others.store(false, Ordering::Relaxed);
+        let mut others = self.others();
+        others.drain(..).for_each(&mut take);
         // The room of a burst is given back.
-        arrived.shrink_to(ENTRIES_KEPT);
+        others.shrink_to(ENTRIES_KEPT);
     }
 
-    fn arrived(&self) -> MutexGuard<'_, Vec<Arrived>> {
+    fn others(&self) -> MutexGuard<'_, Vec<Arrived>> {
         // Nothing in here panics half-way.
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,12 +145,12 @@ mod tests {
     #[test]
     fn frames_of_one_stream_in_a_row_share_an_entry() {
         let inflow = Inflow::default();
-        for (stream_id, end) in [(0, 10), (0, 30), (0, 20), (4, 5), (0, 40)] {
+        for (stream_id, end) in [(0, 10), (0, 30), (0, 20), (4, 5), (0, 40), (8, 1), (8, 2)] {
             inflow.note(stream_id, end, 100);
         }
         let mut found = Vec::new();
         inflow.take_each(|arrived| found.push(arrived));
-        let expected = [(0, 30, 300), (4, 5, 100), (0, 40, 100)];
+        let expected = [(0, 40, 400), (4, 5, 100), (8, 2, 200)];
         let expected = expected.map(|(stream_id, end, packet_bytes)| Arrived {
             stream_id,
             end,

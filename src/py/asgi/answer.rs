@@ -8,6 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
+use uringcore_proto::budget::Charge;
+
 use super::file::{FileBody, FileRequest};
 use super::open_files::{Place, SetFuture};
 use super::request::{Asked, Request};
@@ -35,8 +37,8 @@ enum Call {
 enum Step {
     Receive,
     Send(Py<PyAny>),
-    /// The rest of a body is on its way; `true` if nothing follows.
-    SendRest(Bytes, bool),
+    /// The rest of a body waits for room; `true` if nothing follows.
+    SendRest(Bytes, bool, Charge),
     /// A file is to be opened, and sent then.
     OpenFile(Box<FileRequest>),
     /// The rest of a file is.
@@ -280,7 +282,8 @@ impl Answer {
                     let sent = Request::take_message(request, message.bind(py))?;
                     this.after(py, sent)?;
                 }
-                Step::SendRest(rest, last) => {
+                Step::SendRest(rest, last, charge) => {
+                    drop(charge);
                     let sent = Request::send_rest(request, rest, last)?;
                     this.after(py, sent)?;
                 }
@@ -315,7 +318,10 @@ impl Answer {
             Sent::Taken => self.put(py, Step::Finish),
             Sent::ToNobody => self.put(py, Step::GiveWay),
             Sent::Full => self.wait(py, true, Step::Finish)?,
-            Sent::FullBefore(rest, last) => self.wait(py, true, Step::SendRest(rest, last))?,
+            Sent::FullBefore(rest, last) => {
+                let charge = self.request.get().charge_unsent(py, rest.len());
+                self.wait(py, true, Step::SendRest(rest, last, charge))?;
+            }
             Sent::FileFull(file) => self.wait(py, true, Step::SendFile(file))?,
             Sent::FileUnopened(file) => {
                 let future = self.wait_for_place(py, file.place(), file.retry_delay())?;

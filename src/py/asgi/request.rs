@@ -161,6 +161,16 @@ impl Request {
         }
     }
 
+    /// Charges the client with `bytes` of a response that wait in the application, until the charge is dropped.
+    ///
+    /// The application may send one object to many clients, so a long one counts as no more than a usual part of a
+    /// stream or a file.
+    pub(super) fn charge_unsent(&self, py: Python<'_>, bytes: usize) -> Charge {
+        let mut charge = self.state.with(py, |state| state.charge.beside());
+        charge.set(bytes.min(UNSENT_CHARGE_MAX));
+        charge
+    }
+
     /// More of the request's content, as it came in `pieces`; `ended` with its last.
     pub fn content(&self, py: Python<'_>, pieces: &[Bytes], ended: bool) -> PyResult<()> {
         if let Some(taken) = self.socket_content(py, pieces, ended) {
@@ -389,3 +399,5 @@ impl Request {
 
 /// Bytes of a request's content that may wait for the application before the client is stopped.
 const BODY_HIGH_WATER: usize = 256 * 1024;
+/// Most of what waits in one application counts as held for its client: what Starlette reads of a file at a time.
+const UNSENT_CHARGE_MAX: usize = 64 * 1024;

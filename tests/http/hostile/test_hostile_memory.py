@@ -33,6 +33,7 @@ def run(attack):
 
 KINDS = {
     "unread uploads": ("uringcore_quic_endpoint_credit_withheld_total",),
+    "slow readers": ("uringcore_quic_endpoint_shed_total",),
     "WebSockets, large messages": ("uringcore_quic_endpoint_credit_withheld_total",),
     "WebTransport datagrams": (),
     "WebTransport streams": ("uringcore_quic_endpoint_credit_withheld_total",),

@@ -53,8 +53,9 @@ impl Held {
         self.received += receive.read.saturating_sub(receive.end);
         receive.end = receive.end.max(receive.read);
         let left = receive.unread();
-        receive.packet_bytes = match unread {
+        receive.packet_bytes = match left {
             0 => 0,
+            _ if unread == 0 => 0,
             _ => (receive.packet_bytes as u128 * u128::from(left) / u128::from(unread)) as usize,
         };
         self.bytes = self.bytes + receive.held_bytes() - before;
