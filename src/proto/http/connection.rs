@@ -312,6 +312,12 @@ impl Connection {
             // The connection was closed for what came before this.
             return;
         }
+        if quic.is_short_of_memory() {
+            self.h3
+                .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
+            self.perform(quic, now);
+            return;
+        }
         let (mut head, unfit) = Head::read(fields, &self.limits.protocols);
         let refusal = refusal
             .or(unfit)

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::datagram::Datagrams;
 use crate::h3::Field;
 use crate::h3::capsule::Capsules;
+use crate::h3::qpack::FIELD_OVERHEAD;
 use crate::webtransport;
 
 /// What an application is asked. The fields are those that HTTP/1.1 would have: `host` for the authority, one
@@ -37,6 +38,13 @@ pub struct Refusal {
 }
 
 impl Head {
+    /// The size of its fields, as SETTINGS_MAX_FIELD_SECTION_SIZE counts them (RFC 9114 section 4.2.2).
+    pub fn size(&self) -> usize {
+        let sizes = self.fields.iter();
+        let sizes = sizes.map(|(name, value)| name.len() + value.len() + FIELD_OVERHEAD);
+        sizes.sum::<usize>() + self.target.len()
+    }
+
     /// `protocols`: those that the host speaks.
     pub(super) fn read(section: Vec<Field>, protocols: &[Bytes]) -> (Self, Option<Refusal>) {
         let mut head = Self {

@@ -82,6 +82,11 @@ impl Connection {
         now: Instant,
     ) -> Result<(), SendError> {
         self.check(stream_id)?;
+        if quic.is_short_of_memory() {
+            // Hundreds of requests may have begun in this turn, before any response took memory.
+            self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
+            return Err(SendError::Gone);
+        }
         let said = self.h3.send_headers(stream_id, fields, false);
         let said = said.and_then(|()| self.h3.send_data(stream_id, content, fin));
         said.map_err(|error| self.refusal(stream_id, error))?;
@@ -161,8 +166,9 @@ impl Connection {
         }
     }
 
-    /// Whether the host has to wait before it sends more: for this stream's queue to fall, or for all of the
-    /// connection's together, unless there is next to nothing in its own. `Writable` follows, or `Aborted`.
+    /// Whether the host has to wait before it sends more: for this stream's queue to fall, or, unless there is next
+    /// to nothing in its own, for all of the connection's together or because the client's address holds more than
+    /// its share of the server's memory. `Writable` follows, or `Aborted`.
     pub fn is_held_up(
         &mut self,
         quic: &mut quic::Connection,
@@ -170,7 +176,8 @@ impl Connection {
         now: Instant,
     ) -> bool {
         let queued = quic.send_queue_bytes(stream_id);
-        let is_crowded = quic.is_full() && queued > STREAM_QUEUE_FEW;
+        let is_crowded = queued > STREAM_QUEUE_FEW
+            && (quic.is_full() || quic.is_over_share() || quic.is_short_of_memory());
         if !quic.is_stream_full(stream_id) && !is_crowded {
             return false;
         }

@@ -29,9 +29,11 @@ pub struct Part {
     pub is_whole: bool,
 }
 
-/// Moves to the front of `payload` what fits into `room` bytes, with PADDING up to `least`. `None`: the packet is not
-/// about a path, or what it says about it does not fit. Then the payload is as it was.
-pub fn cut(payload: &mut [u8], room: usize, least: usize) -> Option<Part> {
+/// Moves to the front of `payload` what fits into `room` bytes, with PADDING up to `least`. Frames that are not about
+/// the path get half of the room, so that a challenge that is lost can leave once more. `None`: the packet is not
+/// about a path, what it says about it does not fit, or frames would be left out and `may_be_partial` is false. Then
+/// the payload is as it was.
+pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) -> Option<Part> {
     Frames::new(payload).end()?;
     let frames: Vec<_> = Frames::new(payload).collect();
     if !frames.iter().any(|(_, _, frame)| is_about_path(frame)) {
@@ -45,12 +47,16 @@ pub fn cut(payload: &mut [u8], room: usize, least: usize) -> Option<Part> {
                 continue;
             }
             let bytes = &payload[start..end];
+            let room = if is_first { room } else { room / 2 };
             match part.len() + bytes.len() <= room && has_length(bytes) {
                 true => part.extend_from_slice(bytes),
                 false if is_first => return None,
                 false => is_whole = false,
             }
         }
+    }
+    if !is_whole && !may_be_partial {
+        return None;
     }
     let length = part.len().max(least).max(SHORTEST).min(payload.len());
     part.resize(length, PADDING);
@@ -205,7 +211,7 @@ mod tests {
 
     fn part_of(payload: &[u8], room: usize, least: usize) -> Option<(Vec<u8>, bool)> {
         let mut rest = payload.to_vec();
-        let part = cut(&mut rest, room, least);
+        let part = cut(&mut rest, room, least, true);
         if part.is_none() {
             assert_eq!(rest, payload);
         }
@@ -217,14 +223,17 @@ mod tests {
         let ack = [0x02, 9, 0, 0, 3];
         let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
         let all = payload(&[&ack, &CHALLENGE, &stream, &[PING]]);
-        let (part, is_whole) = part_of(&all, 20, 0).unwrap();
+        let (part, is_whole) = part_of(&all, 32, 0).unwrap();
         assert_eq!(part, [&CHALLENGE[..], &[PING], &ack].concat());
         assert!(!is_whole);
-        let (part, is_whole) = part_of(&all, 70, 0).unwrap();
+        let (part, is_whole) = part_of(&all, 120, 0).unwrap();
         assert_eq!((part.len(), is_whole), (9 + 1 + 5 + 43, true));
         assert_eq!(part_of(&all, 9, 0), None, "the PING is to be sent, too");
         let (part, is_whole) = part_of(&payload(&[&RESPONSE]), 60, 60).unwrap();
         assert_eq!((part.len(), is_whole), (60, true));
+        let mut rest = all.clone();
+        assert_eq!(cut(&mut rest, 32, 0, false), None, "the STREAM frame");
+        assert_eq!(rest, all);
         assert!(is_response_alone(&part) && !is_response_alone(&all));
     }
 

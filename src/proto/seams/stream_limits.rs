@@ -67,6 +67,10 @@ impl PeersLimits {
         }
     }
 
+    pub fn is_withheld(&self) -> bool {
+        self.is_withheld
+    }
+
     /// The peer gets hardly any further streams as its streams end, or as many as it is allowed again.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection, dir: Dir, is_withheld: bool) {
         self.is_withheld = is_withheld;

@@ -46,6 +46,8 @@ pub(super) struct State {
     body: Body,
     /// For content that waits, or a WebSocket's messages.
     pub charge: Charge,
+    /// For the scope's fields.
+    _fields: Charge,
     pub more_body: bool,
     /// The application knows that the content is over.
     end_told: bool,
@@ -125,13 +127,14 @@ impl Request {
         is_head: bool,
         expects_continue: bool,
         ended: bool,
-        charge: Charge,
+        fields: Charge,
     ) -> Self {
         let state = State {
             wire: Some(wire),
             task: None,
             body: Body::default(),
-            charge,
+            charge: fields.beside(),
+            _fields: fields,
             more_body: !ended,
             end_told: false,
             is_paused: false,

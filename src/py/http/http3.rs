@@ -464,6 +464,8 @@ impl Http3Connection {
         let expects_continue = head
             .field(b"expect")
             .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let mut fields = Charge::new(this.queued.clone());
+        fields.set(head.size());
         let request = Request::new(
             this.service.clone_ref(py),
             scope.unbind(),
@@ -471,7 +473,7 @@ impl Http3Connection {
             &*head.method == b"HEAD",
             expects_continue,
             ended,
-            Charge::new(this.queued.clone()),
+            fields,
         );
         let request = match sockets {
             Some(limits) if refusal.is_none() => {

@@ -176,14 +176,19 @@ impl Admission {
         self.handshakes -= 1;
     }
 
-    /// An open connection's client has proved to be at another address, where it counts from now on. That takes no
-    /// connection from anybody, however many there are: only new ones are refused.
+    /// An open connection's client has proved to be at another address. It counts there from now on, unless as many
+    /// as one address may have are there: then it stays where it was counted, or its old address could open others
+    /// without end.
     pub fn moved(&mut self, old: Neighbour, address: IpAddr) -> Neighbour {
         let new = Neighbour::from(address);
-        if new != old {
-            *self.neighbours.entry(new).or_default() += 1;
-            self.left(old);
+        let is_full = self
+            .max_per_address
+            .is_some_and(|limit| self.connections_of(address) >= limit);
+        if new == old || is_full {
+            return old;
         }
+        *self.neighbours.entry(new).or_default() += 1;
+        self.left(old);
         new
     }
 

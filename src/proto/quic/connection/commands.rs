@@ -29,6 +29,7 @@ impl Connection {
         self.check_open()?;
         self.streams.send(stream_id, data, fin)?;
         self.was_full |= self.streams.is_above_high_water();
+        self.charge();
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use quinn_proto::Dir;
 
 use super::{Connection, Phase};
-use crate::budget::Queued;
+use crate::budget::{Holding, Queued};
 use crate::quic::{Event, streams::Shedding};
 
 impl Connection {
@@ -23,9 +23,34 @@ impl Connection {
         self.streams.unread_bytes() + sending + self.queued.bytes()
     }
 
-    /// From now on what comes on streams is counted.
-    pub(in crate::quic) fn count_arrivals(&self) {
+    /// From now on what this connection holds is charged to its client's account.
+    pub(in crate::quic) fn open_account(&mut self, holding: Holding) {
         self.watch.inflow().enable();
+        self.holding = Some(holding);
+    }
+
+    pub(in crate::quic) fn holding(&self) -> Option<&Holding> {
+        self.holding.as_ref()
+    }
+
+    pub(in crate::quic) fn holding_mut(&mut self) -> Option<&mut Holding> {
+        self.holding.as_mut()
+    }
+
+    /// Brings the account in line with what is held now.
+    pub(in crate::quic) fn charge(&mut self) {
+        let held = self.held_bytes();
+        if let Some(holding) = &mut self.holding {
+            holding.set(held);
+        }
+    }
+
+    /// Whether nothing more may begin that makes this side hold something: the process is over its budget, and this
+    /// client's address holds a part of it. Streams are shed at the end of a turn (`endpoint::memory`); a host asks
+    /// here within one, in which a client may begin hundreds of requests.
+    pub fn is_short_of_memory(&mut self) -> bool {
+        self.charge();
+        self.holding.as_ref().is_some_and(Holding::is_short)
     }
 
     pub(super) fn take_over_arrivals(&mut self) {
@@ -36,25 +61,41 @@ impl Connection {
         self.credit.released(self.streams.take_released());
     }
 
-    /// Whether the peer gets no more credit. Returns whether that is new.
+    /// Whether the peer gets no more credit and hardly any streams. Returns whether anything has changed.
     pub(in crate::quic) fn set_withheld(&mut self, is_withheld: bool) -> bool {
-        if is_withheld == self.credit.is_withheld() || self.phase == Phase::Closed {
+        if self.phase == Phase::Closed {
             return false;
         }
-        match is_withheld {
-            true => self.credit.withhold(&mut self.quinn),
-            false if !self.credit.restore(&mut self.quinn) => return false,
-            false => {}
+        let mut changes = false;
+        if self.peers_limits.is_withheld() != is_withheld {
+            for dir in [Dir::Bi, Dir::Uni] {
+                self.peers_limits
+                    .withhold(&mut self.quinn, dir, is_withheld);
+            }
+            changes = true;
         }
-        for dir in [Dir::Bi, Dir::Uni] {
-            self.peers_limits
-                .withhold(&mut self.quinn, dir, is_withheld);
+        if self.credit.is_withheld() != is_withheld {
+            // Credit that is owed comes back when the peer has sent as much, which one that only receives never
+            // does. It has its streams all the same.
+            changes |= match is_withheld {
+                true => {
+                    self.credit.withhold(&mut self.quinn);
+                    true
+                }
+                false => self.credit.restore(&mut self.quinn),
+            };
         }
-        true
+        changes
     }
 
+    /// Whether the address of the peer holds more than its share, or credit is owed since it did.
     pub(in crate::quic) fn is_withheld(&self) -> bool {
-        self.credit.is_withheld()
+        self.is_over_share() || self.credit.is_withheld()
+    }
+
+    /// Whether the address of the peer holds more than its share of the budget.
+    pub fn is_over_share(&self) -> bool {
+        self.peers_limits.is_withheld()
     }
 
     /// By how much more the peer may be let send, if it makes use of what it has.
@@ -81,7 +122,7 @@ impl Connection {
         if self.phase == Phase::Closed {
             return Vec::new();
         }
-        self.streams.sheddable(self.queued.bytes() > 0)
+        self.streams.sheddable(self.queued.bytes())
     }
 
     /// How often streams of this connection had to be given up.

@@ -35,7 +35,7 @@ use super::{
     tokens::ConnectionTokens,
 };
 use crate::{
-    budget::Queued,
+    budget::{Holding, Queued},
     qlog::{ConnectionIds, Recorder},
     seams::{credit::Credit, gauge, stream_limits::PeersLimits},
     tls::{SessionDetails, TicketInbox, Versions},
@@ -95,6 +95,8 @@ pub struct Connection {
     batches: Batches,
     path: Path,
     addresses: Addresses,
+    /// At a server: what this connection holds of its client's account.
+    holding: Option<Holding>,
     peer_parameters: PeerParameters,
     /// Where the server would have this client go, once the handshake is confirmed.
     preferred: Option<PreferredAddress>,
@@ -280,6 +282,7 @@ impl Connection {
             batches,
             path: Path::new(local, has_preferred),
             addresses: Addresses::default(),
+            holding: None,
             peer_parameters: PeerParameters::default(),
             preferred: None,
             probing: None,

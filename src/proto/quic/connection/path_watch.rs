@@ -86,11 +86,14 @@ impl PathWatch {
             true => EXPANDED - overhead,
             false => 0,
         };
-        if self.withheld.is_full() {
-            return payload.len();
-        }
+        let may_be_partial = !self.withheld.is_full();
         let length = payload.len();
-        let Some(part) = cut(payload, limit.saturating_sub(overhead), least) else {
+        let Some(part) = cut(
+            payload,
+            limit.saturating_sub(overhead),
+            least,
+            may_be_partial,
+        ) else {
             return length;
         };
         self.sealed.cut = length - part.length;

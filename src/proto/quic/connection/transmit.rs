@@ -98,6 +98,10 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
+        debug_assert!(
+            buf.is_empty(),
+            "the state machine counts from the beginning"
+        );
         let mut transmit = self.quinn.poll_transmit(now, segments, buf)?;
         if self.addresses.are_limited() {
             self.shorten(now, &mut transmit, buf);

@@ -114,7 +114,9 @@ impl Connection {
             return Some(transmit);
         }
         for _ in 0..LOST_MAX {
-            let segments = self.allowed_segments(segments)?;
+            let Some(segments) = self.allowed_segments(segments) else {
+                break;
+            };
             buf.clear();
             let transmit = self.poll_batch(now, segments, buf);
             let Some(transmit) = transmit else {
@@ -129,6 +131,7 @@ impl Connection {
                 break;
             }
         }
+        // The endpoint goes on with another connection: nothing of this one may be left in there.
         buf.clear();
         None
     }

@@ -100,7 +100,7 @@ impl Endpoint {
                 entry
                     .connection
                     .begin_at_client(received as u64, is_validated);
-                self.open_account(key, address);
+                self.open_account(key, is_validated.then_some(address));
             }
             Err(error) => {
                 self.admission.gave_up(neighbour);

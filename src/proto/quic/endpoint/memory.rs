@@ -8,7 +8,7 @@
 //! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
 
 use std::cmp::Reverse;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,39 +25,45 @@ pub(super) struct Shedding {
 }
 
 impl Endpoint {
-    /// A server's connection has begun.
-    pub(super) fn open_account(&mut self, key: ConnectionKey, address: IpAddr) {
-        let entry = &mut self.connections[key.index()];
-        entry.holding = Some(self.budget.enter(address));
-        entry.connection.count_arrivals();
+    /// A server's connection has begun. While its client has proved no address, it counts with all others of which
+    /// that is true: otherwise forged first flights would use up the share of an address that sent none of them.
+    pub(super) fn open_account(&mut self, key: ConnectionKey, proved: Option<IpAddr>) {
+        let address = proved.unwrap_or(UNPROVED);
+        let holding = self.budget.enter(address);
+        self.connections[key.index()]
+            .connection
+            .open_account(holding);
     }
 
     /// Brings the account in line with what the connection holds, and its credit with the account.
     pub(super) fn settle_memory(&mut self, index: usize) {
         let entry = &mut self.connections[index];
-        let Some(holding) = &mut entry.holding else {
+        let connection = &mut entry.connection;
+        connection.charge();
+        let growth = connection.credit_growth();
+        let (is_withheld, is_taken_back) =
+            (connection.is_withheld(), connection.is_credit_taken_back());
+        let Some(holding) = connection.holding_mut() else {
             return;
         };
-        let before = holding.held();
-        holding.set(entry.connection.held_bytes());
-        self.stats.held_bytes += holding.held() as u64;
+        let held = holding.held();
+        let before = std::mem::replace(&mut entry.held_bytes, held);
+        self.stats.held_bytes += held as u64;
         self.stats.held_bytes -= before as u64;
-        let growth = entry.connection.credit_growth();
-        let is_calm = holding.held() == 0 && !holding.has_promise();
-        if is_calm && growth.is_none() && !entry.connection.is_withheld() {
+        if held == 0 && !holding.has_promise() && growth.is_none() && !is_withheld {
             return;
         }
-        let is_over = holding.held() > 0 && holding.is_over_share();
-        let mut changes = entry.connection.set_withheld(is_over);
-        self.stats.credit_withheld += u64::from(changes && is_over);
-        if holding.has_promise() && entry.connection.is_credit_taken_back() {
+        let is_over = held > 0 && holding.is_over_share();
+        if holding.has_promise() && is_taken_back {
             holding.break_promise();
         }
-        if let Some(bytes) = growth
-            && !is_over
-            && holding.promise(usize::try_from(bytes).unwrap_or(usize::MAX))
-        {
-            entry.connection.grow_credit();
+        let growth = growth.filter(|_| !is_over);
+        let growth = growth.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let grows = growth.is_some_and(|bytes| holding.promise(bytes));
+        let mut changes = connection.set_withheld(is_over);
+        self.stats.credit_withheld += u64::from(changes && is_over);
+        if grows {
+            connection.grow_credit();
             changes = true;
         }
         if changes {
@@ -110,7 +116,7 @@ impl Endpoint {
     fn connections_of(&self, account: &Arc<Account>) -> (Vec<usize>, usize) {
         let is_its = |holding: &Holding| holding.held() > 0 && holding.is_of(account);
         let connections = self.connections.iter();
-        let own = connections.filter(|(_, entry)| entry.holding.as_ref().is_some_and(is_its));
+        let own = connections.filter(|(_, entry)| entry.connection.holding().is_some_and(is_its));
         let (closed, open): (Vec<_>, Vec<_>) =
             own.partition(|(_, entry)| entry.connection.is_closed());
         let open = open.into_iter().map(|(index, _)| index).collect();
@@ -173,7 +179,7 @@ impl Endpoint {
     }
 
     pub(super) fn held_by(&self, index: usize) -> usize {
-        let holding = self.connections[index].holding.as_ref();
+        let holding = self.connections[index].connection.holding();
         holding.map_or(0, Holding::held)
     }
 }
@@ -183,4 +189,6 @@ const ACCOUNTS_MAX: usize = 8;
 /// How often a connection's streams are shed, when that is not enough, before the connection is.
 const SHEDS_MAX: u32 = 2;
 /// Below this part of the budget it does not matter what else the memory of a batch keeps.
-const FEW: usize = 64;
+const FEW: usize = 8;
+/// No client's address.
+const UNPROVED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

@@ -84,7 +84,7 @@ impl Endpoint {
         if let Some(old) = entry.neighbour {
             entry.neighbour = Some(self.admission.moved(old, address.ip()));
         }
-        if let Some(holding) = &mut entry.holding {
+        if let Some(holding) = entry.connection.holding_mut() {
             holding.move_to(address.ip());
         }
     }

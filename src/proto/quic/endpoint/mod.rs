@@ -29,10 +29,7 @@ use super::{
     paths::aliases::Aliases,
 };
 use crate::{
-    budget::{Budget, Holding},
-    seams::token_context::TokenContext,
-    tls,
-    wire::header::KNOWN_VERSIONS,
+    budget::Budget, seams::token_context::TokenContext, tls, wire::header::KNOWN_VERSIONS,
 };
 
 mod accept;
@@ -153,8 +150,8 @@ pub(super) struct Entry {
     pub drained: bool,
     /// What a client's connection is begun with again if the server asks for another version.
     pub restart: Option<Box<Restart>>,
-    /// A server's connection: what it holds of its address's account.
-    holding: Option<Holding>,
+    /// What the connection holds, as far as `EndpointStats` count it.
+    held_bytes: usize,
     /// While its handshake is under way.
     pub handshake: Option<Place>,
     /// A server's connection whose handshake is under way.

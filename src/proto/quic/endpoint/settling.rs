@@ -88,7 +88,7 @@ impl Endpoint {
             }
             self.timers.advance(index, &mut entry.timer, deadline);
         }
-        if entry.holding.is_some() {
+        if entry.connection.holding().is_some() {
             self.settle_memory(index);
         }
         let entry = &mut self.connections[index];

@@ -44,7 +44,7 @@ impl Endpoint {
             handle,
             drained: false,
             restart: None,
-            holding: None,
+            held_bytes: 0,
             handshake: None,
             incoming_handshake: false,
             neighbour: None,
@@ -117,7 +117,7 @@ impl Endpoint {
             self.leave_handshake(index);
             self.drop_alias(index);
             self.forget_dialed(index);
-            let held = self.held_by(index) as u64;
+            let held = self.connections[index].held_bytes as u64;
             self.stats.held_bytes -= held;
             self.connections.remove(index);
             self.shrink();

@@ -65,6 +65,7 @@ impl Endpoint {
                     return Some(self.sent(&transmit, remote, local));
                 }
                 None => {
+                    debug_assert!(buf.is_empty());
                     entry.is_sending = false;
                     entry.quiet_since = Some(now);
                     self.settle(index);

@@ -268,11 +268,15 @@ impl Addresses {
 
     /// The challenge that is due again, if there is room for it.
     fn repeated(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
-        let mut repeat = self
-            .limits
-            .as_mut()?
-            .repeat
-            .take_if(|repeat| repeat.is_due)?;
+        let due = self.limits.as_ref()?.repeat.as_ref();
+        let (to, size) = due
+            .filter(|repeat| repeat.is_due)
+            .map(|repeat| (repeat.to, repeat.data.len() as u64))?;
+        if self.room_of(to).is_some_and(|room| room < size) {
+            // It leaves when more has come from there.
+            return None;
+        }
+        let mut repeat = self.limits.as_mut()?.repeat.take()?;
         let transmit = quinn::Transmit {
             destination: repeat.to,
             ecn: None,
@@ -280,9 +284,7 @@ impl Addresses {
             segment_size: None,
             src_ip: None,
         };
-        if !self.send(&transmit) {
-            return None;
-        }
+        self.send(&transmit);
         buf.clear();
         buf.extend_from_slice(&repeat.data);
         repeat.pause *= 2;

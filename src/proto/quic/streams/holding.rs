@@ -32,11 +32,14 @@ impl Held {
     /// More of a stream has come.
     fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
         let before = receive.held_bytes();
-        self.received += arrived.end.saturating_sub(receive.end);
+        // Noted before the state machine refuses what is beyond its windows.
+        self.received = self
+            .received
+            .saturating_add(arrived.end.saturating_sub(receive.end));
         receive.end = receive.end.max(arrived.end);
         receive.packet_bytes = match receive.unread() {
             0 => 0,
-            _ => receive.packet_bytes + arrived.packet_bytes,
+            _ => receive.packet_bytes.saturating_add(arrived.packet_bytes),
         };
         self.bytes = self.bytes + receive.held_bytes() - before;
     }
@@ -64,7 +67,7 @@ impl Held {
     /// Nothing more is read of a stream.
     pub fn close(&mut self, receive: &mut Receive) {
         self.bytes -= receive.held_bytes();
-        self.released += receive.unread();
+        self.released = self.released.saturating_add(receive.unread());
         receive.open = false;
     }
 }
@@ -111,12 +114,18 @@ impl Streams {
         }
     }
 
-    /// The streams that hold something, or of which the host may.
-    pub fn sheddable(&mut self, host_holds: bool) -> Vec<Shedding> {
+    /// The streams that hold something, or of which the host may: it keeps `host_bytes` for streams that both sides
+    /// send on. A stream of HTTP/3's own, without which the connection ends, is unidirectional and read at once.
+    pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
+        let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
+        let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
+        let part = host_bytes / hosts.max(1);
         let mut found = Vec::new();
         for (&stream_id, stream) in &mut self.table {
-            let bytes = stream.receive.held_bytes() + stream.send.queue.len();
-            if bytes == 0 && !(host_holds && stream.receive.open) {
+            let own = stream.receive.held_bytes() + stream.send.queue.len();
+            let of_host = if may_be_hosts(stream_id) { part } else { 0 };
+            let bytes = own + of_host;
+            if bytes == 0 {
                 continue;
             }
             let moved = stream.receive.read + stream.send.handed_over;
@@ -140,6 +149,8 @@ impl Streams {
     }
 }
 
+/// RFC 9000 section 2.1.
+const UNIDIRECTIONAL: u64 = 0x02;
 /// What the state machine keeps of small frames at most, beside two and a half times their data.
 const SMALL_FRAMES_MAX: usize = 32 << 10;
 
