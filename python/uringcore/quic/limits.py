@@ -40,8 +40,8 @@ class ServerLimits:
     """Connections at a time. More are refused."""
 
     max_connections_per_address: int | None = 8192
-    """Connections at a time from one IPv4 address, or from one IPv6 /64, as they came in (a client
-    that migrates stays where it was counted). More are refused; ``None`` is no limit. With
+    """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
+    last address that its client has proved, unless that one has as many as it may. More are refused; ``None`` is no limit. With
     ``retry="auto"`` those above half of it get a Retry first, so that nobody can use up another one's
     share. The default is an eighth of ``max_connections``: one address cannot take them all, and the
     thousands of subscribers that a carrier has behind one address are served. A server behind a proxy

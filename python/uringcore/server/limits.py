@@ -24,6 +24,9 @@ __all__ = [
 
 HEADER_BYTES_MAX = 64 * 1024
 
+COUNT_MAX = (1 << 32) - 1
+"""The largest value of a limit that is a whole number."""
+
 RETRY_HANDSHAKES = 256
 """Handshakes under way from which on a new client proves its address first (RFC 9000 section 8.1.2):
 a flood of invented addresses costs the memory of so many, and a flash crowd a round trip."""
@@ -103,6 +106,9 @@ class HTTP3Limits:
     wait for credit until one is whole and taken."""
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, int) and value > COUNT_MAX:
+                raise ValueError(f"{name} must be at most {COUNT_MAX}, not {value}")
         for name in (
             "max_requests",
             "max_header_fields",

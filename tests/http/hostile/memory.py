@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -46,6 +47,8 @@ async def control(client: quic.Connection, values: dict[int, int] | None = None)
     KEPT.setdefault(id(client), []).append(stream)
 
 
+# How connections of hostile clients have ended: error codes, counted.
+ENDS: Counter[int | None] = Counter()
 # Streams that are collected would be ended.
 KEPT: dict[int, list[Any]] = {}
 
@@ -146,7 +149,7 @@ async def attackers(server: Server, kind: str, count: int) -> AsyncIterator[None
 
     async def attack() -> None:
         while True:
-            with contextlib.suppress(quic.QuicError, OSError):
+            try:
                 connecting = quic.connect(
                     "127.0.0.1", server.port, config, local_address=(ADDRESS, 0)
                 )
@@ -156,6 +159,8 @@ async def attackers(server: Server, kind: str, count: int) -> AsyncIterator[None
                         await client.wait_closed()
                     finally:
                         KEPT.pop(id(client), None)
+            except OSError as error:
+                ENDS[getattr(error, "code", None)] += 1
             await asyncio.sleep(0.2)
 
     tasks = [asyncio.ensure_future(attack()) for _ in range(count)]

@@ -115,7 +115,8 @@ impl Streams {
     }
 
     /// The streams that hold something, or of which the host may: it keeps `host_bytes` for streams that both sides
-    /// send on. A stream of HTTP/3's own, without which the connection ends, is unidirectional and read at once.
+    /// send on. Unidirectional streams that hold next to nothing are left alone: among them are those without which
+    /// an HTTP/3 connection ends (RFC 9114 section 6.2.1), whose data is read in the turn in which it comes.
     pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
         let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
         let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
@@ -125,7 +126,11 @@ impl Streams {
             let own = stream.receive.held_bytes() + stream.send.queue.len();
             let of_host = if may_be_hosts(stream_id) { part } else { 0 };
             let bytes = own + of_host;
-            if bytes == 0 {
+            let least = match stream_id & UNIDIRECTIONAL {
+                0 => 1,
+                _ => UNIDIRECTIONAL_LEAST,
+            };
+            if bytes < least {
                 continue;
             }
             let moved = stream.receive.read + stream.send.handed_over;
@@ -151,6 +156,8 @@ impl Streams {
 
 /// RFC 9000 section 2.1.
 const UNIDIRECTIONAL: u64 = 0x02;
+/// More than the first flight of a connection brings on one of HTTP/3's own streams.
+const UNIDIRECTIONAL_LEAST: usize = 8 << 10;
 /// What the state machine keeps of small frames at most, beside two and a half times their data.
 const SMALL_FRAMES_MAX: usize = 32 << 10;
 
