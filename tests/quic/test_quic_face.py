@@ -7,6 +7,7 @@ import importlib
 import inspect
 import io
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -358,6 +359,17 @@ def test_a_trace_that_cannot_be_written_leaves_no_half_of_one(tmp_path):
     trace = logger.start_trace(is_client=True, odcid=b"\x03")
     logger.end_trace(trace)
     assert [path.name for path in tmp_path.iterdir()] == ["03.qlog"]
+
+
+def test_a_trace_is_readable_for_its_owner_alone(tmp_path):
+    logger = QuicFileLogger(str(tmp_path))
+    before = os.umask(0)
+    try:
+        logger.end_trace(logger.start_trace(is_client=False, odcid=b"\x04"))
+    finally:
+        os.umask(before)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_buffer_is_aioquics():

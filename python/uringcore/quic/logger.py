@@ -384,7 +384,8 @@ class QuicFileLogger(QuicLogger):
     def end_trace(self, trace: QuicLoggerTrace) -> None:
         """Writes the trace to ``<path>/<connection id>.qlog`` and forgets it.
 
-        The file gets its name when it is complete, so that nobody reads half a trace.
+        The file gets its name when it is complete, so that nobody reads half a trace. Only its owner may
+        read it: a trace has addresses and metadata of what a client did.
         """
         super().end_trace(trace)
         content = trace.to_dict()
@@ -393,7 +394,7 @@ class QuicFileLogger(QuicLogger):
         # A peer chooses the connection id, but not what is opened: nothing that is there is written into.
         unfinished = os.path.join(self.path, f"{secrets.token_hex(8)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(unfinished, flags, 0o666)
+        descriptor = os.open(unfinished, flags, 0o600)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump(document, file)
