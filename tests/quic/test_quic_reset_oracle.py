@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 
 import pytest
@@ -19,6 +20,7 @@ from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.workers import PortGroup
 
 KEY = b"k" * 32
+PORTS_TRIED = 20
 
 
 def bound(address, *, only_v6=True, reuse=False):
@@ -28,7 +30,11 @@ def bound(address, *, only_v6=True, reuse=False):
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
     if reuse:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(address)
+    try:
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 
@@ -45,14 +51,26 @@ async def endpoint(configuration, sock):
         await transport.wait_closed()
 
 
+@pytest.fixture
+def ipv6():
+    """Skips a test on a machine without ::1."""
+    try:
+        bound(("::1", 0)).close()
+    except OSError as exc:
+        pytest.skip(f"::1 cannot be bound here: {exc.strerror}")
+
+
 def both_families():
     """Sockets on one port of both families."""
-    while True:
+    for _ in range(PORTS_TRIED):
         four = bound(("127.0.0.1", 0))
         try:
             return four, bound(("::1", four.getsockname()[1]))
-        except OSError:
+        except OSError as exc:
             four.close()
+            if exc.errno != errno.EADDRINUSE:
+                raise
+    raise AssertionError(f"::1 has other sockets on each of {PORTS_TRIED} ports")
 
 
 async def asked(tokens, sock_address):
@@ -62,6 +80,7 @@ async def asked(tokens, sock_address):
 
 
 @pytest.mark.parametrize("named", ["127.0.0.1", "::1"])
+@pytest.mark.usefixtures("ipv6")
 def test_endpoints_of_both_families_with_one_key(run_anywhere, server_configuration, named):
     async def main():
         four, six = both_families()
@@ -119,6 +138,7 @@ def test_one_address_beside_all_addresses(run, server_configuration):
     run(main())
 
 
+@pytest.mark.usefixtures("ipv6")
 def test_an_endpoint_on_both_families_answers_for_no_connection_that_it_has(
     run, server_configuration
 ):
@@ -165,7 +185,10 @@ def test_a_worker_answers_for_another_only_while_that_is_gone(run_anywhere, serv
 
 
 @pytest.mark.parametrize("hosts", [("127.0.0.1", "::1"), ("127.0.0.1", "127.0.0.2")])
-def test_groups_on_two_addresses_with_one_key(run, server_configuration, hosts):
+def test_groups_on_two_addresses_with_one_key(run, server_configuration, hosts, request):
+    if "::1" in hosts:
+        request.getfixturevalue("ipv6")
+
     async def main():
         with contextlib.ExitStack() as groups:
             first = groups.enter_context(PortGroup(hosts[0], 0, workers=2, stateless_reset_key=KEY))
