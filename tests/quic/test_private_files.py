@@ -13,16 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.server.harness import ROOT, environment
+from tests.support.users import OTHER_USER, needs_other_user
 from uringcore import _private_files
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.sessions import SharedSessionStore
 
-OTHER = 54321
-"""A user who does not exist."""
 BESIDE = ["", "-wal", "-shm", "-journal"]
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's file")
 
 
 @pytest.fixture
@@ -48,6 +45,7 @@ def refuses(path, why):
     before = {name: os.lstat(path.parent / name) for name in os.listdir(path.parent)}
     with pytest.raises(PermissionError, match=why) as caught:
         SharedSessionStore(path)
+    assert sorted(os.listdir(path.parent)) == sorted(before)
     for name, found in before.items():
         now = os.lstat(path.parent / name)
         assert (now.st_ino, now.st_size, now.st_mode) == (
@@ -58,14 +56,14 @@ def refuses(path, why):
     return caught.value.filename
 
 
-@needs_root
+@needs_other_user
 @pytest.mark.parametrize("suffix", BESIDE)
 def test_a_store_takes_no_file_of_another_users(shared, suffix):
     planted = shared / f"sessions{suffix}"
     planted.touch()
     planted.chmod(0o666)
-    os.chown(planted, OTHER, OTHER)
-    assert refuses(shared / "sessions", f"belongs to the user {OTHER}") == str(planted)
+    os.chown(planted, OTHER_USER, OTHER_USER)
+    assert refuses(shared / "sessions", f"belongs to the user {OTHER_USER}") == str(planted)
     assert planted.read_bytes() == b""
 
 
@@ -157,7 +155,7 @@ def test_a_development_certificate_goes_into_no_file_that_was_there(tmp_path, na
     assert (tmp_path / name).stat().st_mode & 0o022 == 0
 
 
-@needs_root
+@needs_other_user
 @pytest.mark.parametrize("name", ["cert.pem", "key.pem"])
 def test_what_cannot_be_replaced_is_named(entered, name):
     """As another user, for root may replace anything."""
@@ -166,7 +164,7 @@ def test_what_cannot_be_replaced_is_named(entered, name):
     program = f"""
 import os, sys
 from uringcore.devcert import DevelopmentCertificate
-os.setgid({OTHER}); os.setuid({OTHER})
+os.setgid({OTHER_USER}); os.setuid({OTHER_USER})
 try:
     DevelopmentCertificate.make().write(sys.argv[1])
 except OSError as exc:

@@ -1,0 +1,26 @@
+"""Another user of this machine, for tests that need a file of somebody else's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+OTHER_USER = 54321
+"""The number of a user who does not exist."""
+
+
+def _lacking() -> str | None:
+    """Why this process cannot give a file away: it is not root, or its user namespace has no such number."""
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            os.chown(file.name, OTHER_USER, OTHER_USER)
+        except OSError as exc:
+            return f"a file cannot be given to the user {OTHER_USER}: {exc.strerror}"
+    return None
+
+
+_WHY = _lacking()
+
+needs_other_user = pytest.mark.skipif(_WHY is not None, reason=str(_WHY))
