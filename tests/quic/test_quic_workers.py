@@ -18,7 +18,7 @@ import uringcore
 from tests.quic.harness import Recorder
 from tests.quic.test_quic_server import Path
 from uringcore.asyncio import connect, serve
-from uringcore.quic import events
+from uringcore.quic import events, place_states
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicConnectionRefusedError
 from uringcore.quic.workers import PortGroup
@@ -352,6 +352,21 @@ def test_a_group_replaces_what_fails_and_ends_on_a_signal(tmp_path, pki, client_
         assert signal.getsignal(signal.SIGTERM) is before
         assert found == [{0, 1}]
         assert sorted(os.listdir(tmp_path)) == ["started-0-0", "started-0-1", "started-1-0"]
+
+
+def test_a_group_needs_no_memory_file(monkeypatch):
+    """A Python that was built with an old glibc has none."""
+    monkeypatch.delattr(os, "memfd_create")
+    with PortGroup("127.0.0.1", 0, workers=2) as group:
+        states = place_states.PlaceStates(2)
+        try:
+            assert not os.get_inheritable(states.fileno())
+            assert os.fstat(states.fileno()).st_nlink == 0
+            states[1] = place_states.ENDING
+            assert states.all() == bytes([place_states.ACCEPTING, place_states.ENDING])
+        finally:
+            states.close()
+        assert len(list(group)) == 2
 
 
 def test_a_group_is_a_port_with_keys():

@@ -11,6 +11,7 @@ Not here: the choice of the worker that gets a place's packets (:mod:`uringcore.
 from __future__ import annotations
 
 import os
+import tempfile
 import weakref
 from collections.abc import Callable
 from multiprocessing import reduction
@@ -29,7 +30,7 @@ class PlaceStates:
     """
 
     def __init__(self, count: int) -> None:
-        self._hold(os.memfd_create("uringcore-places"), count)
+        self._hold(_unnamed_file(), count)
         for index in range(count):
             self[index] = ACCEPTING
 
@@ -57,6 +58,16 @@ class PlaceStates:
 
     def __reduce__(self) -> tuple[Callable[..., PlaceStates], tuple[Any, ...]]:
         return _received, (reduction.DupFd(self._fd), self._count)
+
+
+def _unnamed_file() -> int:
+    """The descriptor of a file that has no name and lives in memory, if Python can make one."""
+    # A Python that was built with a glibc older than 2.27 has no such function.
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("uringcore-places")
+    with tempfile.TemporaryFile() as file:
+        # Not inheritable (PEP 446).
+        return os.dup(file.fileno())
 
 
 def _received(handle: Any, count: int) -> PlaceStates:
