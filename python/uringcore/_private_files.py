@@ -36,17 +36,19 @@ def make_private(path: _Path) -> None:
         os.close(made)
 
 
-def check_private(path: _Path) -> None:
-    """Does nothing without a file at ``path``; else it has to be this user's alone.
+def check_private(path: _Path, *, is_open: bool = False) -> None:
+    """Does nothing without a file at ``path``, unless that file ``is_open``; else it has to be this user's
+    alone.
 
     Looked at by name: closing a descriptor of an open SQLite database would give up its locks. Raises
     ``PermissionError`` that says what is wrong with which file.
     """
     try:
-        found = os.lstat(path)
+        why = _distrust(os.lstat(path))
     except FileNotFoundError:
-        return
-    why = _distrust(found)
+        why = "was removed since it was opened, perhaps by another user who had made it"
+        if not is_open:
+            return
     if why is not None:
         raise PermissionError(errno.EPERM, f"not safe to use: it {why}", os.fspath(path))
 
@@ -78,8 +80,12 @@ def replace_file(path: _Path, content: bytes, mode: int) -> None:
     with the sticky bit nothing of another user's can be replaced.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    # Made for its owner alone, under a name that nobody can guess.
-    descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        # Made for its owner alone, under a name that nobody can guess.
+        descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    except OSError as exc:
+        text = f"cannot be made in its folder: {exc.strerror}"
+        raise OSError(exc.errno, text, os.fspath(path)) from None
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -107,6 +108,82 @@ class Watched(SharedSessionStore):
             return super().take(ticket)
         finally:
             self.inside.clear()
+
+
+@pytest.fixture
+def while_opening(monkeypatch):
+    """Runs a function when a store has opened its files and has not looked at them again."""
+
+    def during(act):
+        connect = sqlite3.connect
+
+        class Interrupted(sqlite3.Connection):
+            def execute(self, statement, *args):
+                done = super().execute(statement, *args)
+                if "tokens" in statement:
+                    act()
+                return done
+
+        def connecting(*args, **options):
+            return connect(*args, factory=Interrupted, **options)
+
+        monkeypatch.setattr(sqlite3, "connect", connecting)
+
+    return during
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_file_that_is_removed_while_the_store_opens_is_noticed(tmp_path, while_opening, suffix):
+    """Another user who has made it in a sticky folder may remove it: SQLite has it open all the same."""
+    path = tmp_path / f"sessions{suffix}"
+    while_opening(path.unlink)
+    with pytest.raises(PermissionError, match="was removed since it was opened") as caught:
+        SharedSessionStore(tmp_path / "sessions")
+    assert caught.value.filename == str(path)
+
+
+def test_a_journal_that_is_planted_while_the_store_opens_is_noticed(tmp_path, while_opening):
+    planted = tmp_path / "sessions-journal"
+
+    def plant():
+        planted.touch()
+        planted.chmod(0o666)
+
+    while_opening(plant)
+    with pytest.raises(PermissionError, match="mode 0666") as caught:
+        SharedSessionStore(tmp_path / "sessions")
+    assert caught.value.filename == str(planted)
+
+
+def test_a_store_works_where_there_is_no_log_to_write_ahead(tmp_path, monkeypatch):
+    """SQLite needs neither -wal nor -shm on a file system without shared memory."""
+    connect = sqlite3.connect
+
+    class Plain(sqlite3.Connection):
+        def execute(self, statement, *args):
+            if "tokens" in statement:
+                for suffix in ("-wal", "-shm"):
+                    (tmp_path / f"sessions{suffix}").unlink(missing_ok=True)
+            return super().execute(statement.replace("= WAL", "= DELETE"), *args)
+
+    def connecting(*args, **options):
+        return connect(*args, factory=Plain, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connecting)
+    store = SharedSessionStore(tmp_path / "sessions")
+    store.put(b"ticket", b"session")
+    store.close()
+    assert SharedSessionStore(tmp_path / "sessions").take(b"ticket") == b"session"
+
+
+def test_a_store_that_is_refused_leaves_nothing_behind(tmp_path):
+    for suffix in ("-wal", "-shm", "-journal"):
+        planted = tmp_path / f"sessions{suffix}"
+        planted.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(PermissionError, match="is a symbolic link"):
+            SharedSessionStore(tmp_path / "sessions")
+        assert list(tmp_path.iterdir()) == [planted]
+        planted.unlink()
 
 
 def test_a_locked_file_stops_neither_the_loop_nor_handshakes(

@@ -29,6 +29,14 @@ def handshake(made, folder, name):
     return client.version()
 
 
+def test_a_certificate_whose_folder_cannot_be_written_is_named(tmp_path):
+    folder = tmp_path / "missing"
+    with pytest.raises(FileNotFoundError, match="cannot be made in its folder: No such") as caught:
+        DevelopmentCertificate.make().write(folder)
+    assert caught.value.filename == str(folder / "cert.pem")
+    assert list(tmp_path.iterdir()) == []
+
+
 # More names than a length of one byte can count, and than one of two can.
 MANY = [f"{index}.{'x' * 40}.example.org" for index in range(1500)]
 

@@ -70,7 +70,14 @@ class SharedSessionStore:
 
     A file of another user's, a link, and one that others may read are not taken; the same goes for the
     files that SQLite puts beside it (``-wal``, ``-shm``, ``-journal``). Its folder is one that only this
-    user may write in, or has the sticky bit as ``/dev/shm`` has.
+    user may write in. A folder with the sticky bit, as ``/dev/shm`` has, will do where the kernel's
+    ``fs.protected_regular`` is 1 or 2: SQLite removes those files and makes them anew, and without that
+    setting it opens a file that another user has made in between. The store then raises
+    ``PermissionError`` before it writes a session, but SQLite has read that file by then.
+
+    Kubernetes gives the files of a volume with ``fsGroup`` to a group whenever it mounts the volume (mode
+    0660): a store that was put there is not taken after a restart. Use the container's ``/dev/shm``, or
+    a folder outside of volumes.
 
     A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
     ``OSError`` when the file cannot be made, ``PermissionError`` when one that is there is not to be
@@ -158,15 +165,18 @@ class SharedSessionStore:
     def _open(self) -> sqlite3.Connection:
         if self._database is not None:
             return self._database
+        journal = f"{self._path}-journal"
+        # All of them are looked at before one is made: a store that is refused leaves nothing behind.
+        for path in (journal, *self._files()):
+            check_private(path)
         for path in self._files():
             make_private(path)
-        check_private(f"{self._path}-journal")
         database = sqlite3.connect(
             self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
         try:
             # What a crash of the machine loses are sessions, which cost a full handshake each.
-            database.execute("PRAGMA journal_mode = WAL")
+            (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.execute("PRAGMA synchronous = OFF")
             database.execute(
                 "CREATE TABLE IF NOT EXISTS sessions "
@@ -177,10 +187,13 @@ class SharedSessionStore:
                 "CREATE TABLE IF NOT EXISTS tokens "
                 "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
             )
-            # The last process that closes the database removes two of them, and SQLite makes them anew:
-            # somebody else may have been quicker. No session was written so far.
-            for path in self._files():
-                check_private(path)
+            # SQLite removes two of them when the last process closes the database, or when the database is
+            # empty, and makes them anew: another user may have been quicker. No session was written so far.
+            check_private(journal)
+            check_private(self._path, is_open=True)
+            for path in self._files()[1:]:
+                # Where the file system has no shared memory, SQLite uses neither and keeps a journal.
+                check_private(path, is_open=mode == "wal")
         except BaseException:
             database.close()
             raise
