@@ -159,7 +159,7 @@ class ClientLog:
         elif kind == "fault":
             left = self._budget.take(OURS, kind)
             if left:
-                self._logger.error("%s%s", message, is_last(left), exc_info=what)
+                self._logger.error("%s%s", message.rstrip("\n"), is_last(left), exc_info=what)
         else:
             left = self._budget.take(EVERYBODY if what is None else network(what), kind)
             if left:
@@ -188,6 +188,8 @@ def is_last(left: int) -> str:
 
 def network(client: Any) -> str:
     """What one client has: an IPv4 address, or the /64 of an IPv6 address.
+
+    QUIC's limits count clients in the same way (``AddressBlock`` in ``src/proto/budget.rs``).
 
     ``client`` is a scope's, which proxies and applications may have changed to anything.
     """

@@ -101,7 +101,7 @@ class HTTP3Listener:
             try:
                 connection.tick()
             except Exception as error:  # noqa: BLE001 - the others have to be looked after too
-                text = "An HTTP/3 connection could not be looked after\n"
+                text = "An HTTP/3 connection could not be looked after"
                 self.service.report("fault", text, error)
 
     def close(self) -> None:
