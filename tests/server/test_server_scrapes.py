@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -103,6 +104,30 @@ def test_a_failure_is_raised_in_the_callers_that_wait():
             assert found is source.error
         source.error = None
         assert await shared.get() == 2
+
+    asyncio.run(main())
+
+
+def test_a_report_is_of_the_moment_at_which_it_was_made():
+    """The metrics and the status page of one collection agree, whenever each is asked for."""
+
+    async def main():
+        observer = Observer(
+            metrics_path="/metrics", status_path="/status", on_port={"metrics", "status"}
+        )
+        observer.counts.request_ended("3", "GET", 200, 0.1)
+        own = await observer._own.get()
+        _, _, text = await observer.port_page("/metrics", "GET", b"")
+        for _ in range(5):
+            observer.counts.request_ended("3", "GET", 200, 0.1)
+            observer.counts.came_late(0.5)
+        _, _, data = await observer.port_page("/status", "GET", b"data")
+        assert b'method="GET",status="200"} 1\n' in text, text
+        assert json.loads(data)["requests"] == {"3": 1}
+        assert json.loads(data)["lag"] == 0.0
+        # What other processes get, too.
+        assert own.counts.requests.total() == 1
+        assert own.counts.durations["3"].counts.count(1) == 1
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ request is which observer.py's.
 
 from __future__ import annotations
 
+import copy
 import http
 from bisect import bisect_left
 from collections import Counter
@@ -56,6 +57,10 @@ class Counts:
         self.packets_sent = 0
         self.packets_lost = 0
         self.bytes_lost = 0
+
+    def copy(self) -> Counts:
+        """The counters as they are now; later events do not change the copy."""
+        return copy.deepcopy(self)
 
     def request_ended(self, version: str, method: str, status: int, seconds: float) -> None:
         self.requests_open[version] -= 1

@@ -98,7 +98,7 @@ async def make_report(counts: Counts, sources: Sources) -> Report:
         worker=sources.worker,
         pid=os.getpid(),
         time=time.time(),
-        counts=counts,
+        counts=counts.copy(),
         connections_tcp=max(everybody - len(connections), 0),
         connections_quic=len(connections),
         memory_budget=sources.memory_budget,
