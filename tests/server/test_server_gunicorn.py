@@ -1,6 +1,7 @@
 """``gunicorn -k uringcore.server.gunicorn.Worker``: its processes, our server in each."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -19,10 +20,14 @@ from uringcore.devcert import DevelopmentCertificate
 pytest.importorskip("gunicorn")
 
 from gunicorn.arbiter import Arbiter
+from gunicorn.config import Config
+from gunicorn.errors import HaltServer
+from gunicorn.glogging import Logger
 
 from tests.support.children import bound
 from tests.support.oracle import asked_for, victim
 from tests.support.ports import free_port
+from uringcore.quic.memory import default_memory
 from uringcore.server.gunicorn import Worker
 
 
@@ -147,6 +152,37 @@ def test_workers_end_when_the_arbiter_is_killed(gunicorn):
         assert not os.path.exists(folder)
 
     uringcore.run(main())
+
+
+def of_a_worker(monkeypatch, tmp_path, workers, **options):
+    """The configuration of a worker that an arbiter makes."""
+    cfg = Config()
+    cfg.set("workers", workers)
+    certificate, key = DevelopmentCertificate.make().write(tmp_path)
+    cfg.set("certfile", certificate)
+    cfg.set("keyfile", key)
+    monkeypatch.setattr(Worker, "CONFIG_KWARGS", options)
+    monkeypatch.setattr(Worker, "_take_places", lambda self: None)
+    for name in ("error", "access"):
+        log = logging.getLogger(f"uvicorn.{name}")
+        for attribute in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(log, attribute, getattr(log, attribute))
+    return Worker(0, os.getppid(), [], None, 30, cfg, Logger(cfg))._config
+
+
+def test_workers_divide_the_budget(monkeypatch, tmp_path):
+    # Gunicorn's default for its own --workers, too.
+    monkeypatch.setenv("WEB_CONCURRENCY", "8")
+    for options, whole in (({}, default_memory()), ({"http3_memory": 64 << 20}, 64 << 20)):
+        config = of_a_worker(monkeypatch, tmp_path, 4, metrics_path="/metrics", **options)
+        assert config.quic_limits.memory == whole // 4
+        # One for each worker in the arbiter would be of no use.
+        assert config.reports_folder is None
+
+
+def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(monkeypatch, tmp_path):
+    with pytest.raises(HaltServer, match="--http3-memory: leaves 524288 bytes for each of 4"):
+        of_a_worker(monkeypatch, tmp_path, 4, http3_memory=2 << 20)
 
 
 def test_a_number_that_another_process_has_by_now_is_no_worker(monkeypatch):

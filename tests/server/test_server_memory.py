@@ -2,7 +2,10 @@
 
 import pytest
 
+from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.limits import MEMORY_MIN
 from uringcore.quic.memory import default_memory
+from uringcore.server import config as module
 from uringcore.server.config import ServerConfig
 from uringcore.server.startup import StartupError
 
@@ -21,9 +24,22 @@ def test_workers_divide_the_budget():
     assert budget(workers=2) == default_memory() // 2
 
 
-def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake():
+def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(tmp_path):
+    given = {"app": "a:b", "log_config": AS_IT_IS, "http3_memory": 2 * MIB, "workers": 4}
+    certificate, key = DevelopmentCertificate.make().write(tmp_path)
     with pytest.raises(StartupError, match="--http3-memory: leaves 524288 bytes"):
-        budget(http3_memory=2 * MIB, workers=4)
+        ServerConfig(**given, ssl_certfile=certificate, ssl_keyfile=key)
+    # Without HTTP/3 nothing is held for its clients.
+    assert ServerConfig(**given, http3=False).quic_limits.memory == MEMORY_MIN
+
+
+def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkeypatch):
+    """A small container with many workers starts: nobody has given the option."""
+    monkeypatch.setattr(module, "default_memory", lambda: 16 * MIB)
+    certificate, key = DevelopmentCertificate.make().write(tmp_path)
+    given = {"app": "a:b", "log_config": AS_IT_IS, "ssl_certfile": certificate, "ssl_keyfile": key}
+    for workers, expected in ((1, 16 * MIB), (16, MIB), (17, MIB), (64, MIB)):
+        assert ServerConfig(**given, workers=workers).quic_limits.memory == expected
 
 
 def test_the_budget_is_an_option_and_a_metric(start):

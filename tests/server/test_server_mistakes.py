@@ -117,8 +117,11 @@ def test_a_backend_that_there_is_not():
             "--metrics-path and --status-page are both /a",
         ),
         (["--http3-qlog-dir", "/nonexistent"], "--http3-qlog-dir: there is no folder /nonexistent"),
-        (["--http3-qlog-traces", "0"], "http3_qlog_traces must be 1 to"),
-        (["--http3-qlog-total-bytes", "1000"], "http3_qlog_total_bytes must be 16777216 to"),
+        (["--http3-qlog-traces", "0"], "--http3-qlog-traces: must be 1 to"),
+        (
+            ["--http3-qlog-total-bytes", "1000"],
+            "--http3-qlog-total-bytes: must be 16777216 to",
+        ),
         (
             ["--status-on-metrics-port", "--status-page", "/a"],
             "--status-on-metrics-port: there is no --metrics-port",

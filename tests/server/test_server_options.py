@@ -43,6 +43,17 @@ def test_no_arguments_show_the_usage():
     assert "uringcore get URL" in output
 
 
+def test_help_says_what_a_limit_is_that_is_not_given():
+    words = " ".join(command("--help").stdout.split())
+    for name, said in (
+        ("--http3-memory", "a quarter of the memory, divided by --workers"),
+        ("--http3-accept-burst", "one second of --http3-accept-rate"),
+        ("--http3-accept-rate", "no limit"),
+    ):
+        after = words.partition(f" {name} ")[2]
+        assert after.partition("[default: ")[2].startswith(f"({said})"), (name, after[:200])
+
+
 def test_help_shows_uvicorns_options_and_ours():
     output = command("--help").stdout
     for option in ("--lifespan", "--proxy-headers", "--root-path", "--dev-cert", "--no-http3"):

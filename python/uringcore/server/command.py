@@ -62,22 +62,26 @@ LIMIT_HELP = {
     "session_datagram_buffer": "Bytes of one session's datagrams that may wait for the application.",
     "max_connections": "HTTP/3 connections at a time.",
     "max_connections_per_address": "The same from one IPv4 address or IPv6 /64.",
-    "memory": "Bytes that HTTP/3 clients may make the server hold, in all; a quarter of what there is.",
+    "memory": "Bytes that HTTP/3 clients may make the server hold, in all its processes together.",
     "accept_rate": "HTTP/3 connections accepted in a second, in the long run.",
-    "accept_burst": "The same at once.",
+    "accept_burst": "HTTP/3 connections accepted at once, above that rate.",
     "max_handshakes": "HTTP/3 handshakes under way at a time.",
     "retry_handshakes": "Handshakes under way from which on --http3-retry auto sends Retries.",
     "handshake_timeout": "Seconds that a handshake may take.",
 }
 
-UNSAID = {"max_process_files": "a quarter of RLIMIT_NOFILE"}
+UNSAID = {
+    "max_process_files": "a quarter of RLIMIT_NOFILE",
+    "memory": "a quarter of the memory, divided by --workers",
+    "accept_burst": "one second of --http3-accept-rate",
+}
 """What ``None`` means of limits that have a bound all the same."""
 
 TRACE_HELP = {
     "trace_bytes": "Bytes of one trace, which ends there.",
     "total_bytes": "Bytes of all traces in the folder: the oldest are removed.",
     "traces": "Traces in the folder, likewise.",
-    "open_traces": "HTTP/3 connections that are traced at once.",
+    "open_traces": "HTTP/3 connections that are traced at once, in each process.",
 }
 
 
@@ -161,7 +165,8 @@ def our_options() -> list[click.Parameter]:
             ["--http3-reset-key"],
             type=click.File("rb"),
             help="File with such a secret for stateless resets: a server started again on the same address "
-            "ends its former connections at once. Each machine makes another key of it.",
+            "ends its former connections at once. Each machine makes another key of it, from its host name, "
+            "which has to stay as it is: a container needs a fixed one.",
         ),
         click.Option(
             ["--http3-reset-group"],
@@ -180,7 +185,8 @@ def our_options() -> list[click.Parameter]:
         click.Option(
             ["--http3-qlog-dir"],
             type=click.Path(file_okay=False),
-            help="Folder for a qlog trace of each HTTP/3 connection: for a search, not for every day.",
+            help="Folder for qlog traces of HTTP/3 connections, of --http3-qlog-open-traces at once: for a "
+            "search, not for every day.",
         ),
         *options_of_traces(),
         *options_of_sight(),

@@ -23,7 +23,6 @@ from uvicorn.config import LOGGING_CONFIG, Config
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import MEMORY_MIN, RetryPolicy
 from uringcore.quic.memory import default_memory
 from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
@@ -105,7 +104,8 @@ class ServerConfig(Config):
       ORIGIN frame (RFC 9412): clients that use it ask for them on connections that they have. The
       certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
-      and stateless resets outlive this process; ``None`` makes new ones.
+      and stateless resets outlive this process; ``None`` makes new ones. The reset key is combined with the
+      host name: it outlives a container only if the next one has the same host name.
     - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the balancer routes
       packets to them by connection ID; ``None`` gives each machine a key of its own. See
       :mod:`uringcore.server.reset_key`.
@@ -222,7 +222,6 @@ class ServerConfig(Config):
         super().__init__(app, **options)
         # A WSGI application knows one kind of scope.
         self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
-        self._share_memory()
         check_options(self)
         one_port = metrics_port is None or status_on_metrics_port
         port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
@@ -235,6 +234,8 @@ class ServerConfig(Config):
         if dev_cert:
             self._make_dev_certificate()
         self.http3 = http3 and self._http3_possible()
+        self._memory_given = self.quic_limits.memory
+        self.share_memory(self.workers)
         self.quic: QuicConfiguration | None = None
         self._check_certificate()
         if self.is_ssl and self.ssl_context_factory is None:
@@ -243,15 +244,18 @@ class ServerConfig(Config):
         if self.workers > 1 and self.is_observed:
             self.reports_folder = self._shared_folder("reports")
 
-    def _share_memory(self) -> None:
-        """Each process has its part of the budget."""
-        memory = self.quic_limits.memory
-        memory = (default_memory() if memory is None else memory) // max(self.workers, 1)
-        try:
-            self.quic_limits = replace(self.quic_limits, memory=memory)
-        except QuicConfigurationError:
-            message = f"--http3-memory: leaves {memory} bytes for each of {self.workers} workers"
-            raise StartupError(f"{message}, and {MEMORY_MIN} are needed") from None
+    def share_memory(self, processes: int) -> None:
+        """Divides the server's budget by ``processes``: each gets an equal part, ``quic_limits.memory``.
+
+        Raises :class:`StartupError` when a budget that was given is too small. The default never is: a small
+        container with many processes still starts.
+        """
+        given = self._memory_given
+        memory = (default_memory() if given is None else given) // max(processes, 1)
+        if memory < MEMORY_MIN and given is not None and self.http3:
+            message = f"--http3-memory: leaves {memory} bytes for each of {processes} workers"
+            raise StartupError(f"{message}, and {MEMORY_MIN} are needed")
+        self.quic_limits = replace(self.quic_limits, memory=max(memory, MEMORY_MIN))
 
     @property
     def is_observed(self) -> bool:
@@ -502,7 +506,8 @@ def trace_limits(options: dict[str, Any]) -> TraceLimits:
     try:
         return TraceLimits(**given)
     except ValueError as exc:
-        raise StartupError(f"http3_qlog_{exc}") from None
+        name, _, said = str(exc).partition(" ")
+        raise StartupError(f"--http3-qlog-{name.replace('_', '-')}: {said}") from None
 
 
 def close_in(process: int, files: contextlib.ExitStack) -> None:

@@ -57,6 +57,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             target.propagate = False
         try:
             self._config = ServerConfig(**self._options())
+            # Workers that SIGTTIN adds later get as much as these.
+            self._config.share_memory(self.cfg.workers)
         except StartupError as exc:
             raise HaltServer(str(exc), Arbiter.WORKER_BOOT_ERROR) from None
         if self._config.metrics_port is not None:
@@ -79,6 +81,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             "timeout_graceful_shutdown": cfg.graceful_timeout,
             "timeout_keep_alive": cfg.keepalive,
             "timeout_notify": self.timeout,
+            # gunicorn starts the processes. Without this, uvicorn would take WEB_CONCURRENCY.
+            "workers": 1,
         }
         if cfg.is_ssl:
             given = cfg.ssl_options
