@@ -14,10 +14,11 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// The addresses that limits count together: an IPv4 address, or the /64 that one IPv6 subscriber has (RFC 6177).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The log of the Python side has the same rule (`_client_log.network`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressBlock {
     V4(u32),
     V6(u64),
@@ -248,11 +249,25 @@ impl Drop for Holding {
 
 /// What the host of one connection keeps for it, in all. Any thread may change it.
 #[derive(Debug, Default)]
-pub struct Queued(AtomicUsize);
+pub struct Queued {
+    bytes: AtomicUsize,
+    budget: OnceLock<Arc<Budget>>,
+}
 
 impl Queued {
     pub fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the process holds more than its budget, whoever it holds that for.
+    pub fn is_budget_exceeded(&self) -> bool {
+        self.budget.get().is_some_and(|budget| budget.is_exceeded())
+    }
+
+    /// The connection is charged to this account.
+    pub fn charged_to(&self, holding: &Holding) {
+        // A connection has one account after the other, of one budget.
+        self.budget.get_or_init(|| holding.account.budget.clone());
     }
 }
 
@@ -275,7 +290,7 @@ impl Charge {
 
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
-            move_by(&self.queued.0, self.bytes, bytes);
+            move_by(&self.queued.bytes, self.bytes, bytes);
             self.bytes = bytes;
         }
     }

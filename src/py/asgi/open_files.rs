@@ -7,7 +7,6 @@
 //! The places are the process's, whatever loops and servers it has. Not here: what is read (`file`), who a client is
 //! (the version of HTTP says so through `Wire::file_client`).
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::intern;
@@ -15,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_io::{SentFile, descriptors};
+use uringcore_proto::budget::AddressBlock;
 use uringcore_proto::shares::{Changes, HolderId, Shares, Taken};
 
 use crate::capi::awaited;
@@ -29,7 +29,7 @@ pub(super) struct Place {
 /// Where a client's response is held to account.
 #[derive(Clone, Copy)]
 pub struct FileClient {
-    pub network: IpAddr,
+    pub block: AddressBlock,
     /// Files of the whole process, if the server says so.
     pub max: Option<usize>,
 }
@@ -51,7 +51,7 @@ struct Waiter {
 }
 
 struct Files {
-    shares: Shares<IpAddr, Arc<SentFile>>,
+    shares: Shares<AddressBlock, Arc<SentFile>>,
     /// The places own their waiters, so that one whose loop has gone is forgotten with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
@@ -96,7 +96,7 @@ impl Place {
             Some(max) => max.min(limit / 2),
         };
         Arc::new(Self {
-            id: with_files(|files| files.shares.join(client.network, max)),
+            id: with_files(|files| files.shares.join(client.block, max)),
             waiter: GilCell::new(None),
         })
     }

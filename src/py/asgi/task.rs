@@ -228,10 +228,23 @@ impl ApplicationCoroutine {
         });
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
+            Ok(None) if Self::is_refused(slf)? => Ok(Came::Return(py.None())),
             Ok(None) => Self::begin(slf).and_then(|running| send(running.bind(py), value)),
             Err(()) => return Err(used_up()),
         };
         Self::settle(slf, came)
+    }
+
+    /// Refuses a request instead of calling the application, if requests that came in the same turn have used up the
+    /// memory that there is for this client.
+    fn is_refused(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let (py, request) = (slf.py(), slf.get().request.get());
+        let is_short = request.with_wire(py, |wire| wire.is_short_of_memory(py)) == Some(true);
+        if is_short {
+            request.end(py, Ending::NotProcessed);
+            request.disconnect(py)?;
+        }
+        Ok(is_short)
     }
 
     /// Calls the application.

@@ -31,6 +31,8 @@ pub enum Ending {
     Cancelled,
     /// The application failed in the middle of a response.
     Failed,
+    /// The application was never called: the client may ask again.
+    NotProcessed,
 }
 
 /// One exchange. Its methods run no Python code but for what a foreign loop has to be told.
@@ -63,6 +65,9 @@ pub trait Wire: Send + Sync {
 
     /// Whether to wait before more is sent: `Request::writable` or `Request::disconnect` will be called.
     fn is_held_up(&self, py: Python<'_>) -> bool;
+
+    /// Whether the server has no memory for this client's further responses.
+    fn is_short_of_memory(&self, py: Python<'_>) -> bool;
 
     /// The application waits for content.
     fn wait_for_body(&self, py: Python<'_>);

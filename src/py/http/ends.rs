@@ -71,19 +71,14 @@ impl Http3Connection {
         Ok(Some(told))
     }
 
-    /// The client that answers for open files: its address, or the /64 that one subscriber has (RFC 6177).
+    /// The client that answers for open files. All connections whose clients have proved no address are one.
     pub(super) fn file_client(&self, py: Python<'_>) -> FileClient {
         let address = |quic: &quic::Connection| quic.validated_addr();
         let found = self.endpoint.get().peek_connection(py, self.key, address);
         let found = found.ok().flatten().flatten();
-        let network = match found.map(|address| address.ip().to_canonical()) {
-            Some(IpAddr::V6(ip)) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-            Some(ip) => ip,
-            // The connection is over and sends nothing more, or its client has proved no address.
-            None => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let address = found.map_or(Ipv6Addr::UNSPECIFIED.into(), |address| address.ip());
         FileClient {
-            network,
+            block: address.into(),
             max: self.max_files,
         }
     }

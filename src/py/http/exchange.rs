@@ -78,6 +78,14 @@ impl Wire for Exchange {
             .unwrap_or(false)
     }
 
+    fn is_short_of_memory(&self, py: Python<'_>) -> bool {
+        let connection = self.connection.get();
+        connection.queued.is_budget_exceeded()
+            && connection
+                .ask(py, |_, quic, _| quic.is_short_of_memory())
+                .unwrap_or(false)
+    }
+
     fn wait_for_body(&self, py: Python<'_>) {
         let stream_id = self.stream_id;
         self.connection
@@ -105,6 +113,7 @@ impl Wire for Exchange {
             Ending::NoMoreWanted => Code::H3_NO_ERROR,
             Ending::Cancelled => Code::H3_REQUEST_CANCELLED,
             Ending::Failed => Code::H3_INTERNAL_ERROR,
+            Ending::NotProcessed => Code::H3_REQUEST_REJECTED,
         };
         self.connection.get().ask(py, |http, quic, now| {
             http.cancel(quic, stream_id, code, now)

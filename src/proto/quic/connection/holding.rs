@@ -26,6 +26,7 @@ impl Connection {
     /// From now on what this connection holds is charged to its client's account.
     pub(in crate::quic) fn open_account(&mut self, holding: Holding) {
         self.watch.inflow().enable();
+        self.queued.charged_to(&holding);
         self.holding = Some(holding);
     }
 
