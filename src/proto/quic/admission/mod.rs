@@ -325,6 +325,31 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_moves_to_a_full_address_counts_where_it_was() {
+        let mut admission = Admission::new(&EndpointSettings {
+            max_connections_per_address: Some(1),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let clients = ["192.0.2.1", "192.0.2.2"].map(proved);
+        let [first, second] = clients.map(|client| {
+            let entered = admission.entered(now, client.address);
+            entered.expect("there is a limit")
+        });
+        let [refused, accepted] = [Verdict::Refuse(Cause::Address), Verdict::Accept];
+        let decide =
+            |admission: &mut Admission| clients.map(|c| admission.decide(now, c, Retry::Never, 0));
+        assert_eq!(admission.moved(first, clients[1].address), first);
+        assert_eq!(decide(&mut admission), [refused, refused]);
+        admission.left(second);
+        assert_eq!(admission.moved(first, clients[1].address), second);
+        assert_eq!(decide(&mut admission), [accepted, refused]);
+        assert_eq!(admission.moved(second, clients[1].address), second);
+        admission.left(second);
+        assert!(admission.neighbours.is_empty());
+    }
+
+    #[test]
     fn a_worker_that_takes_no_more_hands_over_before_it_refuses() {
         let verdicts = |worker| {
             let mut admission = Admission::new(&EndpointSettings {

@@ -128,3 +128,51 @@ impl PathWatch {
 const EXPANDED: usize = 1_200;
 /// Of one datagram: more than one has no use.
 const RESPONSES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVERHEAD: usize = 1 + 8 + 4 + 16;
+
+    fn payload(frames: &[&[u8]]) -> Vec<u8> {
+        let mut payload = frames.concat();
+        payload.resize(1_200 - OVERHEAD, 0);
+        payload
+    }
+
+    /// Seals a packet under a limit, and returns its length.
+    fn seal(watch: &mut PathWatch, limit: PacketLimit, number: u64, payload: &[u8]) -> usize {
+        watch.limit(limit);
+        watch.sealing(number, OVERHEAD, &mut payload.to_vec()) + OVERHEAD
+    }
+
+    #[test]
+    fn a_whole_packet_is_cut_however_many_partial_ones_are_remembered() {
+        let path = |kind: u8| [&[kind][..], &[7; 8]].concat();
+        let (challenge, response) = (path(0x1a), path(0x1b));
+        let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
+        let limit = PacketLimit {
+            packet: Some(60),
+            response: Some(80),
+        };
+        let mut watch = PathWatch::default();
+        let with_data = payload(&[&challenge, &stream]);
+        let mut number = 0;
+        while !watch.withheld.is_full() {
+            number += 1;
+            assert!(seal(&mut watch, limit, number, &with_data) <= 60);
+            assert!(watch.take_sealed().is_partial);
+        }
+        // Nothing says what became of the data of one more, so that one stays as it is.
+        assert_eq!(seal(&mut watch, limit, number + 1, &with_data), 1_200);
+        assert_eq!(watch.take_sealed().cut, 0);
+        for (frame, most) in [(&response, 80), (&challenge, 60)] {
+            let whole = payload(&[frame]);
+            let length = seal(&mut watch, limit, number + 2, &whole);
+            let sealed = watch.take_sealed();
+            assert!(length <= most, "{length}");
+            assert_eq!((sealed.cut, sealed.is_partial), (1_200 - length, false));
+        }
+    }
+}

@@ -401,6 +401,31 @@ mod tests {
     }
 
     #[test]
+    fn a_challenge_that_finds_no_room_leaves_when_more_has_come() {
+        let (client, there) = (addr("192.0.2.1:1000"), addr("192.0.2.2:2"));
+        let (now, pause) = (Instant::now(), Duration::from_secs(1));
+        let mut addresses = Addresses::default();
+        addresses.begin(client, 1_200, true);
+        addresses.moved(now);
+        addresses.received(there, 30, there, false);
+        assert!(addresses.send(&datagram(there, 60)));
+        addresses.repeat(now, there, &[7; 60], pause);
+        addresses.handle_timeout(now + pause);
+        let mut buf = Vec::new();
+        for _ in 0..3 {
+            assert!(addresses.release(&mut buf).is_none(), "30 bytes are left");
+            assert_eq!((buf.len(), addresses.deadline()), (0, None));
+        }
+        addresses.received(there, 10, there, false);
+        let transmit = addresses.release(&mut buf).expect("60 bytes are left");
+        assert_eq!((transmit.destination, transmit.size), (there, 60));
+        assert_eq!(buf, [7; 60]);
+        assert_eq!(addresses.room(there).current, Some(0));
+        assert_eq!(addresses.deadline(), Some(now + 3 * pause));
+        assert!(addresses.release(&mut buf).is_none(), "once for each pause");
+    }
+
+    #[test]
     fn an_address_without_a_budget_gets_nothing_and_old_ones_are_forgotten() {
         let (client, now) = (addr("192.0.2.1:1000"), Instant::now());
         let mut addresses = Addresses::default();
