@@ -13,6 +13,7 @@ use crate::support::{Pair, with_transport};
 mod credit;
 mod datagram;
 mod departures;
+mod memory;
 mod priority;
 mod rate;
 
@@ -60,7 +61,17 @@ impl Site {
         transport: impl Fn(&mut quic::TransportSettings),
     ) -> Self {
         let (client, server) = with_transport(transport);
-        let mut pair = Pair::new(client, server);
+        Self::over(Pair::new(client, server), client_says, limits)
+    }
+
+    /// At an endpoint of these settings.
+    fn at(endpoint: quic::EndpointSettings) -> Self {
+        let (client, server) = with_transport(|_| {});
+        let pair = Pair::with(client, server, endpoint);
+        Self::over(pair, h3::Settings::default(), Limits::default())
+    }
+
+    fn over(mut pair: Pair, client_says: h3::Settings, limits: Limits) -> Self {
         let (client, server) = pair.establish();
         let now = pair.now;
         let quic = pair.server.endpoint.connection(server).unwrap();

@@ -157,3 +157,157 @@ fn a_connection_that_is_gone_holds_nothing() {
     assert_eq!(budget.held(), 0);
     assert_eq!(pair.server.endpoint.stats().held_bytes, 0);
 }
+
+/// The connection's host keeps so much of it, which its endpoint sees at once. Nothing is shed before the next turn.
+fn keep(pair: &mut Pair, charge: &mut Charge, size: usize) {
+    charge.set(size);
+    for (key, _) in pair.server.events.clone() {
+        pair.server.endpoint.connection(key);
+    }
+    pair.exchange();
+}
+
+fn open(pair: &mut Pair, client: ConnectionKey, ids: impl Iterator<Item = u64>, fin: bool) {
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    for id in ids {
+        conn.send_stream(id, Bytes::from_static(b"x"), fin).unwrap();
+    }
+    pair.run_for(Duration::from_millis(100));
+}
+
+/// How many streams of the client's in this direction the server has seen.
+fn seen(pair: &Pair, server: ConnectionKey, kind: u64) -> usize {
+    let streams = pair.server.streams.keys();
+    let is_its = |(key, id): &&(ConnectionKey, u64)| *key == server && id % 4 == kind;
+    streams.filter(is_its).count()
+}
+
+/// Streams on which a client sends, and no other side.
+fn one_way(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    numbers.map(|number| 4 * number + 2)
+}
+
+fn both_ways(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    numbers.map(|number| 4 * number)
+}
+
+#[test]
+fn a_client_that_only_receives_gets_its_streams_back_when_its_address_is_below_its_share() {
+    let (mut pair, budget) = pair(8 * MIB);
+    let (client, server) = pair.establish();
+    let mut charge = Charge::new(connection(&mut pair, server).queued());
+    // More than half of the budget.
+    keep(&mut pair, &mut charge, 5 * MIB);
+    assert!(connection(&mut pair, server).is_over_share());
+    // Far less data than the credit that is owed.
+    open(&mut pair, client, one_way(0..100), true);
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(seen(&pair, server, 2), 100);
+    open(&mut pair, client, one_way(100..200), false);
+    let withheld = seen(&pair, server, 2);
+    assert!((101..=112).contains(&withheld), "{withheld}");
+    keep(&mut pair, &mut charge, 0);
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(budget.held(), 0);
+    assert!(!connection(&mut pair, server).is_over_share());
+    assert_eq!(seen(&pair, server, 2), 200);
+}
+
+/// The connection's host keeps so much of it, above the budget, and lets go of all as soon as it sees what was shed.
+fn keep_too_much(pair: &mut Pair, server: ConnectionKey, size: usize) {
+    let mut charge = Charge::new(connection(pair, server).queued());
+    keep(pair, &mut charge, size);
+    let now = pair.now;
+    // A datagram that is lost.
+    pair.server.endpoint.poll_transmit(now, &mut Vec::new());
+    pair.server.take_events();
+    keep(pair, &mut charge, 0);
+}
+
+/// Which streams of the client's were shed.
+fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
+    let events = pair.server.events.iter();
+    let ids = events.filter_map(|(key, event)| match event {
+        Event::StreamReset { stream_id, .. } if *key == server => Some(*stream_id),
+        _ => None,
+    });
+    ids.collect()
+}
+
+#[test]
+fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_way() {
+    let (mut pair, budget) = pair(2 * MIB);
+    let (client, server) = pair.establish();
+    // These come first, and have not moved since either.
+    open(&mut pair, client, one_way(0..3), false);
+    open(&mut pair, client, both_ways(0..8), false);
+    assert_eq!((seen(&pair, server, 2), seen(&pair, server, 0)), (3, 8));
+    keep_too_much(&mut pair, server, 2 * MIB + MIB / 4);
+    // MIB / 2 of it has to be given back.
+    assert_eq!(shed(&pair, server), [0, 4]);
+    let stats = pair.server.endpoint.stats();
+    assert_eq!((stats.streams_shed, stats.connections_shed), (2, 0));
+    assert_eq!(budget.held(), 0);
+}
+
+#[test]
+fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed() {
+    let (mut pair, _) = pair(2 * MIB);
+    let [(idle_client, idle), (client, heavy)] = [(); 2].map(|()| pair.establish());
+    // Those of the older connection would be the first to go.
+    open(&mut pair, idle_client, both_ways(0..4), false);
+    open(&mut pair, idle_client, one_way(0..4), false);
+    open(&mut pair, client, both_ways(0..4), false);
+    keep_too_much(&mut pair, heavy, 3 * MIB);
+    assert_eq!(shed(&pair, heavy), [0, 4]);
+    assert_eq!(shed(&pair, idle), []);
+    assert!(pair.client.closed(idle_client).is_none());
+}
+
+/// Whether the heaviest account is the one of these addresses.
+fn heaviest_is(budget: &Arc<Budget>, address: impl Into<IpAddr>) -> bool {
+    let heaviest = budget.heaviest(1);
+    budget.enter(address.into()).is_of(&heaviest[0])
+}
+
+#[test]
+fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
+    let (mut pair, budget) = pair(8 * MIB);
+    pair.connect();
+    pair.run_until("the server's first flight", |pair| pair.server.sent > 0);
+    let server = pair.server.events[0].0;
+    assert_eq!(connection(&mut pair, server).validated_addr(), None);
+    let mut charge = Charge::new(connection(&mut pair, server).queued());
+    charge.set(MIB);
+    connection(&mut pair, server);
+    // Nothing that comes from the client is looked at here.
+    let now = pair.now;
+    assert!(
+        pair.server
+            .endpoint
+            .poll_transmit(now, &mut Vec::new())
+            .is_none()
+    );
+    assert_eq!(budget.held(), MIB);
+    let (client, nobody) = (pair.client.addr.ip(), [0_u16; 8]);
+    assert!(heaviest_is(&budget, nobody) && !heaviest_is(&budget, client));
+    let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+    pair.run_until("the handshake", |pair| pair.server.has(server, completed));
+    assert!(heaviest_is(&budget, client) && !heaviest_is(&budget, nobody));
+    assert_eq!(budget.held(), MIB);
+}
+
+#[test]
+fn a_connection_whose_client_never_proves_its_address_does_not_count_there() {
+    let (mut pair, budget) = pair(8 * MIB);
+    pair.connect();
+    pair.exchange();
+    pair.client.is_mute = true;
+    pair.run_until("the server's first flight", |pair| pair.server.sent > 0);
+    let server = pair.server.events[0].0;
+    let mut charge = Charge::new(connection(&mut pair, server).queued());
+    keep(&mut pair, &mut charge, MIB);
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(budget.held(), MIB);
+    assert!(!heaviest_is(&budget, pair.client.addr.ip()));
+}
