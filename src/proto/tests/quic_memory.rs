@@ -258,9 +258,16 @@ fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed()
     open(&mut pair, idle_client, both_ways(0..4), false);
     open(&mut pair, idle_client, one_way(0..4), false);
     open(&mut pair, client, both_ways(0..4), false);
+    // One of them holds a little.
+    connection(&mut pair, idle).read_on_demand();
+    let conn = pair.client.endpoint.connection(idle_client).unwrap();
+    conn.send_stream(16, Bytes::from(vec![1; 20_000]), false)
+        .unwrap();
+    pair.run_for(Duration::from_millis(100));
+    assert!(connection(&mut pair, idle).held_bytes() >= 20_000);
     keep_too_much(&mut pair, heavy, 3 * MIB);
     assert_eq!(shed(&pair, heavy), [0, 4]);
-    assert_eq!(shed(&pair, idle), []);
+    assert_eq!(shed(&pair, idle), [16]);
     assert!(pair.client.closed(idle_client).is_none());
 }
 
