@@ -41,11 +41,12 @@ class ServerLimits:
 
     max_connections_per_address: int | None = 8192
     """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
-    last address that its client has proved, unless that one has as many as it may. More are refused; ``None`` is no limit. With
-    ``retry="auto"`` those above half of it get a Retry first, so that nobody can use up another one's
-    share. The default is an eighth of ``max_connections``: one address cannot take them all, and the
-    thousands of subscribers that a carrier has behind one address are served. A server behind a proxy
-    that shows its own address for all clients needs a larger number, or none."""
+    last address that its client has proved, unless that one has as many as it may. More are refused;
+    ``None`` is no limit. With ``retry="auto"`` those above half of it get a Retry first, so that nobody
+    can use up another one's share. The default is an eighth of ``max_connections``: one address
+    cannot take them all, and the thousands of subscribers that a carrier has behind one address are
+    served. A server behind a proxy that shows its own address for all clients needs a larger
+    number, or none."""
 
     memory: int | None = None
     """Bytes that clients may make the server hold: data that the application has not read, responses
