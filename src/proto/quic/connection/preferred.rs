@@ -154,6 +154,16 @@ impl Connection {
             ..transmit
         })
     }
+
+    /// A packet with frames that no client of ours sends, for a connection ID that is not in use.
+    #[cfg(test)]
+    pub(in crate::quic) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
+        self.watch.probe().want(probe);
+        self.quinn.ping();
+        // What the state machine makes of it is lost.
+        let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
+        self.watch.probe().take()
+    }
 }
 
 const PATH_CHALLENGE: u8 = 0x1a;

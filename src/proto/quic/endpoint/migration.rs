@@ -39,7 +39,7 @@ impl Endpoint {
 
     /// Has the connection use another of the peer's connection IDs (RFC 9000 section 9.5). False
     /// when there is none.
-    fn uses_fresh_id(&mut self, index: usize) -> bool {
+    pub(super) fn uses_fresh_id(&mut self, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return false;
         };

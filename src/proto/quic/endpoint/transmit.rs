@@ -131,3 +131,6 @@ impl Endpoint {
 const UDP_PAYLOAD_MAX: usize = 65_507;
 /// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
 const RESPONSES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests;
