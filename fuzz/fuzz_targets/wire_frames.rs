@@ -5,9 +5,12 @@
 
 #![no_main]
 
+use std::collections::HashMap;
+
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use uringcore_proto::fuzzing::frames::{Ack, Frame, Frames};
+use uringcore_proto::fuzzing::inflow::Inflow;
 use uringcore_proto::fuzzing::{hidden_acks, padding, qlog_events, reset_stream_at};
 
 fuzz_target!(|data: &[u8]| {
@@ -76,17 +79,45 @@ fn check_hidden(data: &[u8]) {
     assert_eq!(all(&hidden), others);
 }
 
+/// Of each stream the furthest end is noted.
+fn check_inflow(data: &[u8], inflow: &Inflow) {
+    let mut expected = HashMap::new();
+    for (_, _, frame) in Frames::new(data) {
+        if let Frame::Stream { stream_id, end } = frame {
+            let furthest = expected.entry(stream_id).or_insert(end);
+            *furthest = end.max(*furthest);
+        }
+    }
+    let mut noted = HashMap::new();
+    inflow.take_each(|arrived| {
+        let furthest = noted.entry(arrived.stream_id).or_insert(arrived.end);
+        *furthest = arrived.end.max(*furthest);
+    });
+    assert_eq!(noted, expected);
+}
+
+/// What a RESET_STREAM_AT is replaced by: a STREAM frame without data.
+fn emptied(stream_id: u64) -> Frame<'static> {
+    Frame::Stream { stream_id, end: 0 }
+}
+
 fn check_resets(data: &[u8]) {
     let slot = reset_stream_at::ResetSlot::default();
     slot.enable();
     let mut opened = BytesMut::from(data);
-    slot.opened(&mut opened);
+    let inflow = Inflow::default();
+    inflow.enable();
+    slot.opened(&mut opened, &inflow);
+    check_inflow(data, &inflow);
     assert_eq!(opened.len(), data.len());
     let mut found = slot.take_found().into_iter();
     for ((_, _, before), (_, _, after)) in Frames::new(data).zip(Frames::new(&opened)) {
         match before {
             Frame::ResetStreamAt(reset) if reset.reliable_size <= reset.final_size => {
-                assert_eq!((after, found.next()), (Frame::Other, Some(reset)));
+                assert_eq!(
+                    (after, found.next()),
+                    (emptied(reset.stream_id), Some(reset))
+                );
             }
             _ => assert_eq!(plain(&before), plain(&after)),
         }

@@ -11,6 +11,10 @@ pub mod hidden_acks {
     pub use crate::seams::hidden_acks::hide;
 }
 
+pub mod inflow {
+    pub use crate::seams::inflow::Inflow;
+}
+
 pub mod layout {
     pub use crate::seams::layout::{hide_type, next_piece, received, show, show_type};
 }
