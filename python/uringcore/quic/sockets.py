@@ -146,7 +146,7 @@ def name_of(sock: Any) -> bytes:
 
 
 def shares_port(sock: Any) -> bool:
-    """Whether other sockets may be bound as this one is (``SO_REUSEPORT``)."""
+    """True if other sockets may be bound as this one is (``SO_REUSEPORT``)."""
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
 

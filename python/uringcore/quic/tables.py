@@ -23,7 +23,7 @@ class NetworkPath:
     """The peer's address, as it is in ``get_peer_address``."""
 
     is_validated: bool
-    """Whether the peer has proved to receive packets there (RFC 9000 section 8)."""
+    """True if the peer has proved to receive packets there (RFC 9000 section 8)."""
 
 
 @dataclass(frozen=True)

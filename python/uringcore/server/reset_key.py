@@ -1,8 +1,9 @@
 """The key of stateless resets that a server's options name, and the machines that have it.
 
-A stateless reset ends a connection whoever asks for it, so no machine may answer for a connection of another
-one that is alive (RFC 9000 section 21.11): behind a balancer that goes by addresses anybody reaches every
-machine. So one secret is another key on each machine, unless the options say that the machines are a group.
+Anybody can provoke a stateless reset, and it ends a connection. So no machine may answer for a live
+connection of another one (RFC 9000 section 21.11): behind a balancer that goes by addresses anybody
+reaches every machine. One secret is therefore another key on each machine, unless the options say that
+the machines are a group.
 
 Not here: the sockets of one machine, for each of which QUIC derives a key of its own.
 """

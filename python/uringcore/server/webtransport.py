@@ -88,7 +88,7 @@ class SessionService:
 
 
 def is_only(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an exception is of this kind, or a group of such alone."""
+    """True if an exception is of this kind, or a group of such alone."""
     parts = getattr(error, "exceptions", None)
     if isinstance(parts, tuple):
         return all(is_only(part, kind) for part in parts)

@@ -97,7 +97,7 @@ class AsgiSession:
         self.was_over = False
         """Whether the session was over before the application was through."""
         self.was_deserted = False
-        """Whether it was, and the client or the end of the connection had ended it."""
+        """True if it was, and the client or the end of the connection had ended it."""
         self._is_announced = False
         self._streams = NumberedStreams(link, WORDS, MESSAGES_MAX)
 

@@ -125,7 +125,7 @@ class SessionLink:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether the session is over, and not by a close or a refusal of this side."""
+        """True if the session is over, and not by a close or a refusal of this side."""
         return self.is_closed and not self._is_ended_here
 
     def error(self) -> QuicError:

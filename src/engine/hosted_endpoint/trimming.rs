@@ -33,7 +33,7 @@ impl Trimming {
         self.at
     }
 
-    /// Whether the heap is to be trimmed now. Said twice after a flood, an interval apart.
+    /// True if the heap is to be trimmed now. Said twice after a flood, an interval apart.
     pub fn take_due(&mut self, now: Instant) -> bool {
         let is_due = self.at.is_some_and(|at| at <= now);
         if is_due {

@@ -345,7 +345,7 @@ impl Connection {
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
-    /// Whether our direction of a request's stream is open: neither its end was sent, nor was it given up by
+    /// True if our direction of a request's stream is open: neither its end was sent, nor was it given up by
     /// either side.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);

@@ -166,7 +166,7 @@ impl Connection {
         }
     }
 
-    /// Whether the host has to wait before it sends more: for this stream's queue to fall, or, unless there is next
+    /// True if the host has to wait before it sends more: for this stream's queue to fall, or, unless there is next
     /// to nothing in its own, for all of the connection's together or because the client's address holds more than
     /// its share of the server's memory. `Writable` follows, or `Aborted`.
     pub fn is_held_up(

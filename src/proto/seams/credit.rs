@@ -66,7 +66,7 @@ impl Credit {
         }
     }
 
-    /// Whether the peer has no more than it began with, in its hands too.
+    /// True if the peer has no more than it began with, in its hands too.
     pub fn is_taken_back(&self) -> bool {
         self.window <= first(self.allowed) && self.owed == 0
     }

@@ -64,7 +64,7 @@ pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) 
     Some(Part { length, is_whole })
 }
 
-/// Whether nothing but a PATH_RESPONSE is in a packet.
+/// True if nothing but a PATH_RESPONSE is in a packet.
 pub fn is_response_alone(payload: &[u8]) -> bool {
     let mut frames = Frames::new(payload);
     let first = frames.next();
@@ -81,7 +81,7 @@ fn is_about_path(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// Whether a frame says how long it is. STREAM and DATAGRAM frames may reach to the packet's end instead, where
+/// True if a frame says how long it is. STREAM and DATAGRAM frames may reach to the packet's end instead, where
 /// PADDING would be taken for their data (RFC 9000 section 19.8, RFC 9221 section 4).
 fn has_length(frame: &[u8]) -> bool {
     match frame.first() {

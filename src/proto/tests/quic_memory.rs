@@ -271,7 +271,7 @@ fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed()
     assert!(pair.client.closed(idle_client).is_none());
 }
 
-/// Whether the heaviest account is the one of these addresses.
+/// True if the heaviest account is the one of these addresses.
 fn heaviest_is(budget: &Arc<Budget>, address: impl Into<IpAddr>) -> bool {
     let heaviest = budget.heaviest(1);
     budget.enter(address.into()).is_of(&heaviest[0])

@@ -17,7 +17,7 @@ pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, support
     Information::append(parameters, chosen, supported);
 }
 
-/// Whether `signature` is that of `message`, by an Ed448 key.
+/// True if `signature` is that of `message`, by an Ed448 key.
 pub fn is_signed_with_ed448(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let algorithms = provider_with_ed448().signature_verification_algorithms;
     let known = algorithms

@@ -451,7 +451,7 @@ impl Request {
         Self::fail(slf)
     }
 
-    /// Whether the client went before the application had answered, or closed its WebSocket.
+    /// True if the client went before the application had answered, or closed its WebSocket.
     fn was_deserted(&self, py: Python<'_>) -> bool {
         if self.is_socket() {
             return self.is_socket_over(py) && !self.was_closed_by_application(py);

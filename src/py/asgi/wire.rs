@@ -66,7 +66,7 @@ pub trait Wire: Send + Sync {
     /// Whether to wait before more is sent: `Request::writable` or `Request::disconnect` will be called.
     fn is_held_up(&self, py: Python<'_>) -> bool;
 
-    /// Whether the server has no memory for this client's further responses.
+    /// True if the server has no memory for this client's further responses.
     fn is_short_of_memory(&self, py: Python<'_>) -> bool;
 
     /// The application waits for content.

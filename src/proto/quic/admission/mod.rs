@@ -239,7 +239,7 @@ impl Bucket {
         self.tokens = self.filled(now) - 1.0;
     }
 
-    /// Whether there is one to take.
+    /// True if there is one to take.
     pub fn has_one(&mut self, now: Instant) -> bool {
         self.filled(now) >= 1.0
     }

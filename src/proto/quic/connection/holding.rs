@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing more may begin that makes this side hold something: the process is over its budget, and this
+    /// True if nothing more may begin that makes this side hold something: the process is over its budget, and this
     /// client's address holds a part of it. Streams are shed at the end of a turn (`endpoint::memory`); a host asks
     /// here within one, in which a client may begin hundreds of requests.
     pub fn is_short_of_memory(&mut self) -> bool {
@@ -62,7 +62,7 @@ impl Connection {
         self.credit.released(self.streams.take_released());
     }
 
-    /// Whether the peer gets no more credit and hardly any streams. Returns whether anything has changed.
+    /// Withholds credit and streams from the peer, or gives them back. Returns true if anything has changed.
     pub(in crate::quic) fn set_withheld(&mut self, is_withheld: bool) -> bool {
         if self.phase == Phase::Closed {
             return false;
@@ -89,12 +89,12 @@ impl Connection {
         changes
     }
 
-    /// Whether the address of the peer holds more than its share, or credit is owed since it did.
+    /// True if the address of the peer holds more than its share, or credit is owed since it did.
     pub(in crate::quic) fn is_withheld(&self) -> bool {
         self.is_over_share() || self.credit.is_withheld()
     }
 
-    /// Whether the address of the peer holds more than its share of the budget.
+    /// True if the address of the peer holds more than its share of the budget.
     pub fn is_over_share(&self) -> bool {
         self.peers_limits.is_withheld()
     }
@@ -113,7 +113,7 @@ impl Connection {
         self.credit.rest(&mut self.quinn);
     }
 
-    /// Whether the peer has no more credit than it began with.
+    /// True if the peer has no more credit than it began with.
     pub(in crate::quic) fn is_credit_taken_back(&self) -> bool {
         self.credit.is_taken_back()
     }

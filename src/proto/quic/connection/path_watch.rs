@@ -61,7 +61,7 @@ impl PathWatch {
         self.is_over = is_over;
     }
 
-    /// Whether nobody needs this any more.
+    /// True if nobody needs this any more.
     pub fn may_end(&self) -> bool {
         self.is_over && self.withheld.is_empty()
     }

@@ -197,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// Whether a datagram without a challenge shows that the state machine validates an address no more that was
+    /// True if a datagram without a challenge shows that the state machine validates an address no more that was
     /// validated before. A probe of the path's MTU never has one.
     fn has_validated(&self, transmit: &quinn::Transmit) -> bool {
         let is_back = self.addresses.validated() == Some(transmit.destination);

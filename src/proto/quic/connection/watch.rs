@@ -172,7 +172,7 @@ impl Watch {
             .unwrap_or_default()
     }
 
-    /// Whether the peer has sent an authentic Handshake packet.
+    /// True if the peer has sent an authentic Handshake packet.
     pub fn has_opened_handshake(&self) -> bool {
         self.tap.has_opened_handshake()
     }

@@ -76,13 +76,13 @@ impl Endpoint {
         self.budget.held()
     }
 
-    /// Whether datagrams are better received in memory of their own: much is held of those that came, and each
+    /// True if datagrams are better received in memory of their own: much is held of those that came, and each
     /// would keep its whole batch.
     pub fn keeps_datagrams(&self) -> bool {
         self.budget.held() > self.budget.limit() / FEW
     }
 
-    /// Whether other endpoints of the process are to be asked to shed. Said once.
+    /// True if other endpoints of the process are to be asked to shed. Said once.
     pub fn take_asks_others(&mut self) -> bool {
         std::mem::take(&mut self.shedding.asks_others)
     }

@@ -80,7 +80,7 @@ impl Addresses {
         self.validated
     }
 
-    /// Whether what arrives and leaves has to be counted.
+    /// True if what arrives and leaves has to be counted.
     pub fn are_limited(&self) -> bool {
         self.limits.is_some()
     }
@@ -93,7 +93,7 @@ impl Addresses {
         }
     }
 
-    /// Whether a datagram from an address that is neither in use nor validated may be looked at: it may be a
+    /// True if a datagram from an address that is neither in use nor validated may be looked at: it may be a
     /// move.
     pub fn may_move(&mut self, now: Instant, remote: SocketAddr, current: SocketAddr) -> bool {
         if remote == current || Some(remote) == self.validated {
@@ -160,7 +160,7 @@ impl Addresses {
         }
     }
 
-    /// Whether a PATH_RESPONSE from `remote` answers the challenge that the current address got.
+    /// True if a PATH_RESPONSE from `remote` answers the challenge that the current address got.
     pub fn is_answer(&self, remote: SocketAddr, current: SocketAddr, data: [u8; 8]) -> bool {
         let limits = self.limits.as_ref();
         remote == current && limits.is_some_and(|limits| limits.challenge == Some(data))

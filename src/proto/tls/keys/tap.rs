@@ -138,7 +138,7 @@ impl Tap {
         self.has_opened_handshake.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the peer has sent an authentic Handshake packet.
+    /// True if the peer has sent an authentic Handshake packet.
     pub fn has_opened_handshake(&self) -> bool {
         self.has_opened_handshake.load(Ordering::Relaxed)
     }
