@@ -6,6 +6,7 @@ use std::fmt;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// The bits of a variable-length integer (RFC 9000 section 16).
 pub const VARINT_BITS: u32 = 62;
@@ -43,6 +44,18 @@ pub fn code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// For a parameter `error_code`.
 pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "error_code", VARINT_BITS)
+}
+
+/// For a parameter `reason_phrase`. Python 3.10 has no notes, in which PyO3 names the argument otherwise.
+pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let Ok(text) = given.cast::<PyString>() else {
+        let kind = given.get_type().name()?;
+        let message = format!("reason_phrase: must be str, not {kind}");
+        return Err(PyTypeError::new_err(message));
+    };
+    let text = text.to_str();
+    text.map(str::to_owned)
+        .map_err(|_| PyValueError::new_err("reason_phrase: has no form in UTF-8"))
 }
 
 /// For a parameter `frame_type`, which may be None.

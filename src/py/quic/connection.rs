@@ -432,13 +432,13 @@ impl QuicConnectionCore {
     }
 
     /// Closes the connection. With `frame_type` the code is the transport's, else the application's.
-    #[pyo3(signature = (error_code = 0, frame_type = None, reason_phrase = ""))]
+    #[pyo3(signature = (error_code = 0, frame_type = None, reason_phrase = String::new()))]
     fn close(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = code::error_code)] error_code: u64,
         #[pyo3(from_py_with = code::frame_type)] frame_type: Option<u64>,
-        reason_phrase: &str,
+        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
     ) -> PyResult<()> {
         let Some((endpoint, key)) = self.place(py) else {
             return Ok(());

@@ -322,12 +322,12 @@ impl QuicEndpoint {
     }
 
     /// Closes all connections with an application error code; the endpoint stays open.
-    #[pyo3(signature = (error_code = 0, reason_phrase = ""))]
+    #[pyo3(signature = (error_code = 0, reason_phrase = String::new()))]
     fn close_connections(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = code::error_code)] error_code: u64,
-        reason_phrase: &str,
+        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
     ) -> PyResult<()> {
         let reason = reason_phrase.as_bytes();
         self.with_protocol(py, |endpoint, now| {
@@ -337,12 +337,12 @@ impl QuicEndpoint {
 
     /// Closes all connections with an application error code, and the socket when the peers have
     /// heard of it. `fd` and the answer as for `drain`.
-    #[pyo3(signature = (error_code = 0, reason_phrase = "", fd = None))]
+    #[pyo3(signature = (error_code = 0, reason_phrase = String::new(), fd = None))]
     fn close(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = code::error_code)] error_code: u64,
-        reason_phrase: &str,
+        #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
         fd: Option<RawFd>,
     ) -> PyResult<bool> {
         let reason = reason_phrase.as_bytes();
