@@ -29,7 +29,7 @@ def test_the_status_page(page, start, protocol):
         "Object.fromEntries([...document.querySelectorAll('figure')].map("
         "figure => [figure.id, figure.querySelector('output').textContent]))"
     )
-    assert len(shown) == 14
+    assert len(shown) == 16
     assert shown["chart-http3"] == ("1" if http3 else "0")
     assert shown["chart-memory"].endswith(" MiB")
     points = "document.querySelector('#chart-memory polyline').getAttribute('points')"
