@@ -253,6 +253,18 @@ class QuicConnection(QuicConnectionCore):
         """aioquic's table of streams, which its programs look into."""
         return Streams(self)
 
+    def get_peer_address(self) -> NetworkAddress | None:
+        """The last address that the peer has proved, or None before the connection began.
+
+        Before a server's client has proved any address, it is the one that its packets came from, as
+        aioquic's programs expect: of 0-RTT data without a token nobody knows more.
+        """
+        return self._validated_address() or self._packet_address()
+
+    def _validated_address(self) -> NetworkAddress | None:
+        """The last address that the peer has proved (RFC 9000 section 8), or None."""
+        return super().get_peer_address()
+
     @property
     def _network_paths(self) -> list[NetworkPath]:
         """aioquic's list of paths: the validated one first, then the one that packets take if it is another.
@@ -260,7 +272,7 @@ class QuicConnection(QuicConnectionCore):
         aioquic puts the path that packets take first. Programs take that for the client's address, which
         anybody could choose who sends a packet of the connection's from elsewhere.
         """
-        address, current = self.get_peer_address(), self._packet_address()
+        address, current = self._validated_address(), self._packet_address()
         paths = []
         if address is not None:
             is_validated = self.is_established or not self._is_client

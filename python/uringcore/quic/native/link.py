@@ -176,7 +176,7 @@ class Life:
             if isinstance(event, events.HandshakeCompleted):
                 self._connected(event)
             elif isinstance(event, events.ProtocolNegotiated):
-                if self.quic._reads_early_data and self.quic.get_peer_address() is not None:
+                if self.quic._reads_early_data and self.quic._validated_address() is not None:
                     # There is something to answer already (RFC 9001 section 4.6.1), to a client that a token
                     # proves to be where it says. One that only says so waits for the handshake.
                     self._usable()
