@@ -253,7 +253,7 @@ class QuicConnection(QuicConnectionCore):
         """aioquic's table of streams, which its programs look into."""
         return Streams(self)
 
-    def get_peer_address(self) -> NetworkAddress | None:
+    def get_peer_address(self) -> NetworkAddress:
         """The last address that the peer has proved, or None before the connection began.
 
         Before a server's client has proved any address, it is the one that its packets came from, as
@@ -261,7 +261,7 @@ class QuicConnection(QuicConnectionCore):
         """
         return self._validated_address() or self._packet_address()
 
-    def _validated_address(self) -> NetworkAddress | None:
+    def _validated_address(self) -> NetworkAddress:
         """The last address that the peer has proved (RFC 9000 section 8), or None."""
         return super().get_peer_address()
 

@@ -432,7 +432,10 @@ impl QuicConnectionCore {
     }
 
     /// Closes the connection. With `frame_type` the code is the transport's, else the application's.
-    #[pyo3(signature = (error_code = 0, frame_type = None, reason_phrase = String::new()))]
+    #[pyo3(
+        signature = (error_code = 0, frame_type = None, reason_phrase = String::new()),
+        text_signature = "($self, error_code=0, frame_type=None, reason_phrase='')"
+    )]
     fn close(
         &self,
         py: Python<'_>,

@@ -322,7 +322,10 @@ impl QuicEndpoint {
     }
 
     /// Closes all connections with an application error code; the endpoint stays open.
-    #[pyo3(signature = (error_code = 0, reason_phrase = String::new()))]
+    #[pyo3(
+        signature = (error_code = 0, reason_phrase = String::new()),
+        text_signature = "($self, error_code=0, reason_phrase='')"
+    )]
     fn close_connections(
         &self,
         py: Python<'_>,
@@ -337,7 +340,10 @@ impl QuicEndpoint {
 
     /// Closes all connections with an application error code, and the socket when the peers have
     /// heard of it. `fd` and the answer as for `drain`.
-    #[pyo3(signature = (error_code = 0, reason_phrase = String::new(), fd = None))]
+    #[pyo3(
+        signature = (error_code = 0, reason_phrase = String::new(), fd = None),
+        text_signature = "($self, error_code=0, reason_phrase='', fd=None)"
+    )]
     fn close(
         &self,
         py: Python<'_>,
