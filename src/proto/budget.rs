@@ -259,7 +259,7 @@ impl Queued {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// True if the process holds more than its budget, whoever it holds that for.
+    /// True if the process holds more than its budget, for all clients together.
     pub fn is_budget_exceeded(&self) -> bool {
         self.budget.get().is_some_and(|budget| budget.is_exceeded())
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-/// Who has, or wants, a place.
+/// Identifies the holder of a place, or one that waits for a place.
 pub type HolderId = u64;
 
 /// The places of all clients. `K` is a client, `T` what is kept.

@@ -144,7 +144,7 @@ impl Network {
         self.exchange();
     }
 
-    /// Carries what is on its way, oldest first, and what comes of it.
+    /// Delivers the datagrams in flight, oldest first, and those that they cause.
     pub fn carry(&mut self) {
         for _ in 0..CARRIED_MAX {
             let Some(flight) = self.lose(0) else { return };

@@ -52,7 +52,7 @@ class SharedFolder:
                 os.close(lock)
 
     def remove(self) -> None:
-        """Removes the folder with what is in it, whoever else holds it. The second time does nothing."""
+        """Removes the folder and its contents, also if other processes hold it. Further calls do nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)

@@ -82,7 +82,7 @@ enum Unopened {
 /// A read that a thread carries out: to be called there.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Reading {
-    /// Taken by whoever is first: the thread that reads, or the response that is over before.
+    /// Taken once: by the thread that reads, or by the response if that ends earlier.
     file: GilCell<Option<(Arc<SentFile>, Arc<Place>)>>,
     offset: u64,
     length: usize,

@@ -54,7 +54,7 @@ pub trait Wire: Send + Sync {
     /// An HTTP datagram that belongs to the exchange; whether there is room for another. What finds none is lost.
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused>;
 
-    /// Who answers for the files that this response has open.
+    /// The client that this response's open files are counted for.
     fn file_client(&self, py: Python<'_>) -> FileClient;
 
     /// A permit for a file that stays open while its response waits for the client.

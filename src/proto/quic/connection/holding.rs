@@ -171,7 +171,7 @@ impl Connection {
         self.alpn.as_deref() == Some(b"h3")
     }
 
-    /// What streams are ended with: of other protocols than HTTP/3 the codes are not known here.
+    /// The code that ends streams. Codes of protocols other than HTTP/3 are not known here.
     fn shed_code(&self) -> u64 {
         match self.speaks_http3() {
             true => H3_EXCESSIVE_LOAD,
