@@ -28,7 +28,7 @@ from benchmarks.harness import environment, machine, profile, report, syscalls
 from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.matrix import MATRICES, run_matrix
 from benchmarks.harness.peers import PEERS
-from benchmarks.harness.plan import Plan
+from benchmarks.harness.plan import SECONDS_MIN, Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.rounds import run_case
 
@@ -119,7 +119,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", default=[], help="only these peers")
     parser.add_argument("--quick", action="store_true", help="3 short rounds")
     parser.add_argument("--rounds", type=int, help="rounds of each case")
-    parser.add_argument("--seconds", type=float, help="timed window of a visit")
+    parser.add_argument("--seconds", type=_seconds, help="timed window of a visit, at least 1")
     parser.add_argument("--keep-going", action="store_true", help="finish before failing")
     parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
     parser.add_argument("--venv", type=Path, help="environment to use instead of our own")
@@ -131,6 +131,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the cases")
     parser.add_argument("--report", action="store_true", help="write the report, run nothing")
     return parser.parse_args()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if seconds < SECONDS_MIN:
+        raise argparse.ArgumentTypeError(f"{text} is less than {SECONDS_MIN:g} second")
+    return seconds
 
 
 def _plan(options: argparse.Namespace) -> Plan:

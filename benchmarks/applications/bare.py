@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.servers import heap
 from benchmarks.servers.bulk import Upload, pattern
+
+# Each server imports its application: all of them are measured with the same heap.
+heap.warm()
 
 HELLO = b"Hello, world!"
 BLOCK = pattern()

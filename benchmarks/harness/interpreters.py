@@ -32,9 +32,14 @@ class Interpreter:
         of_cases = [result.machine for _, result in self.cases]
         return of_cases + [result.machine for _, result in self.matrices]
 
+    @property
+    def title(self) -> str:
+        """The heading of its part of BENCHMARK.md."""
+        return f"On CPython {self.version}"
+
     def section(self) -> str:
         """Its part of BENCHMARK.md."""
-        lines = [f"## On CPython {self.version}", "", ABOUT, ""]
+        lines = [f"## {self.title}", "", ABOUT, ""]
         if self.cases:
             lines += [*self._cases(), ""]
         for matrix, result in self.matrices:

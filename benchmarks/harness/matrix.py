@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.harness import machine
 from benchmarks.harness.environment import ROOT, Environment
-from benchmarks.harness.plan import GRACE_SECONDS, Plan
+from benchmarks.harness.plan import GRACE_SECONDS, SECONDS_MIN, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
 from benchmarks.harness.results import Spread, path_of, write
 from benchmarks.servers.loops import LOOPS as LOOP_NAMES
@@ -23,8 +23,6 @@ from benchmarks.servers.loops import package_of
 
 BEST_OTHER = "best other"
 """The best of the columns that are not this project's, row by row."""
-ROW_SHARE = 10
-"""A row gets this part of the time that a case's visit has."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,8 @@ class Matrix:
     """What the report tells the ratio of each of ours to: a column's name, or `BEST_OTHER`."""
     chart: tuple[str, ...] = ()
     """The rows that are a chart too, of the baseline's column."""
+    row_seconds: float | None = None
+    """The timed window of a row where there are many; None where a row is measured as long as a visit."""
     grace: float = GRACE_SECONDS
     """Seconds that a visit may take besides its timed windows."""
     tags: frozenset[str] = field(default_factory=frozenset)
@@ -77,6 +77,7 @@ MATRICES: tuple[Matrix, ...] = (
             "in sight: operations a second, with the multiple of asyncio's."
         ),
         program="micro",
+        row_seconds=SECONDS_MIN,
         columns=LOOPS,
         baseline="asyncio",
         against=BEST_OTHER,
@@ -130,6 +131,7 @@ MATRICES: tuple[Matrix, ...] = (
             "second, with the multiple of aiofiles' on asyncio; every read is checked."
         ),
         program="files",
+        row_seconds=SECONDS_MIN,
         columns=(
             Column("aiofiles on asyncio", "aiofiles"),
             Column("aiofiles on uvloop", "uvloop"),
@@ -279,7 +281,7 @@ def run_matrix(matrix: Matrix, environment: Environment, plan: Plan) -> MatrixRe
     A column that fails is marked as failed; where it is ours it raises `BenchmarkFailure` instead, unless
     the plan says to keep going.
     """
-    seconds = plan.seconds / ROW_SHARE
+    seconds = matrix.row_seconds or plan.seconds
     result = MatrixResult(matrix.name, machine.facts(environment), plan.rounds, seconds)
     present: list[Column] = []
     for column in matrix.columns:

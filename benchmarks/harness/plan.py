@@ -22,6 +22,8 @@ class Plan:
     """Whether cases that last as long as their amount does get the smaller one."""
 
 
+SECONDS_MIN = 1.0
+"""A shorter timed window measures the moment more than the server."""
 GRACE_SECONDS = 60.0
 """A visit that lasts this much longer than its windows hangs."""
 AMOUNT_SECONDS = 300.0

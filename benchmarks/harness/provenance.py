@@ -14,12 +14,17 @@ from benchmarks.harness.environment import GUIDED
 HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
 
 
-def tables(results: Sequence[dict[str, Any]]) -> list[str]:
-    """One table for each machine that `results` name, with every version that took part on it."""
-    kinds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for machine in results:
-        kinds.setdefault(tuple(machine[name] for name in HARDWARE), []).append(machine)
-    return [_table(group) for group in kinds.values()]
+def tables(results: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """One table for each machine that `results`, pairs of a title and its machine, name: every version that
+    took part on it, and the titles of the tables that were taken on it."""
+    kinds: dict[tuple[Any, ...], list[tuple[str, dict[str, Any]]]] = {}
+    for title, machine in results:
+        hardware = tuple(machine[name] for name in HARDWARE)
+        kinds.setdefault(hardware, []).append((title, machine))
+    return [
+        _table([machine for _, machine in group], list(dict.fromkeys(title for title, _ in group)))
+        for group in kinds.values()
+    ]
 
 
 def stamp(machine: dict[str, Any]) -> str:
@@ -44,7 +49,7 @@ def _built(machines: Sequence[dict[str, Any]]) -> str:
     return ", some without a profile" if any(guided) else ", without a profile"
 
 
-def _table(group: list[dict[str, Any]]) -> str:
+def _table(group: list[dict[str, Any]], titles: list[str]) -> str:
     first = group[0]
     virtual = ", virtual and shared: expect noise" if first["virtual"] else ""
     pythons = _distinct(machine["python"] for machine in group)
@@ -59,6 +64,7 @@ def _table(group: list[dict[str, Any]]) -> str:
             f"| Python | CPython {' and '.join(pythons)}{each} |",
             f"| packages | {_versions(machine['versions'] for machine in group)} |",
             f"| crates | {_versions(machine['native_versions'] for machine in group)} |",
+            f"| its tables | {'; '.join(titles)} |",
             "",
         ]
     )

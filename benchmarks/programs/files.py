@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.programs.rows import Row, arguments, tell
+from benchmarks.servers import heap
 from benchmarks.servers.loops import new_loop
 
 BLOCK = 4096
@@ -267,6 +268,7 @@ class Rows:
 def main() -> None:
     """Run every row for the peer named on the command line."""
     options = arguments(__doc__, PEERS)
+    heap.warm()
     loop = new_loop(PEERS[options.peer])
     asyncio.set_event_loop(loop)
     try:

@@ -19,8 +19,6 @@ from benchmarks.programs.rows import arguments
 LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
 BIG = 100 << 20
 CONNECTIONS = 32
-ROW_SHARE = 10
-"""What matrix.py takes for a row is a tenth of a visit, and this needs the whole."""
 
 
 class Client(asyncio.Protocol):
@@ -163,7 +161,7 @@ def main() -> None:
     given = arguments(__doc__, SERVERS)
     beside_the_server()
     with Deployed(given.peer) as server:
-        rows = uringcore.run(measure(server, given.seconds * ROW_SHARE))
+        rows = uringcore.run(measure(server, given.seconds))
     print(json.dumps(rows))
 
 

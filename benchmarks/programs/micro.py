@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from benchmarks.programs.rows import Row, arguments, tell
+from benchmarks.servers import heap
 from benchmarks.servers.loops import LOOPS, new_loop
 
 TASKS = 100
@@ -145,6 +146,7 @@ class Rows:
 def main() -> None:
     """Run every row on the loop named on the command line."""
     options = arguments(__doc__, LOOPS)
+    heap.warm()
     loop = new_loop(options.peer)
     asyncio.set_event_loop(loop)
     try:

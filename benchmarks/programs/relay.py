@@ -23,8 +23,6 @@ BACKENDS = {"uringcore-uring": "uring", "uringcore-epoll": "epoll"}
 EXAMPLE = ROOT / "examples" / "media_relay.py"
 STEP_SECONDS_MAX = 25.0
 """What the load takes at most for its connections and for what it waits for at the end."""
-ROW_SHARE = 10
-"""What matrix.py takes for a row is a tenth of a visit, and a step of this needs the whole."""
 MEGABIT = 1_000_000
 SOURCE = 20 * MEGABIT
 SUBSCRIBERS = (10, 50, 100, 200)
@@ -118,7 +116,7 @@ def main() -> None:
     rows: dict[str, list[float]] = {}
     for step in STEPS:
         with Relay(BACKENDS[given.peer]) as relay:
-            rows |= rows_of(step, step_of(relay, step, given.seconds * ROW_SHARE))
+            rows |= rows_of(step, step_of(relay, step, given.seconds))
     print(json.dumps(rows))
 
 

@@ -19,8 +19,6 @@ COLUMNS = {"1 worker": 1, "2 workers": 2}
 REQUESTS = {"hello": (), "100 KiB": ("--path", "/100k", "--size", str(len(LARGE)))}
 CONNECTIONS, STREAMS = 32, 4
 """Of a load; so many that the kernel's choice of workers evens out."""
-ROW_SHARE = 10
-"""What matrix.py takes for a row is a tenth of a visit, and this needs the whole."""
 
 
 def rows_of(
@@ -55,7 +53,7 @@ def main() -> None:
     rows: dict[str, list[float]] = {}
     with Deployed("uringcore-uring", workers=workers, tls=True, core=None) as server:
         for name, options in REQUESTS.items():
-            rows |= rows_of(server, name, options, given.seconds * ROW_SHARE)
+            rows |= rows_of(server, name, options, given.seconds)
     print(json.dumps(rows))
 
 

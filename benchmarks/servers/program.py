@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.servers import heap
 from benchmarks.servers.loops import LOOPS, new_loop
 
 BACKLOG = 1024
@@ -34,6 +35,7 @@ def run(about: str | None, styles: Mapping[str, Style]) -> None:
     if options.cert is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(options.cert, options.key)
+    heap.warm()
     loop = new_loop(options.loop, options.busy_poll_us)
     asyncio.set_event_loop(loop)
     try:
@@ -63,6 +65,7 @@ def run_library(
     options = parser.parse_args()
     named = {flag: getattr(options, flag) for flag in flags}
     package = options.library.partition("-")[0]
+    heap.warm()
     # The others run on the loop that their users have by default.
     loop = new_loop(options.library if package == "uringcore" else "asyncio")
     asyncio.set_event_loop(loop)

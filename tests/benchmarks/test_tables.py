@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness import interpreters, report, results, rounds
+from benchmarks.harness import interpreters, provenance, report, results, rounds
 from benchmarks.harness import matrix as matrices
 from benchmarks.harness.cases import CASES, LONE, Case, select
-from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, Environment
+from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, ROOT, Environment
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
 from benchmarks.harness.peers import PEERS, Peer
 from benchmarks.harness.plan import Plan
@@ -233,6 +233,24 @@ def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
 def test_idle_connections_are_told_in_kilobytes_each() -> None:
     sample = {"requests": 1000.0, "private_bytes": 4e7, "seconds": 1.0}
     assert case_of("h3_idle").unit.rate_of(sample) == 40.0
+
+
+def test_a_machine_names_its_tables() -> None:
+    hardware = {"cores": 2, "memory_gib": 24, "virtual": True, "kernel": "6.18"}
+    machine = {**MACHINE, **hardware, "versions": {}, "native_versions": {}}
+    one, other = {**machine, "processor": "one"}, {**machine, "processor": "other"}
+    taken = [("TCP echo", one), ("UDP echo", other), ("HTTP/3 hello", one), ("HTTP/3 hello", one)]
+    first, second = provenance.tables(taken)
+    assert cells(first, "its tables")[1] == "TCP echo; HTTP/3 hello"
+    assert cells(second, "its tables")[1] == "UDP echo"
+
+
+@pytest.mark.parametrize("seconds", ["0.9", "-1", "0"])
+def test_a_window_of_less_than_a_second_is_refused(seconds: str) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/run.py"), "--list", "--seconds", seconds]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert f"argument --seconds: {seconds} is less than 1 second" in done.stderr
 
 
 def test_an_unknown_loop_is_refused() -> None:
