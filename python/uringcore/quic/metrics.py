@@ -119,6 +119,13 @@ _ENDPOINT: list[_Family] = [
         "Stateless answers that were dropped because too many waited.",
         _one("responses_dropped"),
     ),
+    (
+        "moves_dropped",
+        "",
+        "counter",
+        "Packets dropped because their connection changed addresses more often than a client may.",
+        _one("moves_dropped"),
+    ),
     ("held", "bytes", "gauge", "What clients make the server hold.", _one("held_bytes")),
     (
         "credit_withheld",

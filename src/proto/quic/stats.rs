@@ -138,6 +138,8 @@ pub struct EndpointStats {
     pub stateless_resets_sent: u64,
     /// Stateless answers dropped because too many were waiting.
     pub responses_dropped: u64,
+    /// Pieces of datagrams dropped because their client, or somebody in its name, moved more often than a client may.
+    pub moves_dropped: u64,
     /// First packets of versions that are not spoken, answered with those that are.
     pub versions_negotiated: u64,
     /// Bytes that the clients of a server make it hold now.

@@ -206,6 +206,47 @@ fn a_usual_chain_of_certificates_needs_no_further_round_trip() {
     assert!(validated(&pair, server).is_some());
 }
 
+/// A server whose first flight is longer than what its client may get: 3,600 bytes are no multiple of its datagrams' size,
+/// so the third waits.
+fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
+    let mut server = server_with_names(200);
+    server.transport.max_datagram_size = 1_300;
+    let mut pair = Pair::new(client_settings(), server);
+    let client = pair.connect();
+    pair.run_until("the first flight", |pair| pair.server.sent > 0);
+    let server = pair.server.events[0].0;
+    assert_eq!(pair.sent_to[&addr(CLIENT)], [1_300; 2]);
+    assert_eq!(validated(&pair, server), None);
+    (pair, client, server)
+}
+
+/// RFC 9000 section 10.2.2.
+#[test]
+fn a_datagram_that_waits_does_not_leave_while_the_connection_is_draining() {
+    let (mut pair, client, server) = with_a_datagram_that_waits();
+    // The close brings room for three times its bytes.
+    pair.close(Who::Client, client, 0, None, b"");
+    let sent = pair.server.sent;
+    pair.run_until("the close", |pair| pair.server.closed(server).is_some());
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(pair.server.sent, sent);
+}
+
+/// RFC 9000 section 10.2.1.
+#[test]
+fn a_datagram_that_waits_does_not_leave_after_the_connection_was_closed() {
+    let (mut pair, client, server) = with_a_datagram_that_waits();
+    let sent = pair.server.sent;
+    pair.close(Who::Server, server, 7, None, b"enough");
+    pair.run_until("the close", |pair| pair.client.closed(client).is_some());
+    pair.run_for(Duration::from_secs(10));
+    let sizes = &pair.sent_to[&addr(CLIENT)][sent..];
+    assert!(
+        !sizes.is_empty() && sizes.iter().all(|size| *size < 600),
+        "{sizes:?}"
+    );
+}
+
 #[test]
 fn moves_are_bounded() {
     let (mut pair, client, _) = settled();
@@ -224,6 +265,8 @@ fn moves_are_bounded() {
     let is_forged = |to: &&SocketAddr| to.ip() == addr("203.0.113.9:1").ip();
     let moves = pair.sent_to.keys().filter(is_forged).count();
     assert!((5..=12).contains(&moves), "{moves}");
+    let dropped = pair.server.endpoint.stats().moves_dropped as usize;
+    assert_eq!(dropped, 100 - moves);
     forge_no_more(&mut pair);
     pair.run_for(Duration::from_secs(2));
     let conn = pair.client.endpoint.connection(client).unwrap();

@@ -256,3 +256,72 @@ fn a_late_answer_is_not_about_who_came_after_a_change_of_the_server() {
     pair.run_until("the next question", |pair| questions(pair).len() == 2);
     assert_ne!(questions(&pair)[0], questions(&pair)[1]);
 }
+
+/// A client that shows a ticket in a ClientHello of several packets.
+fn with_a_long_hello() -> Pair {
+    let mut client = client_settings();
+    client
+        .alpn
+        .extend((0..40).map(|number| format!("{number:0200}").into_bytes()));
+    let mut pair = asking(EndpointSettings::default(), client.clone());
+    show_a_ticket(&mut pair, client);
+    pair
+}
+
+/// The datagrams of a new client's ClientHello, none of which arrives.
+fn hello(pair: &mut Pair) -> Vec<Vec<u8>> {
+    pair.record = true;
+    pair.connect();
+    pair.client.is_mute = true;
+    pair.exchange();
+    pair.record = false;
+    let flight = std::mem::take(&mut pair.recorded);
+    assert!(flight.len() > 6, "{}", flight.len());
+    flight.into_iter().map(|(_, datagram)| datagram).collect()
+}
+
+/// RFC 9000 section 8.1. That no address gets more than three times what came from it is asserted for each datagram.
+#[test]
+fn only_what_comes_from_an_address_that_waits_counts_for_it() {
+    let mut pair = with_a_long_hello();
+    let (victim, other) = (addr("203.0.113.1:1"), addr("203.0.113.2:2"));
+    let flight = hello(&mut pair);
+    pair.deliver_from(victim, &flight[0]);
+    assert_eq!(pair.server.endpoint.handshakes(), 1);
+    for datagram in &flight[1..] {
+        pair.deliver_from(other, datagram);
+    }
+    pair.run_for(Duration::from_millis(50));
+    assert_eq!(questions(&pair), [], "the rest of it is not from there");
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.server.endpoint.handshakes(), 0);
+    assert_eq!(pair.sent_to.get(&other), None);
+}
+
+#[test]
+fn hellos_of_one_address_leave_room_for_those_of_others() {
+    let mut pair = with_a_long_hello();
+    let accepted = pair.server.endpoint.stats().connections_accepted;
+    let (mut held, mut port) = (0, 1);
+    while pair.server.endpoint.stats().connections_accepted == accepted {
+        let flight = hello(&mut pair);
+        for datagram in &flight[..flight.len() - 1] {
+            pair.deliver_from(([203, 0, 113, 1], port).into(), datagram);
+        }
+        (held, port) = (held + 1, port + 1);
+        assert!(held < 100, "{held} ClientHellos of one address");
+    }
+    assert!(held > 8, "{held}");
+    let flight = hello(&mut pair);
+    for datagram in &flight {
+        pair.deliver_from(addr("203.0.113.2:2"), datagram);
+    }
+    pair.exchange();
+    assert_eq!(questions(&pair).len(), 1, "there was room for it");
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!(pair.server.endpoint.handshakes(), 0);
+}
+
+fn addr(text: &str) -> std::net::SocketAddr {
+    text.parse().unwrap()
+}

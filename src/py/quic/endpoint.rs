@@ -407,6 +407,7 @@ impl QuicEndpoint {
             ("ignored_for_rate", stats.ignored_for_rate),
             ("stateless_resets_sent", stats.stateless_resets_sent),
             ("responses_dropped", stats.responses_dropped),
+            ("moves_dropped", stats.moves_dropped),
             ("held_bytes", stats.held_bytes),
             ("credit_withheld", stats.credit_withheld),
             ("streams_shed", stats.streams_shed),

@@ -13,14 +13,15 @@
 //! with those who wait (`endpoint::lobby`).
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
 use quinn_proto::Incoming;
 
 use super::{Neighbour, first_packets::FirstPackets};
-use crate::{quic::Event, wire::tls::client_hello::HELLO_BYTES_MAX};
+use crate::{budget::AddressBlock, quic::Event, wire::tls::client_hello::HELLO_BYTES_MAX};
 
 /// Connections in waiting, by number.
 #[derive(Default)]
@@ -37,8 +38,9 @@ pub(in crate::quic) struct Lobby {
     untold: VecDeque<Event>,
     /// The datagram that is being handled.
     pub datagram: Option<Vec<u8>>,
-    /// Bytes of the ClientHellos that are not whole.
-    pub bytes: usize,
+    /// Bytes of the ClientHellos that are not whole, together and by address.
+    bytes: usize,
+    bytes_by_address: HashMap<AddressBlock, usize>,
 }
 
 /// A connection that waits.
@@ -78,8 +80,54 @@ impl Lobby {
         self.untold.pop_front()
     }
 
-    pub fn has_room(&self) -> bool {
-        self.waiting.len() < GUESTS_MAX && self.bytes + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ALL_MAX
+    /// True if one more client of this address may wait.
+    pub fn has_room(&self, address: IpAddr) -> bool {
+        self.waiting.len() < GUESTS_MAX && self.has_hello_room(address.into(), 0)
+    }
+
+    /// True if a ClientHello, of which `kept` bytes are counted already, has room up to its end.
+    fn has_hello_room(&self, address: AddressBlock, kept: usize) -> bool {
+        let of_address = self.bytes_by_address.get(&address).copied().unwrap_or(0);
+        self.bytes - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ALL_MAX
+            && of_address - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ADDRESS_MAX
+    }
+
+    /// True if one that waits began its connection at this address.
+    pub fn is_from(&self, number: u64, remote: SocketAddr) -> bool {
+        let guest = self.waiting.get(&number);
+        guest.is_some_and(|guest| guest.incoming.remote_address() == remote)
+    }
+
+    /// A further datagram of one that waits. `None` if there is no room for it.
+    pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&Guest> {
+        let guest = self.waiting.get(&number)?;
+        let (address, before) = (guest.address(), guest.packets.kept_bytes());
+        if !self.has_hello_room(address, before) {
+            return None;
+        }
+        let guest = self.waiting.get_mut(&number)?;
+        guest.packets.push(datagram);
+        guest.received += datagram.len();
+        let added = guest.packets.kept_bytes() - before;
+        self.count(address, added);
+        self.waiting.get(&number)
+    }
+
+    fn count(&mut self, address: AddressBlock, bytes: usize) {
+        if bytes > 0 {
+            self.bytes += bytes;
+            *self.bytes_by_address.entry(address).or_default() += bytes;
+        }
+    }
+
+    fn uncount(&mut self, address: AddressBlock, bytes: usize) {
+        self.bytes -= bytes;
+        if let Entry::Occupied(mut entry) = self.bytes_by_address.entry(address) {
+            *entry.get_mut() -= bytes;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
     }
 
     pub fn next_number(&mut self) -> u64 {
@@ -89,7 +137,7 @@ impl Lobby {
 
     pub fn insert(&mut self, number: u64, guest: Guest) {
         self.deadlines.insert((guest.deadline, number));
-        self.bytes += guest.packets.kept_bytes();
+        self.count(guest.address(), guest.packets.kept_bytes());
         self.unproved += usize::from(guest.is_unproved);
         if !guest.is_asked {
             let destination = guest.packets.destination().to_vec();
@@ -101,7 +149,7 @@ impl Lobby {
     pub fn remove(&mut self, number: u64) -> Option<Guest> {
         let guest = self.waiting.remove(&number)?;
         self.deadlines.remove(&(guest.deadline, number));
-        self.bytes -= guest.packets.kept_bytes();
+        self.uncount(guest.address(), guest.packets.kept_bytes());
         self.unproved -= usize::from(guest.is_unproved);
         if !guest.is_asked {
             self.unfinished.remove(guest.packets.destination());
@@ -139,6 +187,12 @@ impl Lobby {
     }
 }
 
+impl Guest {
+    fn address(&self) -> AddressBlock {
+        self.incoming.remote_address().ip().into()
+    }
+}
+
 /// How long the rest of a ClientHello is waited for. Nothing is acknowledged meanwhile, so if some of
 /// it was lost, going on without the session is quicker than waiting for it to be sent again.
 pub(in crate::quic) const HELLO_PATIENCE: Duration = Duration::from_millis(100);
@@ -150,5 +204,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const GUESTS_MAX: usize = 1_024;
 /// Of these so many whose address is not proved. More get a Retry, or begin without their sessions.
 pub(in crate::quic) const UNPROVED_MAX: usize = 256;
-/// The same as `GUESTS_MAX` when the pieces of ClientHellos could come to more than this.
-pub(in crate::quic) const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
+/// ClientHellos that are not whole hold no more bytes than this. More begin their handshakes without their sessions.
+const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
+/// Those of one address (IPv6: one /64) hold no more than this, so that others find room.
+const HELLO_BYTES_OF_ADDRESS_MAX: usize = HELLO_BYTES_OF_ALL_MAX / 4;

@@ -28,13 +28,23 @@ pub(in crate::quic) struct Arrived {
     pub length: usize,
 }
 
+/// What became of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::quic) enum Receipt {
+    Taken,
+    /// It has shown that the peer is at another address than before.
+    AddressValidated,
+    /// It came from an address that would be one move too many.
+    Dropped,
+}
+
 impl Connection {
-    /// Takes a datagram. Returns whether it has shown that the peer is at another address.
+    /// Takes a datagram.
     pub(in crate::quic) fn receive(
         &mut self,
         event: quinn::ConnectionEvent,
         arrived: Arrived,
-    ) -> bool {
+    ) -> Receipt {
         let Arrived { remote, local, .. } = arrived;
         let old = self.quinn.remote_address();
         // A client's peer stays where it is, to the state machine.
@@ -42,7 +52,7 @@ impl Connection {
         if is_counted && !self.addresses.may_move(arrived.now, remote, old) {
             // RFC 9000 section 9.3 has each move probed; as many as a peer likes would be too many.
             self.log_received(true);
-            return false;
+            return Receipt::Dropped;
         }
         let challenges = is_counted.then(|| self.challenges_received());
         self.ecn.received(arrived.ecn);
@@ -71,11 +81,14 @@ impl Connection {
             }
         }
         let Some(challenges) = challenges else {
-            return false;
+            return Receipt::Taken;
         };
         let before = self.addresses.validated();
         self.note_address(arrived, has_moved, challenges);
-        self.addresses.validated() != before
+        match self.addresses.validated() == before {
+            true => Receipt::Taken,
+            false => Receipt::AddressValidated,
+        }
     }
 
     /// Whether the host may have this client move to another socket now.

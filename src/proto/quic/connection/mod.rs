@@ -338,6 +338,11 @@ impl Connection {
         }
     }
 
+    /// The peer has closed: nothing is sent any more, not even our own close (RFC 9000 section 10.2.2).
+    fn is_draining(&self) -> bool {
+        self.phase == Phase::Closed && self.watch.peer_has_closed()
+    }
+
     pub(super) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
@@ -357,6 +362,7 @@ impl Connection {
 
     fn closed(&mut self, event: Event) {
         self.phase = Phase::Closed;
+        self.addresses.drop_waiting();
         gauge::open_window(self.quinn.congestion_state());
         self.datagrams.clear();
         self.stop_probing();

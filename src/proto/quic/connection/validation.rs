@@ -109,6 +109,10 @@ impl Connection {
         segments: usize,
         buf: &mut Vec<u8>,
     ) -> Option<quinn::Transmit> {
+        if self.is_draining() {
+            self.addresses.drop_waiting();
+            return None;
+        }
         if let Some(transmit) = self.addresses.release(buf) {
             self.settle_addresses();
             return Some(transmit);
@@ -175,7 +179,7 @@ impl Connection {
         let sealed = self.watch.take_sealed();
         let is_current = transmit.destination == self.quinn.remote_address();
         if let Some(data) = sealed.challenge.filter(|_| is_current) {
-            self.addresses.challenged(data);
+            self.addresses.challenged(transmit.destination, data);
         } else if is_current && !sealed.is_response_alone && self.has_validated(transmit) {
             self.addresses.stopped_validating();
         }

@@ -14,7 +14,11 @@ use crate::wire::{
     header::version_of,
 };
 use crate::{
-    quic::{DatagramMeta, Endpoint, connection::migration::Arrived, paths::path::Local},
+    quic::{
+        DatagramMeta, Endpoint,
+        connection::migration::{Arrived, Receipt},
+        paths::path::Local,
+    },
     seams::{forged_retry, layout},
 };
 
@@ -114,7 +118,7 @@ impl Endpoint {
                     if datagram_len.is_none() {
                         connection.count_piece();
                     }
-                    let has_proved = connection.receive(
+                    let receipt = connection.receive(
                         event,
                         Arrived {
                             now,
@@ -125,8 +129,10 @@ impl Endpoint {
                         },
                     );
                     connection.note_batch();
-                    if has_proved {
-                        self.count_at_validated(index);
+                    match receipt {
+                        Receipt::Taken => {}
+                        Receipt::AddressValidated => self.count_at_validated(index),
+                        Receipt::Dropped => self.stats.moves_dropped += 1,
                     }
                     self.touch(index);
                     self.follow_preference(now, index);

@@ -3,7 +3,7 @@
 //!
 //! Not here: who waits, and how many may (`admission::lobby`).
 
-use std::time::Instant;
+use std::{net::SocketAddr, time::Instant};
 
 use bytes::BytesMut;
 use quinn_proto::Incoming;
@@ -15,10 +15,10 @@ use crate::{
         admission::{
             Cause,
             first_packets::{self, FirstPackets},
-            lobby::{Guest, HELLO_BYTES_OF_ALL_MAX, HELLO_PATIENCE, UNPROVED_MAX},
+            lobby::{Guest, HELLO_PATIENCE, UNPROVED_MAX},
         },
     },
-    wire::{header::version_of, tls::client_hello::HELLO_BYTES_MAX},
+    wire::header::version_of,
 };
 
 impl Endpoint {
@@ -38,25 +38,23 @@ impl Endpoint {
         }
     }
 
-    /// The datagram was handled. If it began no connection it may belong to one that waits.
-    pub(super) fn note_handled(&mut self, now: Instant) {
+    /// The datagram was handled. If it began no connection it may belong to one that waits, and comes from the same
+    /// address: the state machine drops what others send during a handshake, and it must not count for three times as
+    /// much to the address that waits (RFC 9000 section 8.1).
+    pub(super) fn note_handled(&mut self, now: Instant, remote: SocketAddr) {
         let Some(datagram) = self.lobby.datagram.take() else {
             return;
         };
         let destination = first_packets::destination(&datagram);
         let number = destination.and_then(|id| self.lobby.unfinished.get(id).copied());
-        let Some(guest) = number.and_then(|number| self.lobby.waiting.get_mut(&number)) else {
+        let Some(number) = number.filter(|number| self.lobby.is_from(*number, remote)) else {
             return;
         };
-        let before = guest.packets.kept_bytes();
-        if self.lobby.bytes - before + HELLO_BYTES_MAX > HELLO_BYTES_OF_ALL_MAX {
-            // As if it were lost: without it the handshake begins after a while.
+        // One that finds no room is as good as lost: without it the handshake begins after a while.
+        let Some(guest) = self.lobby.push(number, &datagram) else {
             return;
-        }
-        guest.packets.push(&datagram);
-        guest.received += datagram.len();
-        self.lobby.bytes += guest.packets.kept_bytes() - before;
-        let (Some(tickets), Some(number)) = (guest.packets.shown_tickets(), number) else {
+        };
+        let Some(tickets) = guest.packets.shown_tickets() else {
             return;
         };
         if tickets.is_empty() && guest.token.is_none() {
@@ -74,7 +72,7 @@ impl Endpoint {
         };
         let (asks_for_tokens, retry) = (server.asks_for_tokens, server.retry);
         let token = self.tokens.take_accepted().filter(|_| asks_for_tokens);
-        let packets = match self.lobby.has_room() {
+        let packets = match self.lobby.has_room(incoming.remote_address().ip()) {
             true => FirstPackets::new(&datagram),
             false => None,
         };

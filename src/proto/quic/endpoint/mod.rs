@@ -295,7 +295,7 @@ impl Endpoint {
         self.stats.bytes_received += data.len() as u64;
         let data = self.note_datagram(data);
         self.take_in(now, meta, data);
-        self.note_handled(now);
+        self.note_handled(now, self.known_address(meta.remote));
     }
 
     /// The network says that nobody is at `remote` (ICMP): handshakes with it fail at once. An

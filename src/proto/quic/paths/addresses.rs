@@ -216,9 +216,13 @@ impl Addresses {
         bytes <= room
     }
 
-    /// The current address was sent a challenge.
-    pub fn challenged(&mut self, data: [u8; 8]) {
-        if let Some(limits) = &mut self.limits {
+    /// `to`, the current address, was sent a challenge.
+    pub fn challenged(&mut self, to: SocketAddr, data: [u8; 8]) {
+        let is_validated = self.validated == Some(to);
+        if let Some(limits) = &mut self.limits
+            // A client that has come back at once is asked twice: on the path that it left, and on its new one.
+            && !(limits.asks_old && is_validated)
+        {
             limits.challenge = Some(data);
         }
     }
@@ -239,6 +243,13 @@ impl Addresses {
         self.limits
             .as_ref()
             .is_some_and(|limits| limits.held.is_some())
+    }
+
+    /// The connection is closed: what was made before that must not leave any more.
+    pub fn drop_waiting(&mut self) {
+        if let Some(limits) = &mut self.limits {
+            (limits.held, limits.repeat) = (None, None);
+        }
     }
 
     /// A datagram with a challenge has left that leaves again after this pause, and after twice as much.
@@ -398,6 +409,26 @@ mod tests {
         buf.clear();
         assert!(addresses.release(&mut buf).is_some());
         assert_eq!((buf.len(), addresses.holds()), (400, false));
+    }
+
+    #[test]
+    fn the_challenge_of_a_client_that_came_back_at_once_is_the_one_of_its_new_path() {
+        let (client, there) = (addr("192.0.2.1:1000"), addr("192.0.2.2:2"));
+        let now = Instant::now();
+        let mut addresses = Addresses::default();
+        addresses.begin(client, 1_200, true);
+        // Two datagrams of one batch: nothing leaves between the moves.
+        addresses.moved(now);
+        addresses.received(there, 30, there, false);
+        addresses.moved(now);
+        let (of_old_path, of_new_path) = ([1; 8], [2; 8]);
+        addresses.challenged(client, of_old_path);
+        assert!(addresses.send(&datagram(client, 1_200)));
+        assert!(!addresses.is_answer(client, client, of_old_path));
+        addresses.challenged(client, of_new_path);
+        assert!(addresses.send(&datagram(client, 1_200)));
+        assert!(!addresses.is_answer(client, client, of_old_path));
+        assert!(addresses.is_answer(client, client, of_new_path));
     }
 
     #[test]
