@@ -162,4 +162,19 @@ mod tests {
         };
         assert_eq!(Key::from_u64(key.as_u64()), key);
     }
+
+    #[test]
+    fn a_key_of_the_last_generation_does_not_find_its_successor() {
+        let mut table = Table::default();
+        let first = table.insert_with(|_| 1);
+        table.remove(first);
+        table.slots[first.index as usize].generation = u16::MAX;
+        let last = table.insert_with(|_| 2);
+        assert_eq!(last.generation, u16::MAX);
+        assert_eq!(table.remove(last), Some(2));
+        let next = table.insert_with(|_| 3);
+        assert_eq!((next.index, next.generation), (last.index, 0));
+        assert_eq!((table.get(last), table.remove(last)), (None, None));
+        assert_eq!(table.get(next), Some(&3));
+    }
 }

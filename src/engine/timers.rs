@@ -408,4 +408,27 @@ mod tests {
         }
         assert!(timers.slots.len() <= 200);
     }
+
+    /// Numbers of places in the run go from 2^32 - 1 to 0 while timers are set, removed, moved and due.
+    #[test]
+    fn places_are_found_where_their_numbers_wrap() {
+        let mut timers = Timers {
+            first: u32::MAX - 100,
+            ..Timers::default()
+        };
+        let keys: Vec<_> = (0..400)
+            .map(|item| timers.push(f64::from(item), item))
+            .collect();
+        assert_eq!(timers.run.len(), 400);
+        // Places on both sides of the wrap become vacant, until the rest is moved together.
+        for item in (0..400).filter(|item| item % 4 != 3) {
+            assert_eq!(timers.remove(keys[item as usize]), Some(item));
+        }
+        assert!(timers.run.len() < 300, "{} places", timers.run.len());
+        assert_eq!(timers.remove(keys[203]), Some(203));
+        let due: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::INFINITY)).collect();
+        let left = (0..400).filter(|item| item % 4 == 3 && *item != 203);
+        assert_eq!(due, left.collect::<Vec<_>>());
+        assert!(timers.first < 400, "{}", timers.first);
+    }
 }

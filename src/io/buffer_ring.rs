@@ -65,3 +65,28 @@ impl BufferRing {
         let _ = self.memory.leak();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel and we count buffers modulo 2^16.
+    #[test]
+    fn buffers_go_round_where_the_count_wraps() {
+        let ring = BufferRing::new(8).unwrap();
+        for number in 0..=u32::from(u16::MAX) + 3 {
+            ring.publish((number % 8) as u16, std::ptr::dangling_mut(), number);
+        }
+        assert_eq!(ring.tail.get(), 3);
+        let base = ring.memory.base().cast::<BufRingEntry>();
+        let lengths = [0, 1, 2, 3].map(|place| {
+            // SAFETY: the ring has eight entries, which `publish` has filled, and no kernel knows of it.
+            let entry = unsafe { &*base.add(place) };
+            (entry.bid(), entry.len())
+        });
+        assert_eq!(
+            lengths,
+            [(0, 65_536), (1, 65_537), (2, 65_538), (3, 65_531)]
+        );
+    }
+}

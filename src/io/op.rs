@@ -432,3 +432,29 @@ impl Slot {
 
 const NIL: u32 = u32::MAX;
 const GENERATION_MASK: u32 = 0xff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identifier_of_the_last_generation_does_not_find_its_successor() {
+        let mut table = OpTable::new(8);
+        let mut insert = |table: &mut OpTable| {
+            let id = table.insert(OpKind::Poll, 3, 0, Payload::Events(1));
+            id.unwrap_or_else(|_| unreachable!("the table has room"))
+        };
+        let first = insert(&mut table);
+        table.remove(first.index());
+        table.at(first.index()).generation = GENERATION_MASK;
+        let last = insert(&mut table);
+        assert_eq!(last.generation(), GENERATION_MASK);
+        assert!(table.get(last).is_some());
+        table.remove(last.index());
+        let next = insert(&mut table);
+        assert_eq!((next.index(), next.generation()), (last.index(), 0));
+        // The kind, whose bits are above the generation's, is what it was.
+        assert_eq!(next.as_u64() >> 56, OpKind::Poll as u64);
+        assert!(table.get(last).is_none() && table.get(next).is_some());
+    }
+}

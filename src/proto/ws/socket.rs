@@ -385,4 +385,16 @@ mod tests {
         receive(&mut socket, Opcode::Text, b"too late");
         assert!(socket.next_message().is_none());
     }
+
+    #[test]
+    fn the_ping_after_the_last_number_is_the_first_and_its_answer_counts() {
+        let begin = Instant::now();
+        let mut socket = open(begin, &Permits::new(0));
+        socket.pings = u32::MAX;
+        let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
+        assert_eq!(payload, [0; 4]);
+        receive(&mut socket, Opcode::Pong, &payload);
+        assert!(!socket.is_deaf(begin + 16 * SECOND));
+        assert_eq!(socket.take_ping(begin + 20 * SECOND), Some([0, 0, 0, 1]));
+    }
 }

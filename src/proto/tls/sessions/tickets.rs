@@ -132,3 +132,29 @@ pub(in crate::tls) fn import(
 const TICKET_BYTES_MAX: usize = 1 << 15;
 const PARAMS_BYTES_MAX: usize = 1 << 14;
 const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ticket's age and `age_add` are added modulo 2^32 (RFC 8446 section 4.2.11.1).
+    #[test]
+    fn the_age_of_a_ticket_is_added_where_the_sum_wraps() {
+        let ticket = SessionTicket {
+            server_name: "localhost".into(),
+            cipher_suite: CipherSuite::Aes128GcmSha256,
+            ticket: vec![1],
+            secret: vec![0; 32],
+            age_add: u32::MAX - 1_000,
+            issued: SystemTime::UNIX_EPOCH,
+            lifetime: Duration::from_secs(7_200),
+            early_data: false,
+            transport_params: Vec::new(),
+            peer_certificates: Vec::new(),
+            version: None,
+        };
+        let message = message_of(&ticket, Duration::from_secs(3)).unwrap();
+        let read = NewSessionTicket::read(&message[4..]).unwrap();
+        assert_eq!(read.age_add, 1_999);
+    }
+}
