@@ -125,11 +125,17 @@ def test_one_address_beside_all_addresses(run, server_configuration):
     async def main():
         wide = bound(("0.0.0.0", 0), reuse=True)
         port = wide.getsockname()[1]
+        with wide.dup() as again:
+            await one_beside(again, wide, port)
+
+    async def one_beside(again, wide, port):
         async with (
             endpoint(server_configuration(stateless_reset_key=KEY), wide),
             victim("127.0.0.1", port, "test") as alive,
         ):
             tokens = alive.tokens()
+            # The endpoint has switched this off, and somebody may switch it on again.
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             exact = bound(("127.0.0.1", port), reuse=True)
             async with endpoint(server_configuration(stateless_reset_key=KEY), exact):
                 assert await asked(tokens, ("127.0.0.1", port)) == len(tokens)
@@ -139,6 +145,25 @@ def test_one_address_beside_all_addresses(run, server_configuration):
 
 
 @pytest.mark.usefixtures("ipv6")
+def test_no_other_socket_takes_the_address_of_an_endpoint_with_a_key(
+    run_anywhere, server_configuration
+):
+    """With SO_REUSEADDR on both, UDP packets go to the newer one, whoever made it: it would have the same tokens."""
+
+    async def main():
+        sock = bound(("127.0.0.1", 0), reuse=True)
+        address = sock.getsockname()
+        async with (
+            endpoint(server_configuration(stateless_reset_key=KEY), sock),
+            victim(*address, "test") as alive,
+        ):
+            with pytest.raises(OSError, match="in use"):
+                bound(address, reuse=True).close()
+            await alive.protocol.ping()
+
+    run_anywhere(main())
+
+
 def test_an_endpoint_on_both_families_answers_for_no_connection_that_it_has(
     run, server_configuration
 ):

@@ -23,6 +23,7 @@ __all__ = [
     "name_of",
     "numeric_family",
     "reachable",
+    "refuse_twins",
     "resolve",
     "shares_port",
 ]
@@ -130,8 +131,8 @@ def numeric_family(host: str) -> int:
 def name_of(sock: Any) -> bytes:
     """The name of a bound socket, for keys that no other socket may have: what it is bound to.
 
-    Two sockets that receive at a time have the same name only by ``SO_REUSEPORT``. ``sock`` has a
-    ``fileno()``; other loops have sockets of their own kind.
+    Two sockets have the same name only by ``SO_REUSEPORT`` (:func:`shares_port`) or ``SO_REUSEADDR``
+    (:func:`refuse_twins`). ``sock`` has a ``fileno()``; other loops have sockets of their own kind.
     """
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         host, port, *more = own.getsockname()
@@ -149,6 +150,15 @@ def shares_port(sock: Any) -> bool:
     """True if other sockets may be bound as this one is (``SO_REUSEPORT``)."""
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         return bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
+
+
+def refuse_twins(sock: Any) -> None:
+    """Lets no other socket be bound to the same address from now on.
+
+    With ``SO_REUSEADDR`` on both, which systemd sets, the kernel gives the newer one all unicast datagrams.
+    """
+    with socket.socket(fileno=os.dup(sock.fileno())) as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
 def reachable(family: int, addr: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ from uringcore.quic.sockets import (
     name_of,
     numeric_family,
     reachable,
+    refuse_twins,
     shares_port,
 )
 
@@ -325,6 +326,7 @@ class QuicTransport(asyncio.BaseTransport):
                 "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
                 "other's connections: make them workers of a PortGroup, or leave the key out",
             )
+        refuse_twins(self._sock)
         return {**options, "socket_name": name_of(self._sock)}
 
     def _report(self, message: str, exc: BaseException) -> None:
