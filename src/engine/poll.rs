@@ -173,3 +173,55 @@ impl Watchers {
         self.count[direction as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use uringcore_io::{Backend, DriverConfig};
+
+    use super::*;
+
+    /// What a turn tells of the watchers.
+    fn turn(watchers: &mut Watchers, driver: &mut Driver) -> Vec<u64> {
+        let mut done = VecDeque::new();
+        watchers.flush(driver);
+        driver.enter(Some(Duration::ZERO)).unwrap();
+        driver.reap(&mut done);
+        let routes = done.iter().filter_map(|completion| {
+            let route = Route::parse(completion.token)?;
+            watchers.handle_completion(route.sub, route.key, &completion.outcome)
+        });
+        routes.map(|ready| ready.serial).collect()
+    }
+
+    /// A token has 16 bits of a registration's serial: here the descriptor's next one has the same.
+    #[test]
+    fn a_registration_with_the_generation_of_an_earlier_one_gets_its_own_events_alone() {
+        for backend in [Backend::Uring, Backend::Epoll] {
+            let config = DriverConfig {
+                backend: Some(backend),
+                ..DriverConfig::default()
+            };
+            let mut driver = Driver::new(&config).unwrap_or_else(|error| panic!("{error}"));
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut watchers = Watchers::default();
+            let first = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
+            assert_eq!(turn(&mut watchers, &mut driver), []);
+            // The poll in flight fires, and nobody has been told when its registration is replaced.
+            theirs.write_all(b"1").unwrap();
+            watchers.last_serial = first + u64::from(u16::MAX);
+            let second = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
+            assert_eq!((first as u16, first == second), (second as u16, false));
+            let mut told = Vec::new();
+            for _ in 0..100 {
+                told.extend(turn(&mut watchers, &mut driver));
+            }
+            assert_eq!(told, [second], "once, and nothing of the first");
+        }
+    }
+}

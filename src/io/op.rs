@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn an_identifier_of_the_last_generation_does_not_find_its_successor() {
         let mut table = OpTable::new(8);
-        let mut insert = |table: &mut OpTable| {
+        let insert = |table: &mut OpTable| {
             let id = table.insert(OpKind::Poll, 3, 0, Payload::Events(1));
             id.unwrap_or_else(|_| unreachable!("the table has room"))
         };

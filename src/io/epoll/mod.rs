@@ -444,3 +444,51 @@ fn cancelled_result(slot: &Slot) -> i32 {
 }
 
 const TROUBLE: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::completion::Outcome;
+    use crate::op::{OpKind, Payload};
+
+    /// The set's events are told apart by 32 bits of a count.
+    #[test]
+    fn registrations_are_found_where_their_count_wraps() {
+        let config = DriverConfig::default();
+        let waker = Waker::new().unwrap();
+        let (mut epoll, stream, datagram) = Epoll::new(&config, &waker).unwrap();
+        let mut common = Common::new(&config, waker, stream, datagram);
+        epoll.generation = u32::MAX - 1;
+        let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
+        for (token, (ours, _)) in (0..).zip(&pairs) {
+            let payload = Payload::Events(libc::POLLIN as u32);
+            let op = common
+                .table
+                .insert(OpKind::Poll, ours.as_raw_fd(), token, payload);
+            epoll.queue(&mut common, op.unwrap_or_else(|_| unreachable!()));
+        }
+        epoll.enter(&mut common, Some(Duration::ZERO)).unwrap();
+        assert_eq!(
+            epoll.generation, 2,
+            "four registrations, and two of them behind the wrap"
+        );
+        for (_, theirs) in &pairs {
+            (&*theirs).write_all(b"1").unwrap();
+        }
+        epoll.enter(&mut common, Some(Duration::ZERO)).unwrap();
+        let mut tokens: Vec<_> = common
+            .ready
+            .drain(..)
+            .map(|completion| {
+                assert!(matches!(completion.outcome, Outcome::Done(Ok(_))));
+                completion.token
+            })
+            .collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, [0, 1, 2, 3]);
+    }
+}

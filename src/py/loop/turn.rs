@@ -439,6 +439,8 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
 
 /// Some microseconds: a loop that sleeps is woken for them, and looks.
 const TURNS_WITHOUT_SIGNALS: u32 = 16;
+// The count of turns wraps at a multiple of it.
+const _: () = assert!(TURNS_WITHOUT_SIGNALS.is_power_of_two());
 /// How long a loop that stops waits for operations that can't be taken back: file operations that have
 /// begun and hang in their device.
 const REST_LIMIT: Duration = Duration::from_millis(50);

@@ -154,3 +154,47 @@ impl Endpoint {
 /// Tables of up to this many connections are kept as they are.
 const CAPACITY_KEPT: usize = 128;
 const FEW: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::{net::SocketAddr, time::SystemTime};
+
+    use super::*;
+    use crate::{
+        quic::{ClientSettings, ClientSetup, EndpointSettings},
+        tls::{Roots, WallClock},
+    };
+
+    #[derive(Debug)]
+    struct StoppedClock;
+
+    impl WallClock for StoppedClock {
+        fn now(&self) -> SystemTime {
+            SystemTime::UNIX_EPOCH
+        }
+    }
+
+    #[test]
+    fn keys_find_their_own_connections_where_the_generation_wraps() {
+        let setup = ClientSetup::new(&ClientSettings {
+            alpn: vec![b"test".to_vec()],
+            roots: Roots::None,
+            ..ClientSettings::new(Arc::new(StoppedClock))
+        })
+        .unwrap();
+        let (now, remote) = (Instant::now(), SocketAddr::from(([192, 0, 2, 1], 443)));
+        let mut endpoint = Endpoint::new(EndpointSettings::default(), None);
+        endpoint.generation = u32::MAX;
+        let keys: Vec<_> = (0..3)
+            .map(|_| endpoint.connect(now, &setup, remote, "localhost").unwrap())
+            .collect();
+        assert_eq!(endpoint.generation, 2);
+        assert!(!keys.contains(&ConnectionKey::NONE));
+        for key in &keys {
+            assert!(endpoint.connection(*key).is_some());
+            // One of another generation in the same place of the table.
+            let older = ConnectionKey::from_u64(key.as_u64() ^ 1 << 63);
+            assert!(endpoint.connection(older).is_none() && endpoint.peek(older).is_none());
+        }
+    }
+}
