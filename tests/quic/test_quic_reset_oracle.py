@@ -148,7 +148,7 @@ def test_one_address_beside_all_addresses(run, server_configuration):
 def test_no_other_socket_takes_the_address_of_an_endpoint_with_a_key(
     run_anywhere, server_configuration
 ):
-    """With SO_REUSEADDR on both, UDP packets go to the newer one, whoever made it: it would have the same tokens."""
+    """With SO_REUSEADDR on both, packets go to the newer one, which would have the same tokens."""
 
     async def main():
         sock = bound(("127.0.0.1", 0), reuse=True)

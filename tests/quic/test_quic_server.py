@@ -301,12 +301,41 @@ async def _talk(port, configuration, message):
         ("accept_rate", float("inf")),
         ("handshake_timeout", float("nan")),
         ("retry_handshakes", -1),
+        ("memory", 2e9),
+        ("memory", "2 GB"),
+        ("max_connections", 1e3),
+        ("max_connections", None),
+        ("max_handshakes", float("nan")),
+        ("accept_burst", 1.5),
+        ("accept_rate", "10"),
+        ("handshake_timeout", None),
+        ("handshake_timeout", 10**400),
     ],
 )
 def test_impossible_limits_name_the_field(field, value):
     with pytest.raises(QuicConfigurationError) as caught:
         ServerLimits(**{field: value})
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("max_connections", 1 << 32, "must be 1 to 4294967295, not 4294967296"),
+        ("max_connections_per_address", 1 << 40, "must be 1 to 4294967295, not 1099511627776"),
+        ("retry_handshakes", 1 << 32, "must be 0 to 4294967295, not 4294967296"),
+        (
+            "memory",
+            1 << 62,
+            "must be 1048576 to 4611686018427387903 bytes, not 4611686018427387904",
+        ),
+        ("memory", 2e9, "must be a whole number, not 2000000000.0"),
+    ],
+)
+def test_a_limit_that_is_too_large_is_refused_with_its_bounds(field, value, said):
+    with pytest.raises(QuicConfigurationError) as caught:
+        ServerLimits(**{field: value})
+    assert str(caught.value) == f"{field}: {said}"
 
 
 def test_retry_always_never_and_under_load(run, server_configuration, client_configuration):

@@ -294,6 +294,37 @@ def test_an_option_that_does_nothing_is_warned_of(start, arguments, said):
     assert server.log().count("does nothing") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--http3-qlog-trace-bytes", "1000000"],
+            "--http3-qlog-trace-bytes does nothing: there is no --http3-qlog-dir.",
+        ),
+        (
+            ["--http3-accept-burst", "5"],
+            "--http3-accept-burst does nothing: there is no --http3-accept-rate.",
+        ),
+        (
+            ["--http3-retry", "never", "--http3-retry-handshakes", "5"],
+            "--http3-retry-handshakes does nothing: --http3-retry is not auto.",
+        ),
+        (
+            ["--http3-send-rate", "0", "--http3-send-rate-grace", "5"],
+            "--http3-send-rate-grace does nothing: --http3-send-rate 0 sets no least rate.",
+        ),
+        (
+            ["--no-http3-webtransport", "--http3-max-sessions", "5"],
+            "--http3-max-sessions does nothing: --no-http3-webtransport takes no sessions.",
+        ),
+    ],
+)
+def test_an_option_of_http3_that_needs_another_is_warned_of(start, arguments, said):
+    server = start(*arguments)
+    assert said in server.log()
+    assert server.log().count("does nothing") == 1
+
+
 def test_sessions_for_an_application_that_knows_none(start):
     server = start("--interface", "wsgi", "--http3-webtransport")
     said = "--http3-webtransport does nothing: a WSGI application knows no sessions."

@@ -20,7 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
+from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic.sequence_logger import TraceLimits
+from uringcore.server.config import ServerConfig
+from uringcore.server.limits import HTTP3Limits, SessionLimits, limit_options
+from uringcore.server.startup import StartupError
 
 
 @pytest.fixture
@@ -219,28 +224,48 @@ def test_bad_dev_cert_arguments(names, days, named):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--http3-max-requests", "0", "http3_max_requests must be at least 1, not 0"),
-        ("--http3-max-header-bytes", "10", "http3_max_header_bytes must be 1024 to 65536, not 10"),
-        (
-            "--http3-header-timeout",
-            "0",
-            "http3_header_timeout: must be a number of seconds above 0",
-        ),
-        ("--http3-send-timeout", "nan", "http3_send_timeout: must be a number of seconds above 0"),
-        ("--http3-send-rate", "-1", "http3_send_rate must be at least 0, not -1"),
-        (
-            "--http3-send-rate-grace",
-            "0",
-            "http3_send_rate_grace: must be a number of seconds above 0",
-        ),
-        ("--http3-early-reset-rate", "-1", "http3_early_reset_rate must be above 0, not -1"),
-        ("--http3-max-handshakes", "0", "http3_max_handshakes must be at least 1, not 0"),
-        ("--http3-max-sessions", "0", "http3_max_sessions must be 1 to 4294967296, not 0"),
-        ("--http3-max-session-streams", "-1", "http3_max_session_streams must be 0 to 65536"),
+        ("--http3-max-requests", "0", "must be at least 1, not 0"),
+        ("--http3-max-header-bytes", "10", "must be 1024 to 65536, not 10"),
+        ("--http3-header-timeout", "0", "must be a number of seconds above 0"),
+        ("--http3-send-timeout", "nan", "must be a number of seconds above 0"),
+        ("--http3-send-rate", "-1", "must be at least 0, not -1"),
+        ("--http3-send-rate-grace", "0", "must be a number of seconds above 0"),
+        ("--http3-early-reset-rate", "-1", "must be above 0, not -1"),
+        ("--http3-max-handshakes", "0", "must be 1 to 4294967295, not 0"),
+        ("--http3-max-connections", "4294967296", "must be 1 to 4294967295, not 4294967296"),
+        ("--http3-memory", "5", "must be 1048576 to 4611686018427387903 bytes, not 5"),
+        ("--http3-max-sessions", "0", "must be 1 to 4294967296, not 0"),
+        ("--http3-max-session-streams", "-1", "must be 0 to 65536, not -1"),
+        ("--http3-qlog-trace-bytes", "1", "must be 65536 to"),
     ],
 )
 def test_a_limit_that_is_none(files, option, value, said):
-    assert said in fails(APPLICATION, *files, option, value)
+    """In the words of the command, and in those of a program."""
+    assert f"Error: {option}: {said}" in fails(APPLICATION, *files, option, value)
+    name = option.removeprefix("--").replace("-", "_")
+    known = limit_options().get(name.removeprefix("http3_"))
+    number = int(value) if known is None else known.type(value)
+    with pytest.raises(StartupError) as caught:
+        ServerConfig(APPLICATION, **{name: number})
+    assert str(caught.value).startswith(f"{name}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "said"),
+    [
+        (HTTP3Limits, "max_requests", 1e3, "must be a whole number, not 1000.0"),
+        (HTTP3Limits, "max_process_files", "5", "must be a whole number, not '5'"),
+        (HTTP3Limits, "max_requests", None, "must be a whole number, not None"),
+        (HTTP3Limits, "send_timeout", "5", "must be a number, not '5'"),
+        (SessionLimits, "max_sessions", 1.5, "must be a whole number, not 1.5"),
+        (TraceLimits, "traces", 1.5, "must be a whole number, not 1.5"),
+        (http3.Limits, "waiting", 1.5, "must be a whole number of at least 1, not 1.5"),
+        (http3.Limits, "idle_timeout", float("nan"), "must be 0 or more, not nan"),
+    ],
+)
+def test_a_limit_of_another_kind_is_refused_where_it_is_made(kind, field, value, said):
+    with pytest.raises(ValueError, match=f"^{field}:? {re.escape(said)}$"):
+        kind(**{field: value})
 
 
 def test_a_key_that_is_too_short(files, tmp_path):

@@ -50,7 +50,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("connections", "connections_per_origin", "streams_per_connection", "waiting"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: must be at least 1")
-        if self.idle_timeout < 0:
-            raise ValueError("idle_timeout: must not be negative")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: must be a whole number of at least 1, not {value!r}")
+        if not isinstance(self.idle_timeout, (int, float)) or not self.idle_timeout >= 0:
+            raise ValueError(f"idle_timeout: must be 0 or more, not {self.idle_timeout!r}")

@@ -176,7 +176,7 @@ class QuicConfiguration(ConfigurationFields):
         return copy
 
     def _without_credentials(self) -> QuicConfiguration:
-        """The same, without what only one server may be shown: itself, or a copy."""
+        """This configuration, or a copy of it, without what only one server may be shown."""
         if self.session_ticket is None and not self.token:
             return self
         return replace(self, session_ticket=None, token=b"")

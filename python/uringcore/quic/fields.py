@@ -179,8 +179,8 @@ class ConfigurationFields:
     answer packets for the other's connections with tokens that end them, and anybody who has seen a
     connection's ID could ask for its token (section 21.11). On one machine that takes ``SO_REUSEPORT``,
     where a key is refused unless the servers are workers of one
-    :class:`~uringcore.quic.workers.PortGroup`, or ``SO_REUSEADDR``, which is switched off. So give each machine a key of its own, unless what
-    balances between them routes packets by connection ID."""
+    :class:`~uringcore.quic.workers.PortGroup`, or ``SO_REUSEADDR``, which is switched off. So give each
+    machine a key of its own, unless what balances between them routes packets by connection ID."""
 
     token_key: bytes | Sequence[bytes] | None = None
     """32 to 64 secret bytes that address validation tokens are sealed with (RFC 9000 section 8.1.4);

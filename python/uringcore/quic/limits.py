@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +19,10 @@ RetryPolicy = bool | Literal["auto"]
 
 MEMORY_MIN = 1 << 20
 """What a connection's first window is."""
+
+MEMORY_MAX = (1 << 62) - 1
+
+_COUNT_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,8 @@ class ServerLimits:
     ``connections_shed``."""
 
     accept_rate: float | None = None
-    """Connections accepted in a second, in the long run. More are ignored. With ``retry="auto"``
-    those in the second half of a burst get a Retry first."""
+    """Connections accepted in a second, after a burst of ``accept_burst``. More are ignored. With
+    ``retry="auto"`` those in the second half of a burst get a Retry first."""
 
     accept_burst: int | None = None
     """Connections accepted at once after a quiet time; ``None`` stands for one second's worth."""
@@ -79,23 +84,39 @@ class ServerLimits:
     """Seconds that a handshake may take."""
 
     def __post_init__(self) -> None:
-        for name in ("max_connections", "max_handshakes", "max_connections_per_address"):
+        for name in ("max_connections", "max_handshakes"):
             self._check_count(name, 1)
-        self._check_count("accept_burst", 1)
-        if self.memory is not None and not MEMORY_MIN <= self.memory < 1 << 62:
-            raise QuicConfigurationError(
-                "memory", f"must be at least {MEMORY_MIN} bytes, not {self.memory!r}"
-            )
-        self._check_count("retry_handshakes", 0)
-        for name in ("accept_rate", "handshake_timeout"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise QuicConfigurationError(name, f"must be a positive number, not {value!r}")
+        for name in ("max_connections_per_address", "accept_burst"):
+            self._check_count(name, 1, optional=True)
+        self._check_count("retry_handshakes", 0, optional=True)
+        self._check_count("memory", MEMORY_MIN, MEMORY_MAX, " bytes", optional=True)
+        self._check_number("accept_rate", optional=True)
+        self._check_number("handshake_timeout")
 
-    def _check_count(self, name: str, least: int) -> None:
+    def _check_count(
+        self,
+        name: str,
+        least: int,
+        most: int = _COUNT_MAX,
+        unit: str = "",
+        *,
+        optional: bool = False,
+    ) -> None:
         value = getattr(self, name)
-        if value is not None and not least <= value < 1 << 32:
-            raise QuicConfigurationError(name, f"must be at least {least}, not {value!r}")
+        if value is None and optional:
+            return
+        if not isinstance(value, int):
+            raise QuicConfigurationError(name, f"must be a whole number, not {value!r}")
+        if not least <= value <= most:
+            raise QuicConfigurationError(name, f"must be {least} to {most}{unit}, not {value}")
+
+    def _check_number(self, name: str, *, optional: bool = False) -> None:
+        value = getattr(self, name)
+        if value is None and optional:
+            return
+        is_number = isinstance(value, (int, float))
+        if not is_number or not 0 < value <= sys.float_info.max:
+            raise QuicConfigurationError(name, f"must be a positive number, not {value!r}")
 
     def _options(self) -> dict[str, Any]:
         """What the endpoint takes."""

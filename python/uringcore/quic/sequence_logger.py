@@ -54,6 +54,8 @@ class TraceLimits:
             ("open_traces", 1),
         ):
             value = getattr(self, name)
+            if not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number, not {value!r}")
             if not least <= value <= _LIMIT_MAX:
                 raise ValueError(f"{name} must be {least} to {_LIMIT_MAX}, not {value}")
 

@@ -166,12 +166,12 @@ class QuicTransport(asyncio.BaseTransport):
             self._sock.detach()
 
     def abort(self) -> None:
-        """The same as :meth:`close`: the peers are told, nothing is waited for."""
+        """Does what :meth:`close` does: the peers are told, nothing is waited for."""
         self.close()
 
     def drop(self) -> None:
-        """The same as :meth:`close` for a client that nobody misses: on other loops than uringcore's,
-        where somebody would have to wait for it, the socket is closed at once."""
+        """Closes a client that nobody misses. On other loops than uringcore's, where somebody would have
+        to wait for :meth:`close`, the socket is closed at once."""
         self.close()
         if self._driver is not None:
             self._driver.abort()

@@ -23,7 +23,7 @@ from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sequence_logger import TraceLimits
 from uringcore.server.config import EARLY_DATA, LOOP, ServerConfig
 from uringcore.server.limits import limit_options
-from uringcore.server.options import PLACES, idle_options
+from uringcore.server.options import PLACES, idle_options, option_name
 from uringcore.server.serving import serve
 from uringcore.server.startup import StartupError, ended_by_sigterm
 
@@ -42,29 +42,31 @@ LIMIT_HELP = {
     "max_requests": "Requests that one HTTP/3 connection may have open at once.",
     "max_requests_per_connection": "Requests of one HTTP/3 connection in all, then GOAWAY.",
     "max_header_bytes": "Size of an HTTP/3 request's headers above which 431 is answered.",
-    "max_header_fields": "Fields of an HTTP/3 request's headers, likewise.",
+    "max_header_fields": "Fields of an HTTP/3 request's headers above which 431 is answered.",
     "max_early_resets": "Requests that an HTTP/3 client may give up unanswered, at once.",
-    "early_reset_rate": "The same in a second, in the long run.",
+    "early_reset_rate": "Requests a second that an HTTP/3 client may go on giving up unanswered.",
     "header_timeout": "Seconds for a request's headers to be complete.",
     "body_timeout": "Seconds that an application waits for the next of a request's body; then 408.",
     "body_rate": "Bytes of a body that earn it a second more.",
     "send_timeout": "Seconds within which a client takes something of a waiting response.",
-    "send_rate": "Bytes a second that a client takes of waiting responses in the long run. 0: any.",
-    "send_rate_grace": "Seconds for which it may take less.",
+    "send_rate": "Bytes a second that a client has to take of waiting responses; it may fall "
+    "--http3-send-rate-grace behind. 0: no least rate.",
+    "send_rate_grace": "Seconds that a client may fall behind --http3-send-rate. A gap in which it takes "
+    "nothing counts as this long at most; --http3-send-timeout ends longer ones.",
     "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
     "max_open_files": "Files that stay open for waiting responses of one HTTP/3 connection.",
     "max_process_files": "Files open for HTTP/3 responses of a process, shared among client addresses.",
     "max_large_messages": "WebSocket messages above 256 KiB under way at once on one HTTP/3 connection.",
     "max_sessions": "WebTransport sessions at once on one HTTP/3 connection.",
     "max_session_streams": "Streams that a client may have open in one WebTransport session.",
-    "max_session_uni_streams": "The same of unidirectional ones.",
+    "max_session_uni_streams": "Unidirectional streams that it may have open in one WebTransport session.",
     "session_window": "Bytes of one WebTransport session that may wait to be read, where it has credit.",
     "session_datagram_buffer": "Bytes of one session's datagrams that may wait for the application.",
     "max_connections": "HTTP/3 connections at a time.",
-    "max_connections_per_address": "The same from one IPv4 address or IPv6 /64.",
+    "max_connections_per_address": "HTTP/3 connections at a time from one IPv4 address or IPv6 /64.",
     "memory": "Bytes that HTTP/3 clients may make the server hold, in all its processes together.",
-    "accept_rate": "HTTP/3 connections accepted in a second, in the long run.",
-    "accept_burst": "HTTP/3 connections accepted at once, above that rate.",
+    "accept_rate": "HTTP/3 connections accepted a second, beyond --http3-accept-burst.",
+    "accept_burst": "HTTP/3 connections accepted at once after a quiet time.",
     "max_handshakes": "HTTP/3 handshakes under way at a time.",
     "retry_handshakes": "Handshakes under way from which on --http3-retry auto sends Retries.",
     "handshake_timeout": "Seconds that a handshake may take.",
@@ -80,7 +82,7 @@ UNSAID = {
 TRACE_HELP = {
     "trace_bytes": "Bytes of one trace, which ends there.",
     "total_bytes": "Bytes of all traces in the folder: the oldest are removed.",
-    "traces": "Traces in the folder, likewise.",
+    "traces": "Traces in the folder: the oldest are removed.",
     "open_traces": "HTTP/3 connections that are traced at once, in each process.",
 }
 
@@ -327,7 +329,10 @@ def start(app: str, **options: Any) -> None:
                 logger.warning(line)
             serve(config)
     except StartupError as exc:
-        click.echo(f"Error: {exc}", err=True)
+        text = str(exc)
+        if exc.option is not None:
+            text = option_name(exc.option) + text.removeprefix(exc.option)
+        click.echo(f"Error: {text}", err=True)
         sys.exit(exc.status)
 
 

@@ -23,6 +23,7 @@ from uvicorn.config import LOGGING_CONFIG, Config
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.limits import MEMORY_MIN, RetryPolicy
 from uringcore.quic.memory import default_memory
 from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
@@ -37,7 +38,7 @@ from uringcore.server.checks import (
     checked_origins,
 )
 from uringcore.server.credentials import check_certificate, quic_refusal
-from uringcore.server.limits import limits_from
+from uringcore.server.limits import limits_from, named_field
 from uringcore.server.log import log_config
 from uringcore.server.metrics_port import METRICS_PATH
 from uringcore.server.observer import Observer
@@ -174,8 +175,8 @@ class ServerConfig(Config):
             os.environ["URINGCORE_BACKEND"] = backend
         try:
             self.http3_limits, self.session_limits, self.quic_limits = limits_from(options)
-        except ValueError as exc:
-            raise StartupError(str(exc)) from None
+        except QuicConfigurationError as exc:
+            raise StartupError(str(exc), option=exc.field) from None
         self.http3_trace_limits = trace_limits(options)
         for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
             if key is not None and len(key) < KEY_BYTES_MIN:
@@ -506,8 +507,9 @@ def trace_limits(options: dict[str, Any]) -> TraceLimits:
     try:
         return TraceLimits(**given)
     except ValueError as exc:
-        name, _, said = str(exc).partition(" ")
-        raise StartupError(f"--http3-qlog-{name.replace('_', '-')}: {said}") from None
+        field, said = named_field(exc)
+        name = f"http3_qlog_{field}"
+        raise StartupError(f"{name}: {said}", option=name) from None
 
 
 def close_in(process: int, files: contextlib.ExitStack) -> None:

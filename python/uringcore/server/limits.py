@@ -19,6 +19,7 @@ __all__ = [
     "SessionLimits",
     "limit_options",
     "limits_from",
+    "named_field",
     "server_limits",
 ]
 
@@ -61,7 +62,7 @@ class HTTP3Limits:
     connection (H3_EXCESSIVE_LOAD) and cancel its applications."""
 
     early_reset_rate: float = 33.0
-    """The same in the long run, in a second."""
+    """Requests a second that the client may go on giving up beyond ``max_early_resets``."""
 
     header_timeout: float = 10.0
     """Within which a request's header section has to be complete; then the request is refused
@@ -79,14 +80,15 @@ class HTTP3Limits:
     given up (H3_REQUEST_CANCELLED). A client that reads slowly takes half of its window at a time."""
 
     send_rate: int = 240
-    """Bytes a second that a client has to take of responses that wait for it, on average; slower responses
-    are given up like those of which nothing is taken. Responses of one urgency (RFC 9218) make the rate
-    together. Time in which a response waits behind others, or for its application, does not count. 0 is no
-    least rate."""
+    """Bytes a second that a client has to take of responses that wait for it. A response that falls further
+    behind than ``send_rate_grace`` is given up like one of which nothing is taken. Responses of one urgency
+    (RFC 9218) make the rate together. Time in which a response waits behind others, or for its application,
+    does not count. 0 is no least rate."""
 
     send_rate_grace: float = 60.0
-    """Seconds for which a client may take less than that. What it takes above the rate makes up for lost
-    time, up to this grace period."""
+    """Seconds that a response may fall behind that rate. What its client takes above the rate makes up for
+    lost time, up to this grace period. A gap in which nothing is taken costs the grace period at most:
+    ``send_timeout`` ends longer ones."""
 
     keep_alive: float = 120.0
     """After which a connection without requests is closed, however often its client pings."""
@@ -106,6 +108,7 @@ class HTTP3Limits:
     wait for credit until one is whole and taken."""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for name, value in asdict(self).items():
             if isinstance(value, int) and value > COUNT_MAX:
                 raise ValueError(f"{name} must be at most {COUNT_MAX}, not {value}")
@@ -167,7 +170,7 @@ class SessionLimits:
     """Streams in both directions that a client may have open in one session; then it waits for one."""
 
     max_session_uni_streams: int = 256
-    """The same of streams in its direction only."""
+    """Streams in its direction only that a client may have open in one session; then it waits for one."""
 
     session_window: int = 16 * 1024 * 1024
     """Bytes of one session's streams that may wait to be read, where the draft has credit of sessions; then
@@ -178,6 +181,7 @@ class SessionLimits:
     room."""
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         for name, value in asdict(self).items():
             of_streams = name.endswith("streams")
             least, most = (0, SESSION_STREAMS_MAX) if of_streams else (1, SESSION_LIMIT_MAX)
@@ -193,6 +197,17 @@ class SessionLimits:
             window=self.session_window,
             datagram_bytes=self.session_datagram_buffer,
         )
+
+
+def check_numbers(limits: HTTP3Limits | SessionLimits) -> None:
+    """Raises ``ValueError`` naming a field that has no number of its kind."""
+    for field in fields(limits):
+        kind, value = str(field.type), getattr(limits, field.name)
+        if value is None and "None" in kind:
+            continue
+        if not isinstance(value, (int, float) if "float" in kind else int):
+            number = "number" if "float" in kind else "whole number"
+            raise ValueError(f"{field.name} must be a {number}, not {value!r}")
 
 
 def server_limits(**given: Any) -> ServerLimits:
@@ -223,7 +238,10 @@ def limit_options() -> dict[str, LimitOption]:
 
 
 def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, SessionLimits, ServerLimits]:
-    """Takes the limits out of a server's ``http3_`` options. Raises ``ValueError`` naming the option."""
+    """Takes the limits out of a server's ``http3_`` options.
+
+    Raises :class:`~uringcore.quic.errors.QuicConfigurationError` naming the option.
+    """
     given: dict[type, dict[str, Any]] = {HTTP3Limits: {}, SessionLimits: {}, ServerLimits: {}}
     for name, option in limit_options().items():
         if f"http3_{name}" in options:
@@ -234,7 +252,12 @@ def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, SessionLimits, Se
             SessionLimits(**given[SessionLimits]),
             server_limits(**given[ServerLimits]),
         )
-    except QuicConfigurationError as exc:
-        raise ValueError(f"http3_{str(exc).replace(':', '', 1)}") from None
     except ValueError as exc:
-        raise ValueError(f"http3_{exc}") from None
+        field, said = named_field(exc)
+        raise QuicConfigurationError(f"http3_{field}", said) from None
+
+
+def named_field(error: ValueError) -> tuple[str, str]:
+    """The field that an error of a limit names first, and what it says of it."""
+    field, _, said = str(error).partition(" ")
+    return field.removesuffix(":"), said

@@ -110,7 +110,7 @@ class HTTP3Listener:
         self.stop_accepting()
 
     def stop_accepting(self) -> None:
-        """The same; connections whose handshakes are under way come in and are not told to go away."""
+        """No new connections, but connections whose handshakes are under way are served like open ones."""
         for transport in self._transports:
             transport.stop_accepting()
 

@@ -55,7 +55,7 @@ class MetricsPort:
         self._servers = []
 
     async def close(self) -> None:
-        """The same, and leaves those that are there."""
+        """Takes no more clients, and leaves those that are there."""
         self.stop_accepting()
         for writer in self._open.values():
             writer.transport.abort()

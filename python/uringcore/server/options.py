@@ -145,6 +145,14 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
     if getattr(config, "http3_qlog_dir", None) is None:
         names = {f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
         yield frozenset(names), "there is no --http3-qlog-dir"
+    if getattr(config, "http3_retry", "auto") != "auto":
+        yield frozenset({"http3_retry_handshakes"}), "--http3-retry is not auto"
+    limits = getattr(config, "quic_limits", None)
+    if limits is not None and limits.accept_rate is None:
+        yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
+    responses = getattr(config, "http3_limits", None)
+    if responses is not None and responses.send_rate == 0:
+        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no least rate"
     if not config.reload:
         yield frozenset({"reload_delay"}), "there is no --reload"
 

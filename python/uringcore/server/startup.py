@@ -26,12 +26,14 @@ STARTUP_FAILURE = 3
 class StartupError(Exception):
     """The server cannot start; the text is one line that says why and what to do.
 
-    ``status`` is the command's exit status: uvicorn's 3 where a socket is at fault.
+    ``status`` is the command's exit status: uvicorn's 3 where a socket is at fault. ``option`` is the
+    argument of a program's that the text begins with, which the command spells in its own way.
     """
 
-    def __init__(self, text: str, *, status: int = 1) -> None:
+    def __init__(self, text: str, *, status: int = 1, option: str | None = None) -> None:
         super().__init__(text)
         self.status = status
+        self.option = option
 
 
 def require_uvicorn() -> None:

@@ -148,8 +148,10 @@ class NumberedStreams(Generic[_Message]):
         return None if kept is None else kept.stream
 
     def sender(self, number: int) -> SendStream | None:
-        """The same of one on which something can be sent, ``None`` if the peer has stopped it;
-        ``ValueError`` for another."""
+        """A stream on which something can be sent; ``None`` if it is over or the peer has stopped it.
+
+        Raises ``ValueError`` for any other.
+        """
         kept = self._find(number)
         if kept is None:
             return None

@@ -200,7 +200,7 @@ class WebTransportServer:
         self._transport.stop_accepting()
 
     def drain(self) -> None:
-        """The same, and asks all clients to bring their sessions to an end."""
+        """Refuses new connections and sessions, and asks all clients to bring their sessions to an end."""
         self.stop_accepting()
         for carrier in list(self._carriers):
             carrier.go_away()

@@ -56,7 +56,7 @@ class Config:
     """Bytes of one stream that may wait to be read; the peer gets credit for what is read."""
 
     connection_receive_window: int = 4 * _MEBIBYTE
-    """The same of all streams together."""
+    """Bytes of all streams together that may wait to be read."""
 
     send_buffer: int = _MEBIBYTE
     """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
