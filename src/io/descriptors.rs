@@ -1,4 +1,17 @@
-//! How many descriptors the process may have.
+//! Descriptors of the process: how many it may have, and duplicates of those that the caller knows by number.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+/// A duplicate of `fd`, close-on-exec and above the standard streams; `EBADF` if that is not open.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    borrowed.try_clone_to_owned()
+}
 
 /// The soft limit (RLIMIT_NOFILE): numbers from this one on are not given out. It may change while the process runs.
 pub fn limit() -> usize {

@@ -7,7 +7,7 @@
 //! | `net/` | socket options, addresses, the error queue |
 //! | `errno` | the kernel's error numbers |
 //! | `memory`, `buffer_ring`, `pool` | anonymous mappings; where the kernel finds receive buffers; the buffers and the `RecvBuf` that hands one out |
-//! | `descriptors` | how many descriptors the process may have |
+//! | `descriptors` | how many descriptors the process may have; duplicates |
 //! | `heap` | freed memory that goes back to the system |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
 //! | `file` | file operations: open, read, write, and what changes directories |
@@ -18,6 +18,7 @@
 //! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
 //! | `completion` | what comes back |
 //! | `incoming` | what comes with a sender's address |
+//! | `per_process` | a value that a forked child begins anew |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
 //! | `patience` | how long a wait looks for work before it sleeps |
 //! | `spawn` | starting a child process from any thread |
@@ -49,6 +50,7 @@ mod message;
 pub mod net;
 mod op;
 mod patience;
+mod per_process;
 mod pool;
 mod sent_file;
 mod setup_error;
@@ -67,6 +69,7 @@ pub use file::{At, Description, FileOutcome, FileRequest, ReadTarget, describe, 
 pub use incoming::{Incoming, PeerName};
 pub use message::SendMsg;
 pub use op::{OpId, Token};
+pub use per_process::PerProcess;
 pub use pool::RecvBuf;
 pub use sent_file::{FileIdentity, SentFile};
 pub use setup_error::SetupError;

@@ -4,11 +4,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
+use crate::descriptors;
 use crate::errno::Errno;
 use crate::file::read_now;
 
@@ -46,12 +47,7 @@ impl SentFile {
     ///
     /// `EBADF` for what is not open; else as [`open`](Self::open).
     pub fn duplicate(fd: RawFd) -> io::Result<Self> {
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        Self::checked(borrowed.try_clone_to_owned()?.into())
+        Self::checked(descriptors::duplicate(fd)?.into())
     }
 
     fn checked(file: File) -> io::Result<Self> {

@@ -5,8 +5,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
+
+use crate::descriptors;
 
 /// A duplicate of the file's descriptor.
 #[derive(Debug)]
@@ -15,12 +17,7 @@ pub struct SharedBytes(File);
 impl SharedBytes {
     /// Duplicates `fd`; `EBADF` when it is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<Self> {
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        Ok(Self(borrowed.try_clone_to_owned()?.into()))
+        Ok(Self(descriptors::duplicate(fd)?.into()))
     }
 
     /// The byte at `index`; `UnexpectedEof` behind the last one.

@@ -14,9 +14,10 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crate::descriptors;
 use crate::errno::Errno;
 use crate::memory::Mapping;
 
@@ -50,13 +51,7 @@ pub struct ChildFd(OwnedFd);
 impl ChildFd {
     /// Duplicates `fd`; `EBADF` when it is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<ChildFd> {
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        // SAFETY: the descriptor is only looked at by fcntl, which answers EBADF if it is closed.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        // The standard library duplicates close-on-exec and above the standard streams.
-        Ok(ChildFd(borrowed.try_clone_to_owned()?))
+        descriptors::duplicate(fd).map(ChildFd)
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
 };
 
 use crate::fork::Birthplace;
+use crate::per_process::PerProcess;
 use crate::spawn::SignalMask;
 use folder::Folder;
 use writer::Writer;
@@ -59,7 +60,7 @@ pub struct Journal {
     suffix: &'static str,
     limits: Limits,
     /// None before the first entry. A forked child makes its own, because the parent's thread does not run there.
-    shared: Mutex<Option<Arc<Shared>>>,
+    shared: PerProcess<Mutex<Option<Arc<Shared>>>>,
 }
 
 impl Journal {
@@ -68,7 +69,7 @@ impl Journal {
             folder,
             suffix,
             limits,
-            shared: Mutex::new(None),
+            shared: PerProcess::new(),
         }
     }
 
@@ -89,25 +90,19 @@ impl Journal {
 
     /// Waits until everything appended before is with the kernel. False if `patience` ended first.
     pub fn flush(&self, patience: Duration) -> bool {
-        let shared = lock(&self.shared).clone();
-        match shared {
-            Some(shared) if shared.birthplace.is_here() => shared.flush(patience),
-            _ => true,
-        }
+        let shared = lock(self.shared.get()).clone();
+        shared.is_none_or(|shared| shared.flush(patience))
     }
 
     /// The newest error of a file that could not be written, once.
     pub fn take_error(&self) -> Option<io::Error> {
-        let shared = lock(&self.shared).clone()?;
-        if !shared.birthplace.is_here() {
-            return None;
-        }
+        let shared = lock(self.shared.get()).clone()?;
         shared.state().error.take()
     }
 
     fn started(&self) -> io::Result<Arc<Shared>> {
-        let mut slot = lock(&self.shared);
-        if let Some(shared) = slot.as_ref().filter(|it| it.birthplace.is_here()) {
+        let mut slot = lock(self.shared.get());
+        if let Some(shared) = slot.as_ref() {
             return Ok(shared.clone());
         }
         let shared = Arc::new(Shared {
@@ -130,7 +125,6 @@ impl Journal {
             .spawn(move || writer.run());
         before.restore();
         started?;
-        // In a child the parent's is left as it was at the fork: its thread may have held a lock.
         *slot = Some(shared.clone());
         Ok(shared)
     }
@@ -138,9 +132,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if let Some(shared) = lock(&self.shared).take()
-            && shared.birthplace.is_here()
-        {
+        if let Some(shared) = lock(self.shared.get()).take() {
             shared.state().is_closed = true;
             shared.wake.notify_one();
         }

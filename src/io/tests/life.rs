@@ -5,12 +5,15 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::*;
-use uringcore_io::{Backend, Driver, DriverConfig, Entered, Errno, OpId, Outcome, SetupError};
+use uringcore_io::{
+    Backend, Driver, DriverConfig, Entered, Errno, OpId, Outcome, PerProcess, SetupError,
+};
 
 both_backends!(
     the_backend_is_what_was_asked_for,
@@ -372,6 +375,34 @@ fn a_forked_childs_child_goes_on(backend: Backend) {
     assert_ends_well(child);
     theirs.write_all(b"parent").unwrap();
     assert_eq!(rig.read_exactly(recv, 6), b"parent");
+}
+
+#[test]
+fn a_forked_child_has_values_of_its_own_and_leaves_its_parents_alone() {
+    static VALUES: PerProcess<Mutex<Vec<u8>>> = PerProcess::new();
+    let field = PerProcess::<Mutex<Vec<u8>>>::new();
+    VALUES.get().lock().unwrap().push(1);
+    // Held while the process forks, as another thread could.
+    let mut held = field.get().lock().unwrap();
+    held.push(2);
+    let parents = VALUES.get();
+    let child = forked(|| {
+        let fresh = VALUES.get();
+        let is_fresh = fresh.lock().unwrap().is_empty() && !std::ptr::eq(fresh, parents);
+        let is_kept = parents.lock().unwrap().as_slice() == [1];
+        fresh.lock().unwrap().push(3);
+        let grandchild = forked(|| VALUES.get().lock().unwrap().is_empty());
+        is_fresh
+            && is_kept
+            && field.get().try_lock().is_ok_and(|value| value.is_empty())
+            && VALUES.get().lock().unwrap().as_slice() == [3]
+            && ended_well(grandchild)
+    });
+    assert_ends_well(child);
+    assert_eq!(held.as_slice(), [2]);
+    drop(held);
+    assert!(std::ptr::eq(VALUES.get(), parents));
+    assert_eq!(parents.lock().unwrap().as_slice(), [1]);
 }
 
 /// A child process that ends after `run`; its number.

@@ -7,21 +7,24 @@
 //! The places are the process's, whatever loops and servers it has. Not here: what is read (`file`), who a client is
 //! (the version of HTTP says so through `Wire::file_client`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_io::{SentFile, descriptors};
+use uringcore_io::{PerProcess, SentFile, descriptors};
 use uringcore_proto::budget::AddressBlock;
 use uringcore_proto::shares::{Changes, HolderId, Shares, Taken};
 
 use crate::capi::awaited;
 use crate::capi::cell::GilCell;
+use crate::capi::error::with_pending_set_aside;
 
 /// One response's claim to a place.
 pub(super) struct Place {
+    /// Of the process that made it: a forked child has its parent's objects too.
+    files: &'static Mutex<Files>,
     id: HolderId,
     waiter: GilCell<Option<Arc<Waiter>>>,
 }
@@ -50,21 +53,20 @@ struct Waiter {
     future: Py<PyAny>,
 }
 
+#[derive(Default)]
 struct Files {
     shares: Shares<AddressBlock, Arc<SentFile>>,
     /// The places own their waiters, so that one whose loop has gone is forgotten with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 
-static FILES: Mutex<Option<Files>> = Mutex::new(None);
+/// A forked child has none of its parent's responses, and all places.
+static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
 /// Runs `run` on the files, which calls no Python code.
 fn with_files<R>(run: impl FnOnce(&mut Files) -> R) -> R {
-    let mut files: MutexGuard<'_, _> = FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    run(files.get_or_insert_with(|| Files {
-        shares: Shares::new(),
-        waiters: FxHashMap::default(),
-    }))
+    let mut files = FILES.get().lock().unwrap_or_else(PoisonError::into_inner);
+    run(&mut files)
 }
 
 /// Does `run`, and what has to be done after it: files are closed and futures set outside of the lock.
@@ -96,13 +98,22 @@ impl Place {
             Some(max) => max.min(limit / 2),
         };
         Arc::new(Self {
+            files: FILES.get(),
             id: with_files(|files| files.shares.join(client.block, max)),
             waiter: GilCell::new(None),
         })
     }
 
+    /// True in a forked child, where no loop carries the response on.
+    fn is_inherited(&self) -> bool {
+        !std::ptr::eq(self.files, FILES.get())
+    }
+
     /// Asks for a place to work with.
     pub fn take(&self, py: Python<'_>) -> Granted {
+        if self.is_inherited() {
+            return Granted::Later;
+        }
         match change(py, |files| files.shares.take(self.id)) {
             Taken::Kept(file) => Granted::Open(file),
             Taken::Empty => Granted::Room,
@@ -112,11 +123,15 @@ impl Place {
 
     /// Keeps the file open for as long as nobody needs the place.
     pub fn keep(&self, py: Python<'_>, file: Arc<SentFile>) {
-        drop(change(py, |files| files.shares.keep(self.id, file)));
+        if !self.is_inherited() {
+            drop(change(py, |files| files.shares.keep(self.id, file)));
+        }
     }
 
     pub fn release(&self, py: Python<'_>) {
-        change(py, |files| files.shares.release(self.id));
+        if !self.is_inherited() {
+            change(py, |files| files.shares.release(self.id));
+        }
     }
 
     /// `future` is set when there is a place.
@@ -128,6 +143,9 @@ impl Place {
         let weak = Arc::downgrade(&waiter);
         let old = self.waiter.with(py, |slot| slot.replace(waiter.clone()));
         drop(old);
+        if self.is_inherited() {
+            return;
+        }
         // Another thread's loop may have given its place back since.
         let is_granted = with_files(|files| {
             let is_granted = files.shares.is_working(self.id);
@@ -156,12 +174,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            return;
+        }
         let leave = |files: &mut Files| {
             files.waiters.remove(&self.id);
             files.shares.leave(self.id);
         };
         // Nobody waits in an interpreter that is coming to its end.
-        if Python::try_attach(|py| change(py, leave)).is_none() {
+        let left = Python::try_attach(|py| with_pending_set_aside(py, || change(py, leave)));
+        if left.is_none() {
             with_files(leave);
         }
     }

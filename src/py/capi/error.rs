@@ -67,19 +67,27 @@ pub fn loop_closed() -> PyErr {
     PyRuntimeError::new_err("Event loop is closed")
 }
 
-/// A warning from an object's drop, where an exception may be on its way to somebody, and nobody is there to raise
-/// this one to if warnings are errors.
-pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
-    let py = category.py();
+/// Runs what calls Python from an object's drop. The interpreter drops objects while an exception is pending, and no
+/// Python code may be called then.
+pub fn with_pending_set_aside<R>(py: Python<'_>, run: impl FnOnce() -> R) -> R {
     let pending = PyErr::take(py);
-    // Without a NUL byte in it.
-    let text = CString::new(text).unwrap_or_default();
-    if let Err(error) = PyErr::warn(py, category, &text, 1) {
-        error.write_unraisable(py, None);
-    }
+    let result = run();
     if let Some(pending) = pending {
         pending.restore(py);
     }
+    result
+}
+
+/// A warning from an object's drop, where nobody is there to raise it to if warnings are errors.
+pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
+    let py = category.py();
+    // Without a NUL byte in it.
+    let text = CString::new(text).unwrap_or_default();
+    with_pending_set_aside(py, || {
+        if let Err(error) = PyErr::warn(py, category, &text, 1) {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 /// True for what asyncio lets out of the loop instead of handing it to the exception handler.

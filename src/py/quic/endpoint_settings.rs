@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use uringcore_io::SharedBytes;
+use uringcore_io::{PerProcess, SharedBytes};
 use uringcore_proto::budget::Budget;
 use uringcore_proto::quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
 use uringcore_proto::tls::ConfigError;
@@ -89,7 +89,7 @@ const PLACE_EMPTY: u8 = 0;
 
 /// The budget of so many bytes: one for all servers of this process that are given that number.
 fn budget_of(bytes: usize) -> Arc<Budget> {
-    let mut budgets = BUDGETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut budgets = BUDGETS.get().lock().unwrap_or_else(PoisonError::into_inner);
     budgets.retain(|budget| budget.strong_count() > 0);
     let mut known = budgets.iter().filter_map(Weak::upgrade);
     if let Some(budget) = known.find(|budget| budget.limit() == bytes) {
@@ -100,8 +100,8 @@ fn budget_of(bytes: usize) -> Arc<Budget> {
     budget
 }
 
-/// Those that endpoints have.
-static BUDGETS: Mutex<Vec<Weak<Budget>>> = Mutex::new(Vec::new());
+/// Those that endpoints have. A forked child has no endpoint, and what its parent's hold is never given back there.
+static BUDGETS: PerProcess<Mutex<Vec<Weak<Budget>>>> = PerProcess::new();
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
     match settings.check() {

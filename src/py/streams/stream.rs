@@ -20,7 +20,7 @@ use super::work::{Job, Waiting};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
 use crate::capi::code;
-use crate::capi::error::warn_of_a_dying_object;
+use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::open_class;
 use uringcore_proto::streams::Inlet;
 
@@ -321,21 +321,18 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         Python::try_attach(|py| {
-            // It may be dropped while an exception is on its way.
-            let pending = PyErr::take(py);
-            let open = self.open_sides(py);
-            let hub = self.hub.get();
-            if let Some(origin) = &self.origin
-                && !open.is_nothing()
-                && !hub.is_over(py)
-            {
-                let text = format!("unclosed stream {}, made at {origin}", self.id);
-                warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
-            }
-            hub.forget(py, self.id, open);
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            with_pending_set_aside(py, || {
+                let open = self.open_sides(py);
+                let hub = self.hub.get();
+                if let Some(origin) = &self.origin
+                    && !open.is_nothing()
+                    && !hub.is_over(py)
+                {
+                    let text = format!("unclosed stream {}, made at {origin}", self.id);
+                    warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
+                }
+                hub.forget(py, self.id, open);
+            });
         });
     }
 }

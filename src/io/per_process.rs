@@ -1,0 +1,82 @@
+//! A value that each process has for itself: a forked child begins with a new one.
+//!
+//! What the parent had is left alone in the child. The parent's threads do not run there, so a lock that one of them
+//! held would never be released, and what they were counted for would never be given back. Not here: what becomes of
+//! a loop's driver (`driver`).
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::fork::Birthplace;
+
+/// A `T` of this process, made when it is first asked for.
+#[derive(Debug)]
+pub struct PerProcess<T: Default + Send + Sync> {
+    latest: AtomicPtr<Slot<T>>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// `None` if no page for it can be had: then a child has what its parent had.
+    birthplace: Option<Birthplace>,
+    value: T,
+}
+
+impl<T> Slot<T> {
+    fn is_here(&self) -> bool {
+        self.birthplace.as_ref().is_none_or(Birthplace::is_here)
+    }
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    pub const fn new() -> Self {
+        Self {
+            latest: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    pub fn get(&self) -> &T {
+        let known = self.latest.load(Ordering::Acquire);
+        // SAFETY: null, or a slot of `Box::into_raw`, which this object's drop is the first to free.
+        if let Some(slot) = unsafe { known.as_ref() }
+            && slot.is_here()
+        {
+            return &slot.value;
+        }
+        let made = Box::into_raw(Box::new(Slot {
+            birthplace: Birthplace::here().ok(),
+            value: T::default(),
+        }));
+        // A parent's slot stays where it is: somebody may have a reference to it.
+        let won = self
+            .latest
+            .compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);
+        let slot = match won {
+            Ok(_) => made,
+            Err(winner) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(made) });
+                winner
+            }
+        };
+        // SAFETY: a slot as above; another thread has made the winner in this process.
+        unsafe { &(*slot).value }
+    }
+}
+
+impl<T: Default + Send + Sync> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Default + Send + Sync> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        let slot = *self.latest.get_mut();
+        // SAFETY: null, or a slot of `Box::into_raw` to which no reference is left, since each borrows this object.
+        unsafe {
+            if slot.as_ref().is_some_and(Slot::is_here) {
+                drop(Box::from_raw(slot));
+            }
+        }
+    }
+}

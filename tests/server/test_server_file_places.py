@@ -1,0 +1,26 @@
+"""The places for open files, of a server inside a program."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.server.file_places import CANNOT_BE_HAD
+from tests.server.harness import ROOT, environment
+
+
+@pytest.mark.parametrize("what", ["dropped", "forked"])
+def test_a_place_for_a_file(what, certificate, tmp_path, backend):
+    """What each proves is said at its function."""
+    command = [sys.executable, "-m", "tests.server.file_places"]
+    done = subprocess.run(
+        [*command, what, *certificate, str(tmp_path), backend],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode == CANNOT_BE_HAD:
+        pytest.skip("the page cache of this folder keeps its files")
+    assert done.returncode == 0, done.stdout + done.stderr
