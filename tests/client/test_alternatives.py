@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.clock import Clock
 from uringcore.http3 import Alternative, AlternativeCache
 from uringcore.http3.alternatives import BROKEN_SECONDS, BROKEN_SECONDS_MAX, parse_alt_svc
 from uringcore.http3.url import parse_url
@@ -52,13 +53,6 @@ DAY = 86400.0
 )
 def test_what_a_field_says(field, expected):
     assert parse_alt_svc(field) == expected
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

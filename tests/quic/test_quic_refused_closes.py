@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 import uringcore
@@ -16,21 +18,25 @@ LARGEST = (1 << 62) - 1
 NAMES = {"code": "error_code", "reason": "reason_phrase"}
 
 
+@contextlib.asynccontextmanager
+async def recording(server_configuration, client_configuration):
+    """A client that keeps its events, and a server for it."""
+    async with (
+        serving(server_configuration) as (port, _),
+        connect(
+            "127.0.0.1", port, configuration=client_configuration, create_protocol=Recorder
+        ) as client,
+    ):
+        yield client
+
+
 def closing(quic):
     return lambda code, reason: quic.close(error_code=code, reason_phrase=reason)
 
 
 def test_a_connection_and_its_protocol(run_anywhere, server_configuration, client_configuration):
     async def main():
-        async with (
-            serving(server_configuration()) as (port, _),
-            connect(
-                "127.0.0.1",
-                port,
-                configuration=client_configuration(),
-                create_protocol=Recorder,
-            ) as client,
-        ):
+        async with recording(server_configuration(), client_configuration()) as client:
             quic = client._quic
             all_refused(client.close, 62, **NAMES)
             all_refused(closing(quic), 62, **NAMES)
@@ -47,15 +53,7 @@ def test_a_connection_and_its_protocol(run_anywhere, server_configuration, clien
 
 def test_streams(run_anywhere, server_configuration, client_configuration):
     async def main():
-        async with (
-            serving(server_configuration()) as (port, _),
-            connect(
-                "127.0.0.1",
-                port,
-                configuration=client_configuration(),
-                create_protocol=Recorder,
-            ) as client,
-        ):
+        async with recording(server_configuration(), client_configuration()) as client:
             quic = client._quic
             quic.send_stream_data(0, b"one")
             all_codes_refused(lambda code: quic.reset_stream(0, code), 62, code="error_code")

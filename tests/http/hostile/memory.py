@@ -18,15 +18,13 @@ import shlex
 import statistics
 import sys
 import tempfile
-import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import uringcore
 from tests.http import wire
-from tests.http.hostile.siege import MIB, VICTIM, own_bytes
+from tests.http.hostile.siege import MIB, VICTIM, Bystander, own_bytes
 from tests.server.harness import Server
 from tests.webtransport import wire as webtransport
 from uringcore import quic
@@ -172,52 +170,24 @@ async def attackers(server: Server, kind: str, count: int) -> AsyncIterator[None
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class Honest(threading.Thread):
-    """Asks for one small response after the other, on a loop of its own, and notes how long each takes."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(daemon=True)
-        self._server = server
-        self.seconds: list[float] = []
-        self.peak = 0
-        self.stopping = False
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            uringcore.run(self._ask())
-        except BaseException as exc:
-            self.error = exc
-
-    async def _ask(self) -> None:
-        async with self._server.connect() as client:
-            while not self.stopping:
-                begin = time.perf_counter()
-                response = await client.get("/")
-                self.seconds.append(time.perf_counter() - begin)
-                assert response.content == b"hello"
-                self.peak = max(self.peak, own_bytes(self._server))
-                await asyncio.sleep(0.01)
-
-
 async def measure(server: Server, kind: str, count: int, seconds: float) -> list[str]:
     """One row of the table."""
     for _ in range(5):
         await asyncio.to_thread(server.get, "/")
     before = own_bytes(server)
-    honest = Honest(server)
+    honest = Bystander(server)
     honest.start()
     async with attackers(server, kind, count):
         await asyncio.sleep(seconds)
         held = own_bytes(server)
-    honest.stopping = True
-    await asyncio.to_thread(honest.join, 60)
-    if honest.error is not None:
-        print(f"{kind}, {count}: {honest.error!r}", file=sys.stderr)
+    try:
+        await honest.stop()
+    except AssertionError as error:
+        print(f"{kind}, {count}: {error}", file=sys.stderr)
     await asyncio.sleep(8)
     after = own_bytes(server)
     quantiles = statistics.quantiles(honest.seconds, n=100)
-    sizes = [f"{(value - before) / MIB:.0f}" for value in (max(honest.peak, held), after)]
+    sizes = [f"{(value - before) / MIB:.0f}" for value in (max(honest.peak_bytes, held), after)]
     return [kind, str(count), *sizes, *(f"{quantiles[n] * 1000:.0f}" for n in (49, 98))]
 
 

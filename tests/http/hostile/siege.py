@@ -83,9 +83,15 @@ class Bystander(threading.Thread):
         super().__init__(name="bystander", daemon=True)
         self._server = server
         self._stopping = False
-        self.served = 0
+        self.seconds: list[float] = []
+        """How long it took to get each response."""
         self.peak_bytes = 0
         self.error: BaseException | None = None
+
+    @property
+    def served(self) -> int:
+        """Responses that it has got."""
+        return len(self.seconds)
 
     def run(self) -> None:
         """Asks until it is stopped."""
@@ -97,9 +103,10 @@ class Bystander(threading.Thread):
     async def _ask(self) -> None:
         async with self._server.connect() as client:
             while not self._stopping:
+                begin = time.perf_counter()
                 response = await asyncio.wait_for(client.get("/"), WAIT_SECONDS)
+                self.seconds.append(time.perf_counter() - begin)
                 assert (response.status, response.content) == (200, b"hello")
-                self.served += 1
                 self.peak_bytes = max(self.peak_bytes, own_bytes(self._server))
                 await asyncio.sleep(0.02)
 

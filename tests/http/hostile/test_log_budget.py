@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.support.clock import Clock
 from uringcore import _client_log
 from uringcore._client_log import (
     ALL_FACTOR,
@@ -16,15 +17,6 @@ from uringcore._client_log import (
 )
 
 LINES = 10
-
-
-class Clock:
-    """Seconds, as the test sets them."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
