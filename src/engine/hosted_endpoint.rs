@@ -1,8 +1,9 @@
 //! One UDP socket joined with the QUIC state machines: completions in, GSO batches out.
 //!
-//! `trimming` gives memory back after a flood. Here: receiving (GRO cut, one copy per batch), ICMP errors, and the orderly end; `sending` has bounded batches
-//! in flight out of pooled buffers, and the fall-back when the kernel refuses GSO. Not here: anything of the
-//! protocol (`uringcore_proto::quic`), and what becomes of the connections' events (the host's).
+//! Here: receiving (GRO cut, one copy per batch), ICMP errors, the orderly end, and when the memory of a flood goes
+//! back to the system; `sending` has bounded batches in flight out of pooled buffers, and the fall-back when the
+//! kernel refuses GSO. Not here: anything of the protocol (`uringcore_proto::quic`), and what becomes of the
+//! connections' events (the host's).
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,12 +19,10 @@ use crate::socket::SocketFd;
 mod buffers;
 mod sending;
 mod sockets;
-mod trimming;
 
 use buffers::BufferPool;
 use sending::{Batch, InFlight};
 use sockets::MoreSockets;
-use trimming::Trimming;
 
 /// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
 /// of the socket above.
@@ -59,7 +58,8 @@ pub struct HostedEndpoint {
     /// This is a forked child, and the connections are its parent's. Two processes with the same keys would
     /// use the same nonces (RFC 9001 section 5.3): nothing is sent from here.
     is_parents: bool,
-    trimming: Trimming,
+    /// When the flood of the process will be over. The first endpoint that sees it over gives its memory back.
+    flood_over_at: Option<Instant>,
     counters: HostedEndpointStats,
 }
 
@@ -120,7 +120,7 @@ impl HostedEndpoint {
             state: State::Open,
             failure: None,
             is_parents: false,
-            trimming: Trimming::default(),
+            flood_over_at: None,
             counters: HostedEndpointStats::default(),
         })
     }
@@ -240,12 +240,8 @@ impl HostedEndpoint {
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.state {
             State::Open | State::Draining => {
-                let trimming = self.trimming.deadline();
-                self.protocol
-                    .next_timeout()
-                    .into_iter()
-                    .chain(trimming)
-                    .min()
+                let timeout = self.protocol.next_timeout();
+                timeout.into_iter().chain(self.flood_over_at).min()
             }
             State::Closing { until } => self
                 .protocol
@@ -259,8 +255,13 @@ impl HostedEndpoint {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.protocol.handle_timeout(now);
-        if self.trimming.take_due(now) {
-            heap::trim();
+        if self.flood_over_at.is_some_and(|at| at <= now) {
+            self.flood_over_at = None;
+            if self.protocol.budget().take_flood_over(now)
+                && let Err(error) = heap::trim_apart()
+            {
+                log::debug!("freed memory stays with the process: {error}");
+            }
         }
     }
 
@@ -311,7 +312,7 @@ impl HostedEndpoint {
         let token = self.token;
         self.more.flush(driver, |sub| token | u64::from(sub) << 48);
         self.send(driver, now);
-        self.trimming.look(now, self.protocol.held_bytes());
+        self.flood_over_at = self.protocol.budget().flood_over_at(now);
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
         if all_sent && self.may_end(now) {
             self.release(driver);

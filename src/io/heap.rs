@@ -2,9 +2,44 @@
 //!
 //! glibc keeps what is freed below the top of an arena, and that may be nearly all of what a burst took.
 
-/// Gives back the free pages of all arenas. Takes 75 to 100 ms for each gigabyte that goes back, and the
-/// locks of all arenas meanwhile: for who has just become idle. Does nothing with another C library.
-pub fn trim() {
+use std::io;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use crate::spawn::SignalMask;
+
+/// Gives back the free pages of all arenas, on a thread of its own that ends with that. Does nothing while another
+/// is at it. Fails if there can be no thread.
+///
+/// That takes 75 to 150 ms for each gigabyte. The arena of the calling thread is locked for most of the time: the
+/// thread goes on with what it has in its cache of small blocks, and waits with larger ones.
+pub fn trim_apart() -> io::Result<()> {
+    // By process: a forked child has no such thread.
+    static AT_WORK: AtomicU32 = AtomicU32::new(0);
+    let here = process::id();
+    if AT_WORK.swap(here, Ordering::Relaxed) == here {
+        return Ok(());
+    }
+    // The thread inherits the mask: signals are for threads that run Python. It runs none, so the interpreter's end
+    // need not wait for it.
+    let before = SignalMask::block_all();
+    let started = thread::Builder::new()
+        .name("uringcore-trim".into())
+        .spawn(|| {
+            trim();
+            AT_WORK.store(0, Ordering::Relaxed);
+        });
+    before.restore();
+    if let Err(error) = started {
+        AT_WORK.store(0, Ordering::Relaxed);
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Does nothing with another C library.
+fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` touches only memory that is free, under glibc's own locks (malloc_trim(3): MT-Safe).
     unsafe {

@@ -8,13 +8,22 @@
 //! account alone may hold half of the budget, and n accounts that all want more hold a part of n + 1 each. So
 //! accounts need not be counted, and room is left for clients that come later.
 //!
+//! - `accounts`: which of them hold most; `charge`: what hosts keep; `flood`: the end of a flood.
+//!
 //! Not here: what counts, and what happens above a share (`quic::endpoint::memory`).
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+mod accounts;
+mod charge;
+mod flood;
+
+use accounts::Accounts;
+pub use charge::{Charge, Queued};
+use flood::Flood;
 
 /// The addresses that limits count together: an IPv4 address, or the /64 that one IPv6 subscriber has (RFC 6177).
 /// The log of the Python side has the same rule (`_client_log.network`).
@@ -40,7 +49,8 @@ pub struct Budget {
     held: AtomicUsize,
     /// Credit beyond what every connection begins with.
     promised: AtomicUsize,
-    accounts: Mutex<HashMap<AddressBlock, Weak<Account>>>,
+    accounts: Mutex<Accounts>,
+    flood: Flood,
 }
 
 /// What the clients of one address hold.
@@ -50,12 +60,16 @@ pub struct Account {
     budget: Arc<Budget>,
     held: AtomicUsize,
     promised: AtomicUsize,
+    /// Its class in `Budget::accounts`.
+    class: AtomicUsize,
 }
 
 /// What one connection holds. Dropping it gives all of it back.
 #[derive(Debug)]
 pub struct Holding {
     account: Arc<Account>,
+    /// What the connection takes while it holds nothing.
+    fixed: usize,
     held: usize,
     promised: usize,
 }
@@ -94,36 +108,38 @@ impl Budget {
     /// A connection from this address.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Holding {
         let block = AddressBlock::from(address);
-        let mut accounts = self.accounts();
-        let known = accounts.get(&block).and_then(Weak::upgrade);
-        let account = known.unwrap_or_else(|| {
-            let account = Arc::new(Account {
-                block,
-                budget: self.clone(),
-                held: AtomicUsize::new(0),
-                promised: AtomicUsize::new(0),
-            });
-            accounts.insert(block, Arc::downgrade(&account));
-            account
-        });
+        let make = |class| Account {
+            block,
+            budget: self.clone(),
+            held: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            class: AtomicUsize::new(class),
+        };
         Holding {
-            account,
+            account: self.accounts().enter(block, make),
+            fixed: 0,
             held: 0,
             promised: 0,
         }
     }
 
-    /// The accounts that hold most, the first of them most of all.
+    /// Accounts that hold most, the first of them most of all. Looks at a bounded number of accounts.
     pub fn heaviest(&self, count: usize) -> Vec<Arc<Account>> {
-        // An account that is dropped takes the lock: the last reference to one must not go in here.
-        let mut all: Vec<Arc<Account>> =
-            self.accounts().values().filter_map(Weak::upgrade).collect();
-        all.sort_by_cached_key(|account| Reverse(account.held()));
-        all.truncate(count);
-        all
+        let found = self.accounts().heaviest();
+        accounts::largest(found, count)
     }
 
-    fn accounts(&self) -> MutexGuard<'_, HashMap<AddressBlock, Weak<Account>>> {
+    /// When the flood that clients have made will be over, if it has gone; that may be said to several endpoints.
+    pub fn flood_over_at(&self, now: Instant) -> Option<Instant> {
+        self.flood.look(now, self.held())
+    }
+
+    /// True once after each flood: its memory can go back to the system.
+    pub fn take_flood_over(&self, now: Instant) -> bool {
+        self.flood.take_over(now)
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
         // Nothing in here panics half-way.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,6 +153,7 @@ impl Default for Budget {
             held: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             accounts: Mutex::default(),
+            flood: Flood::default(),
         }
     }
 }
@@ -145,35 +162,53 @@ impl Account {
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
+
+    fn move_by(&self, old: usize, new: usize) {
+        for sum in [&self.held, &self.budget.held] {
+            move_by(sum, old, new);
+        }
+        self.sort();
+    }
+
+    /// Its sum has changed, and perhaps its class.
+    fn sort(&self) {
+        let class = self.class.load(Ordering::Relaxed);
+        if accounts::is_misplaced(class, self.held()) {
+            let class = self.budget.accounts().sort(self);
+            self.class.store(class, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let mut accounts = self.budget.accounts();
-        let entered = accounts.get(&self.block);
-        // The address may have got another account meanwhile.
-        if entered.is_some_and(|entered| std::ptr::eq(entered.as_ptr(), self)) {
-            accounts.remove(&self.block);
-        }
-        if accounts.is_empty() {
-            accounts.shrink_to(ACCOUNTS_KEPT);
-        }
+        self.budget.accounts().leave(self);
     }
 }
 
 impl Holding {
+    /// All that is charged for the connection.
     pub fn held(&self) -> usize {
-        self.held
+        self.fixed + self.held
     }
 
-    /// The connection holds so much now. A change of a few bytes waits for the next.
+    /// True if the connection holds nothing beside itself.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// The connection itself takes so much.
+    pub fn set_fixed(&mut self, bytes: usize) {
+        self.account.move_by(self.fixed, bytes);
+        self.fixed = bytes;
+    }
+
+    /// The connection holds so much now, beside itself. A change of a few bytes waits for the next.
     pub fn set(&mut self, held: usize) {
         if held == self.held || (held != 0 && held.abs_diff(self.held) < STEP) {
             return;
         }
-        for sum in [&self.account.held, &self.account.budget.held] {
-            move_by(sum, self.held, held);
-        }
+        self.account.move_by(self.held, held);
         self.held = held;
     }
 
@@ -183,11 +218,9 @@ impl Holding {
             return;
         }
         let mut moved = self.account.budget.enter(address);
-        let (held, promised) = (self.held, self.promised);
-        self.set(0);
-        self.set_promised(0);
-        moved.set(held);
-        moved.set_promised(promised);
+        moved.set_fixed(self.fixed);
+        moved.set(self.held);
+        moved.set_promised(self.promised);
         *self = moved;
     }
 
@@ -242,63 +275,9 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
+        self.set_fixed(0);
         self.set(0);
         self.set_promised(0);
-    }
-}
-
-/// What the host of one connection keeps for it, in all. Any thread may change it.
-#[derive(Debug, Default)]
-pub struct Queued {
-    bytes: AtomicUsize,
-    budget: OnceLock<Arc<Budget>>,
-}
-
-impl Queued {
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// True if the process holds more than its budget, for all clients together.
-    pub fn is_budget_exceeded(&self) -> bool {
-        self.budget.get().is_some_and(|budget| budget.is_exceeded())
-    }
-
-    /// The connection is charged to this account.
-    pub fn charged_to(&self, holding: &Holding) {
-        // A connection has one account after the other, of one budget.
-        self.budget.get_or_init(|| holding.account.budget.clone());
-    }
-}
-
-/// A queue's part of that. Dropping it gives it back.
-#[derive(Debug, Default)]
-pub struct Charge {
-    queued: Arc<Queued>,
-    bytes: usize,
-}
-
-impl Charge {
-    pub fn new(queued: Arc<Queued>) -> Self {
-        Self { queued, bytes: 0 }
-    }
-
-    /// The part of another queue of the same connection.
-    pub fn beside(&self) -> Self {
-        Self::new(self.queued.clone())
-    }
-
-    pub fn set(&mut self, bytes: usize) {
-        if bytes != self.bytes {
-            move_by(&self.queued.bytes, self.bytes, bytes);
-            self.bytes = bytes;
-        }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.set(0);
     }
 }
 
@@ -313,8 +292,6 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
 const STEP: usize = 4 << 10;
 /// Below this part of the budget an account does not make the process short of memory.
 const FEW: usize = 64;
-/// Places in the table of accounts that an idle process keeps.
-const ACCOUNTS_KEPT: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -417,17 +394,5 @@ mod tests {
         assert!(!heavy.is_short());
         heavy.set(644 * KIB);
         assert!(heavy.is_short() && !light.is_short());
-    }
-
-    #[test]
-    fn charges_add_up_and_are_given_back() {
-        let queued = Arc::new(Queued::default());
-        let mut charges = [(); 2].map(|()| Charge::new(queued.clone()));
-        charges[0].set(10);
-        charges[1].set(5);
-        charges[0].set(7);
-        assert_eq!(queued.bytes(), 12);
-        drop(charges);
-        assert_eq!(queued.bytes(), 0);
     }
 }

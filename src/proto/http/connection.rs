@@ -69,7 +69,7 @@ pub struct Connection {
     pub(super) is_abused: bool,
     /// Nothing has come since room was given back.
     is_resting: bool,
-    /// For what HTTP/3 keeps of heads that are not whole.
+    /// For heads that are not whole, and requests that wait for the handshake.
     charge: Charge,
     pub(super) events: VecDeque<Event>,
 }
@@ -137,7 +137,8 @@ impl Connection {
             self.take_over(quic, now);
         }
         self.settle_sessions(quic, now);
-        self.charge.set(self.h3.unusable_bytes());
+        self.charge
+            .set(self.h3.unusable_bytes() + self.waiting.bytes());
     }
 
     fn handle_http(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
@@ -387,7 +388,7 @@ impl Connection {
             return self.capsules(quic, stream_id, data, ended, now);
         }
         exchange.received(data.len(), ended, now);
-        let queue = self.queue_of(stream_id);
+        let queue = self.queue_of(stream_id, data.len());
         match queue.back_mut() {
             Some(Event::Body {
                 stream_id: last,

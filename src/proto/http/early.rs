@@ -35,6 +35,14 @@ pub enum Unsafe {
 pub(super) struct Waiting {
     streams: FxHashSet<u64>,
     events: VecDeque<Event>,
+    /// What the events hold.
+    bytes: usize,
+}
+
+impl Waiting {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Connection {
@@ -46,6 +54,7 @@ impl Connection {
             self.resume(quic, stream_id);
         }
         self.events.append(&mut self.waiting.events);
+        self.waiting.bytes = 0;
         self.settle_sessions(quic, now);
     }
 
@@ -87,13 +96,22 @@ impl Connection {
 
     /// Tells the host something of a request, now or when the handshake is complete.
     pub(super) fn tell(&mut self, stream_id: u64, event: Event) {
-        self.queue_of(stream_id).push_back(event);
+        if !self.waits_for_handshake(stream_id) {
+            return self.events.push_back(event);
+        }
+        if let Event::Request { head, .. } = &event {
+            self.waiting.bytes += head.size();
+        }
+        self.waiting.events.push_back(event);
     }
 
-    /// Where events of a request go.
-    pub(super) fn queue_of(&mut self, stream_id: u64) -> &mut VecDeque<Event> {
+    /// The queue for content of a request, of which so many bytes go in.
+    pub(super) fn queue_of(&mut self, stream_id: u64, bytes: usize) -> &mut VecDeque<Event> {
         match self.waits_for_handshake(stream_id) {
-            true => &mut self.waiting.events,
+            true => {
+                self.waiting.bytes += bytes;
+                &mut self.waiting.events
+            }
             false => &mut self.events,
         }
     }

@@ -6,6 +6,8 @@
 //!
 //! Assumed of quinn-proto: that; and what is read, stopped or reset is paid with.
 
+use std::time::{Duration, Instant};
+
 use quinn_proto::{self as quinn, VarInt};
 
 /// What a connection begins with, of what it may have.
@@ -21,6 +23,8 @@ pub struct Credit {
     /// So much of what is read gives the peer no credit.
     owed: u64,
     is_withheld: bool,
+    /// The peer has been quiet since, but for what kept the connection alive.
+    resting_since: Option<Instant>,
 }
 
 impl Credit {
@@ -30,6 +34,7 @@ impl Credit {
             window,
             owed: 0,
             is_withheld: false,
+            resting_since: None,
         }
     }
 
@@ -45,6 +50,7 @@ impl Credit {
     }
 
     pub fn grow(&mut self, quinn: &mut quinn::Connection) {
+        self.resting_since = None;
         self.set(quinn, self.allowed);
     }
 
@@ -59,11 +65,16 @@ impl Credit {
         self.set(quinn, self.window.min(LEAST));
     }
 
-    /// The peer is quiet: what it was given beyond the first window is taken back.
-    pub fn rest(&mut self, quinn: &mut quinn::Connection) {
+    /// The peer is quiet: what it was given beyond the first window is taken back. Returns until when room should be
+    /// kept for what is owed.
+    pub fn rest(&mut self, quinn: &mut quinn::Connection, now: Instant) -> Option<Instant> {
         if self.window > first(self.allowed) {
             self.set(quinn, first(self.allowed));
         }
+        if self.is_taken_back() {
+            return None;
+        }
+        Some(*self.resting_since.get_or_insert(now) + KEPT_FOR)
     }
 
     /// True if the peer has no more than it began with, in its hands too.
@@ -96,6 +107,8 @@ const FIRST: u64 = 1 << 20;
 /// A peer that gets so much credit at a time goes on slowly. With none, what is read of one stream could not
 /// be followed by its rest.
 const LEAST: u64 = 64 << 10;
+/// So long a quiet peer's credit takes room from others. Later it may find none, and loses its streams.
+const KEPT_FOR: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -155,6 +168,28 @@ mod tests {
     }
 
     #[test]
+    fn bare_quinn_pays_with_what_it_drops_of_a_stopped_stream_and_what_its_reset_leaves_out() {
+        let (mut bare, id) = bare();
+        let write = |bare: &mut Bare, id, size: usize| {
+            let client = bare.client.connection();
+            let data = vec![1; size];
+            assert_eq!(client.send_stream(id).write(&data).unwrap(), size);
+        };
+        write(&mut bare, id, 40_000);
+        bare.exchange();
+        let small = VarInt::from_u32(20_000);
+        bare.server.connection().set_receive_window(small);
+        // 80,000 are owed. Of these 40,000 are paid with what has come.
+        let server = bare.server.connection();
+        server.recv_stream(id).stop(VarInt::from_u32(0)).unwrap();
+        // The client does not know yet, and sends on.
+        write(&mut bare, id, 60_000);
+        bare.exchange();
+        let other = bare.client.connection().streams().open(Dir::Uni).unwrap();
+        assert_eq!(fill(&mut bare, other), 20_000);
+    }
+
+    #[test]
     fn credit_that_is_taken_back_is_not_given_twice() {
         let (mut bare, id) = bare();
         let mut credit = Credit::new(WINDOW, WINDOW);
@@ -190,7 +225,12 @@ mod tests {
         let (mut bare, _) = bare();
         credit.grow(bare.server.connection());
         assert_eq!(credit.growth(FIRST), None);
-        credit.rest(bare.server.connection());
+        let now = Instant::now();
+        let until = credit.rest(bare.server.connection(), now);
+        assert_eq!(until, Some(now + KEPT_FOR));
+        // Later it is no longer.
+        let later = now + Duration::from_secs(7);
+        assert_eq!(credit.rest(bare.server.connection(), later), until);
         assert_eq!(credit.growth(FIRST), None, "it is owed");
         credit.released(7 * FIRST);
         assert_eq!(credit.growth(FIRST), Some(7 * FIRST));

@@ -11,8 +11,12 @@
 //! frames came since the connection looked last, which it does in each turn. Most turns bring data of one stream,
 //! so the first entry is kept in atomics and takes no lock.
 //!
+//! The final size of a stream is noted too: of one that was stopped or reset, the state machine gives credit for all
+//! of it.
+//!
 //! Assumed of quinn-proto: it refuses data beyond its windows, and closes the connection; of small frames it keeps
-//! no more than two and a half times their data and 32 KiB a stream (`Assembler::insert`).
+//! no more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); what it drops of a stopped
+//! stream, and what a RESET_STREAM leaves out, gives credit (`StreamsState::received_reset`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -23,8 +27,8 @@ use std::sync::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
     pub stream_id: u64,
-    /// Behind the last byte that has come.
-    pub end: u64,
+    /// Behind the last byte that has come, with [`FINAL`] if that is the stream's last.
+    end: u64,
     /// Bytes of the packets that brought it, each counted for each of its frames.
     pub packet_bytes: usize,
 }
@@ -67,8 +71,28 @@ impl First {
 }
 
 impl Arrived {
+    pub fn new(stream_id: u64, end: u64, is_final: bool, packet_bytes: usize) -> Self {
+        let mark = if is_final { FINAL } else { 0 };
+        Self {
+            stream_id,
+            end: end.min(FINAL - 1) | mark,
+            packet_bytes,
+        }
+    }
+
+    /// Behind the last byte that has come, or is known to be the stream's last.
+    pub fn end(&self) -> u64 {
+        self.end & !FINAL
+    }
+
+    /// True if no data can come behind that.
+    pub fn is_final(&self) -> bool {
+        self.end & FINAL != 0
+    }
+
     /// More of the stream has come.
     fn extend(&mut self, end: u64, packet_bytes: usize) {
+        // No data is behind a final size: the state machine closes the connection for that.
         self.end = self.end.max(end);
         self.packet_bytes = self.packet_bytes.saturating_add(packet_bytes);
     }
@@ -84,13 +108,13 @@ impl Inflow {
         self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// A packet of `packet_bytes` has brought data of this stream up to `end`.
-    pub fn note(&self, stream_id: u64, end: u64, packet_bytes: usize) {
-        let arrived = Arrived {
+    /// Something of a stream has come.
+    pub fn note(&self, arrived: Arrived) {
+        let Arrived {
             stream_id,
             end,
             packet_bytes,
-        };
+        } = arrived;
         if !self.is_used.load(Ordering::Relaxed) {
             self.first.set(arrived);
             self.is_used.store(true, Ordering::Relaxed);
@@ -132,6 +156,8 @@ impl Inflow {
     }
 }
 
+/// Above all offsets (RFC 9000 section 4.5), so that the final size is the largest end of a stream.
+const FINAL: u64 = 1 << 63;
 const ENTRIES_KEPT: usize = 8;
 
 #[cfg(test)]
@@ -146,15 +172,14 @@ mod tests {
     fn frames_of_one_stream_in_a_row_share_an_entry() {
         let inflow = Inflow::default();
         for (stream_id, end) in [(0, 10), (0, 30), (0, 20), (4, 5), (0, 40), (8, 1), (8, 2)] {
-            inflow.note(stream_id, end, 100);
+            inflow.note(Arrived::new(stream_id, end, false, 100));
         }
+        inflow.note(Arrived::new(8, 2, true, 0));
         let mut found = Vec::new();
         inflow.take_each(|arrived| found.push(arrived));
-        let expected = [(0, 40, 400), (4, 5, 100), (8, 2, 200)];
-        let expected = expected.map(|(stream_id, end, packet_bytes)| Arrived {
-            stream_id,
-            end,
-            packet_bytes,
+        let expected = [(0, 40, false, 400), (4, 5, false, 100), (8, 2, true, 200)];
+        let expected = expected.map(|(stream_id, end, is_final, packet_bytes)| {
+            Arrived::new(stream_id, end, is_final, packet_bytes)
         });
         assert_eq!(found, expected);
         inflow.take_each(|_| panic!("it was taken"));

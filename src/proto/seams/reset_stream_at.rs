@@ -24,7 +24,7 @@ use std::sync::{
 
 use bytes::BytesMut;
 
-use super::inflow::Inflow;
+use super::inflow::{Arrived, Inflow};
 use crate::wire::frames::{Frame, Frames, ResetAt};
 use crate::wire::varint;
 
@@ -57,8 +57,20 @@ impl ResetSlot {
         }
         let length = payload.len();
         let resets = Frames::new(payload).filter_map(|(start, end, frame)| match frame {
-            Frame::Stream { stream_id, end } if counts => {
-                inflow.note(stream_id, end, length);
+            Frame::Stream {
+                stream_id,
+                end,
+                fin,
+            } if counts => {
+                inflow.note(Arrived::new(stream_id, end, fin, length));
+                None
+            }
+            // It has no data, and is known whole.
+            Frame::ResetStream {
+                stream_id,
+                final_size,
+            } if counts => {
+                inflow.note(Arrived::new(stream_id, final_size, true, 0));
                 None
             }
             // What it says cannot be otherwise: the state machine refuses what it does not know, with

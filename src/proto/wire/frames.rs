@@ -32,6 +32,11 @@ pub enum Frame<'a> {
     Stream {
         stream_id: u64,
         end: u64,
+        fin: bool,
+    },
+    ResetStream {
+        stream_id: u64,
+        final_size: u64,
     },
     Other,
 }
@@ -169,6 +174,14 @@ impl<'a> Frames<'a> {
                 *rest = after;
                 Frame::PathChallenge(*data)
             }
+            0x04 => {
+                let stream_id = varint::take(rest)?;
+                let _code = varint::take(rest)?;
+                Frame::ResetStream {
+                    stream_id,
+                    final_size: varint::take(rest)?,
+                }
+            }
             0x24 => Frame::ResetStreamAt(ResetAt {
                 stream_id: varint::take(rest)?,
                 code: varint::take(rest)?,
@@ -223,7 +236,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// RFC 9000 section 19.8: 0x04 says that there is an offset, 0x02 that there is a length.
+/// RFC 9000 section 19.8: 0x04 says that there is an offset, 0x02 that there is a length, 0x01 that it is the last.
 fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     let stream_id = varint::take(rest)?;
     let offset = match kind & 0x04 {
@@ -238,6 +251,7 @@ fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     Some(Frame::Stream {
         stream_id,
         end: offset.saturating_add(length),
+        fin: kind & 0x01 != 0,
     })
 }
 
@@ -250,7 +264,6 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
         // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
         0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
         // RESET_STREAM.
-        0x04 => skip_varints(rest, 3),
         // ACK_FREQUENCY.
         0xaf => skip_varints(rest, 4),
         // NEW_TOKEN, DATAGRAM with length.

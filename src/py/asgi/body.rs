@@ -27,6 +27,14 @@ impl Body {
         }
     }
 
+    /// What it takes, with the room that it has grown by.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Joined(bytes) => bytes.capacity(),
+            Self::Empty | Self::Whole(..) => self.len(),
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }

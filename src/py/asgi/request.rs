@@ -182,7 +182,7 @@ impl Request {
         let has_to_pause = self.state.with(py, |state| {
             if !state.response.is_complete() {
                 state.body.push(py, pieces)?;
-                state.charge.set(state.body.len());
+                state.charge.set(state.body.held_bytes());
             }
             state.more_body &= !ended;
             let pauses = state.body.len() > BODY_HIGH_WATER && !state.is_paused && state.more_body;

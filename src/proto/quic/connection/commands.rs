@@ -248,6 +248,7 @@ impl Connection {
             reason: String::from_utf8_lossy(reason).into_owned(),
             kind: CloseKind::Local,
         });
+        self.release_receiving();
     }
 
     fn check_open(&self) -> Result<(), StreamError> {

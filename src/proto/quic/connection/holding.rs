@@ -26,8 +26,10 @@ impl Connection {
     /// From now on what this connection holds is charged to its client's account.
     pub(in crate::quic) fn open_account(&mut self, holding: Holding) {
         self.watch.inflow().enable();
+        self.streams.count_arrivals();
         self.queued.charged_to(&holding);
-        self.holding = Some(holding);
+        let holding = self.holding.insert(holding);
+        holding.set_fixed(CONNECTION_BYTES);
     }
 
     pub(in crate::quic) fn holding(&self) -> Option<&Holding> {
@@ -48,10 +50,23 @@ impl Connection {
 
     /// True if nothing more may begin that makes this side hold something: the process is over its budget, and this
     /// client's address holds a part of it. Streams are shed at the end of a turn (`endpoint::memory`); a host asks
-    /// here within one, in which a client may begin hundreds of requests.
-    pub fn is_short_of_memory(&mut self) -> bool {
-        self.charge();
+    /// here within one, in which a client may begin hundreds of requests. What the connection holds was counted with
+    /// the last send, and when it was settled.
+    pub fn is_short_of_memory(&self) -> bool {
         self.holding.as_ref().is_some_and(Holding::is_short)
+    }
+
+    /// The connection is over: drops what it would have sent, and what it would have sent again. Of a closed
+    /// connection only CONNECTION_CLOSE remains to be sent (RFC 9000 section 10.2.1), for three probe time-outs.
+    pub(super) fn release_sending(&mut self) {
+        self.streams.release_sending(&mut self.quinn);
+        self.datagrams.clear();
+    }
+
+    /// The host has seen the end: drops what the peer sent and nobody will read.
+    pub(super) fn release_receiving(&mut self) {
+        self.streams.release_receiving(&mut self.quinn);
+        while self.quinn.datagrams().recv().is_some() {}
     }
 
     pub(super) fn take_over_arrivals(&mut self) {
@@ -108,14 +123,21 @@ impl Connection {
         self.credit.grow(&mut self.quinn);
     }
 
-    /// The peer is quiet: takes back what it does not use.
-    pub(in crate::quic) fn rest_credit(&mut self) {
-        self.credit.rest(&mut self.quinn);
+    /// The peer is quiet: takes back what it does not use. Credit that is in the peer's hands cannot be taken back
+    /// (RFC 9000 section 4.1), so no room is kept for it after a time. Returns when that is, if it is to come.
+    pub(in crate::quic) fn rest_credit(&mut self, now: Instant) -> Option<Instant> {
+        let until = self.credit.rest(&mut self.quinn, now);
+        let holding = self.holding.as_mut().filter(|it| it.has_promise())?;
+        if until.is_none_or(|until| until <= now) {
+            holding.break_promise();
+            return None;
+        }
+        until
     }
 
-    /// True if the peer has no more credit than it began with.
+    /// True if the peer has no more credit than it began with, or can make no more use of it.
     pub(in crate::quic) fn is_credit_taken_back(&self) -> bool {
-        self.credit.is_taken_back()
+        self.phase == Phase::Closed || self.credit.is_taken_back()
     }
 
     /// The streams that could be given up for what they hold.
@@ -151,18 +173,9 @@ impl Connection {
 
     /// Gives all of it up.
     pub(in crate::quic) fn shed(&mut self, now: Instant) {
-        let code = self.shed_code();
-        for shedding in self.sheddable() {
-            self.streams.shed(&mut self.quinn, shedding.stream_id, code);
-        }
-        let frame_type = match self.speaks_http3() {
-            true => None,
-            false => Some(0),
-        };
-        let code = if frame_type.is_some() {
-            INTERNAL_ERROR
-        } else {
-            code
+        let (code, frame_type) = match self.speaks_http3() {
+            true => (H3_EXCESSIVE_LOAD, None),
+            false => (INTERNAL_ERROR, Some(0)),
         };
         self.close(now, code, frame_type, b"the server is short of memory");
     }
@@ -184,3 +197,5 @@ impl Connection {
 const H3_EXCESSIVE_LOAD: u64 = 0x107;
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
+/// A little more than an idle connection takes, so that changes too small to be charged are in it.
+const CONNECTION_BYTES: usize = 32 << 10;

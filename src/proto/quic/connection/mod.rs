@@ -364,7 +364,7 @@ impl Connection {
         self.phase = Phase::Closed;
         self.addresses.drop_waiting();
         gauge::open_window(self.quinn.congestion_state());
-        self.datagrams.clear();
+        self.release_sending();
         self.stop_probing();
         self.push(event);
     }

@@ -83,7 +83,12 @@ impl Connection {
     pub(in crate::quic) fn poll_event(&mut self) -> Option<Event> {
         loop {
             match self.events.pop_front()? {
-                Pending::Ready(event) => return Some(event),
+                Pending::Ready(event) => {
+                    if matches!(event, Event::Closed { .. }) {
+                        self.release_receiving();
+                    }
+                    return Some(event);
+                }
                 Pending::Readable(stream_id) => {
                     let Received { data, end } = self.streams.read(&mut self.quinn, stream_id);
                     self.say_resets();

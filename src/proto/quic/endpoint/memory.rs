@@ -13,15 +13,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{ConnectionKey, Endpoint};
-use crate::budget::{Account, Holding};
+use crate::budget::{Account, Budget, Holding};
 
 /// What an endpoint remembers of having shed.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
-    /// The host has not seen it yet, and keeps what it has of those streams.
-    pub is_done: bool,
+    /// Something was, which the host has not seen: it keeps what it has of those streams.
+    is_done: bool,
+    /// What the process held when nothing was found here to shed.
+    in_vain_at: Option<usize>,
     /// Another endpoint has the connections that hold most.
     asks_others: bool,
+    /// What the process held when others were last asked, while it exceeds its budget.
+    asked_at: Option<usize>,
+}
+
+impl Shedding {
+    /// The host has let go of what was shed, and may have let go of more.
+    pub fn host_has_seen(&mut self, is_exceeded: bool) {
+        self.is_done = false;
+        self.in_vain_at = None;
+        self.asked_at = self.asked_at.filter(|_| is_exceeded);
+    }
 }
 
 impl Endpoint {
@@ -50,10 +63,10 @@ impl Endpoint {
         let before = std::mem::replace(&mut entry.held_bytes, held);
         self.stats.held_bytes += held as u64;
         self.stats.held_bytes -= before as u64;
-        if held == 0 && !holding.has_promise() && growth.is_none() && !is_withheld {
+        if holding.is_empty() && !holding.has_promise() && growth.is_none() && !is_withheld {
             return;
         }
-        let is_over = held > 0 && holding.is_over_share();
+        let is_over = !holding.is_empty() && holding.is_over_share();
         if holding.has_promise() && is_taken_back {
             holding.break_promise();
         }
@@ -71,9 +84,9 @@ impl Endpoint {
         }
     }
 
-    /// What clients make the process hold, by all endpoints that share the budget.
-    pub fn held_bytes(&self) -> usize {
-        self.budget.held()
+    /// What all endpoints of the process share.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// True if datagrams are better received in memory of their own: much is held of those that came, and each
@@ -88,39 +101,69 @@ impl Endpoint {
     }
 
     pub(super) fn is_short_of_memory(&self) -> bool {
-        !self.shedding.is_done && self.budget.is_exceeded()
+        if self.shedding.is_done || !self.budget.is_exceeded() {
+            return false;
+        }
+        // A search in vain is worth repeating when much more is held.
+        self.has_grown_since(self.shedding.in_vain_at)
+    }
+
+    fn has_grown_since(&self, before: Option<usize>) -> bool {
+        let step = self.budget.limit() / STEPS;
+        before.is_none_or(|held| self.budget.held() > held.saturating_add(step))
     }
 
     /// Gives back what the process holds above its budget, as far as it is held here.
     pub(super) fn shed(&mut self, now: Instant) {
-        self.shedding.is_done = true;
         let mut excess = self.budget.excess();
-        for account in self.budget.heaviest(ACCOUNTS_MAX) {
+        let accounts = self.budget.heaviest(ACCOUNTS_MAX);
+        let connections = self.connections_of(&accounts);
+        let before = self.sheds();
+        for (account, (open, closed)) in accounts.iter().zip(connections) {
             if excess == 0 {
-                return;
+                break;
             }
             let held = account.held();
-            let (open, closed) = self.connections_of(&account);
-            self.shedding.asks_others |= open.is_empty() && closed == 0;
-            let freed = self.shed_streams(&open, excess);
-            if freed < excess {
-                self.shed_connections(now, open, excess - freed);
+            if open.is_empty() && closed == 0 && self.has_grown_since(self.shedding.asked_at) {
+                self.shedding.asks_others = true;
+                self.shedding.asked_at = Some(self.budget.held());
+            }
+            let wanted = excess.saturating_sub(closed);
+            let freed = self.shed_streams(&open, wanted);
+            if freed < wanted {
+                self.shed_connections(now, open, wanted - freed);
             }
             // Its host lets go of the rest soon, and so do connections that have been closed and other endpoints:
             // no other account pays for what this one is about to give back.
             excess = excess.saturating_sub(held);
         }
+        match self.sheds() == before {
+            true => self.shedding.in_vain_at = Some(self.budget.held()),
+            false => self.shedding.is_done = true,
+        }
     }
 
-    /// Those that are open, and how many are not any more.
-    fn connections_of(&self, account: &Arc<Account>) -> (Vec<usize>, usize) {
-        let is_its = |holding: &Holding| holding.held() > 0 && holding.is_of(account);
-        let connections = self.connections.iter();
-        let own = connections.filter(|(_, entry)| entry.connection.holding().is_some_and(is_its));
-        let (closed, open): (Vec<_>, Vec<_>) =
-            own.partition(|(_, entry)| entry.connection.is_closed());
-        let open = open.into_iter().map(|(index, _)| index).collect();
-        (open, closed.len())
+    fn sheds(&self) -> u64 {
+        self.stats.streams_shed + self.stats.connections_shed
+    }
+
+    /// Of each account the connections that are open, and what others hold, which is given back soon.
+    fn connections_of(&self, accounts: &[Arc<Account>]) -> Vec<(Vec<usize>, usize)> {
+        let mut found = vec![(Vec::new(), 0); accounts.len()];
+        for (index, entry) in &self.connections {
+            let Some(holding) = entry.connection.holding() else {
+                continue;
+            };
+            let Some(place) = accounts.iter().position(|it| holding.is_of(it)) else {
+                continue;
+            };
+            let (open, closed) = &mut found[place];
+            match entry.connection.is_closed() {
+                true => *closed += holding.held(),
+                false => open.push(index),
+            }
+        }
+        found
     }
 
     /// Returns how much that gives back here; the host lets go of more.
@@ -157,21 +200,31 @@ impl Endpoint {
         self.settle(index);
     }
 
-    /// Closes connections that hold what is no stream's, or that have lost streams often.
+    /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these
+    /// the oldest. Connections that hold only themselves are closed where there are no others.
     fn shed_connections(&mut self, now: Instant, mut connections: Vec<usize>, excess: usize) {
-        connections.sort_by_key(|&index| Reverse(self.held_by(index)));
-        let mut freed = 0;
+        let holds = |index: usize| {
+            let holding = self.connections[index].connection.holding();
+            holding.is_some_and(|holding| !holding.is_empty())
+        };
+        if connections.iter().any(|&index| holds(index)) {
+            connections.retain(|&index| holds(index));
+        }
+        connections.sort_by_key(|&index| {
+            let age = self.connections[index].generation;
+            (Reverse(self.held_by(index)), age)
+        });
+        let mut looked_at = 0;
         for index in connections {
-            if freed >= excess {
+            if looked_at >= excess {
                 return;
             }
-            let held = self.held_by(index);
+            looked_at += self.held_by(index);
             let connection = &mut self.connections[index].connection;
             // The host lets go of its part when it sees what was shed.
             if connection.note_shed() <= SHEDS_MAX {
                 continue;
             }
-            freed += held;
             connection.shed(now);
             self.stats.connections_shed += 1;
             self.shed_of(index);
@@ -186,6 +239,8 @@ impl Endpoint {
 
 /// How many accounts lose something in one turn.
 const ACCOUNTS_MAX: usize = 8;
+/// By this part of the budget it grows between two searches in vain of one turn.
+const STEPS: usize = 64;
 /// How often a connection's streams are shed, when that is not enough, before the connection is.
 const SHEDS_MAX: u32 = 2;
 /// Below this part of the budget it does not matter what else the memory of a batch keeps.

@@ -381,8 +381,7 @@ impl Endpoint {
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
-        // The host has let go of what was shed.
-        self.shedding.is_done = false;
+        self.shedding.host_has_seen(self.budget.is_exceeded());
         None
     }
 

@@ -18,9 +18,10 @@ impl Endpoint {
     pub(super) fn rest_if_quiet(&mut self, now: Instant, index: usize) {
         let entry = &mut self.connections[index];
         if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
-            entry.quiet_since = None;
             entry.connection.rest();
-            entry.connection.rest_credit();
+            // Again when its credit has no more room kept for it, unless something happens before.
+            let again = entry.connection.rest_credit(now);
+            entry.quiet_since = again.and_then(|at| at.checked_sub(QUIET));
         }
     }
 

@@ -7,6 +7,7 @@ use quinn_proto::{self as quinn, Dir, VarInt};
 
 use super::stream::{SendState, dir, index, stream_id};
 use super::{StreamError, Streams};
+use crate::seams::inflow::Arrived;
 use crate::wire::frames::ResetAt;
 
 impl Streams {
@@ -74,7 +75,7 @@ impl Streams {
         if !stream.receive.open {
             return Err(StreamError::Over);
         }
-        self.held.close(&mut stream.receive);
+        self.held.stop(id, &mut stream.receive);
         let told = stream.receive.reset_at.take();
         match waiting {
             true => stream.receive.stop_when_opened = Some(code),
@@ -104,6 +105,8 @@ impl Streams {
 
     /// The peer has abandoned a stream behind data that counts. True if the host may have to hear of it.
     pub fn reset_at(&mut self, reset: ResetAt) -> bool {
+        // The state machine gives credit for all of it when it hears of the reset.
+        self.arrived(Arrived::new(reset.stream_id, reset.final_size, true, 0));
         let stream = self.table.get_mut(&reset.stream_id);
         match stream.filter(|stream| stream.receive.open) {
             Some(stream) => {

@@ -2,10 +2,11 @@
 //!
 //! Not here: whose share it is (`endpoint::memory`).
 
-use quinn_proto as quinn;
+use quinn_proto::{self as quinn, VarInt};
+use rustc_hash::FxHashMap;
 
 use super::Streams;
-use super::stream::Receive;
+use super::stream::{Receive, SendState, stream_id};
 use crate::seams::inflow::Arrived;
 
 /// What has come on all streams of a connection and was not read.
@@ -16,6 +17,11 @@ pub(in crate::quic) struct Held {
     /// Data that has come, ever, and data that gave credit.
     received: u64,
     released: u64,
+    /// Streams that are not read any more and whose final size is not known, with what is released of each: the state
+    /// machine gives credit for what it drops of them, too. As many as it has open.
+    stopped: FxHashMap<u64, u64>,
+    /// What comes is noted.
+    is_counted: bool,
 }
 
 /// A stream that may be shed.
@@ -32,11 +38,13 @@ impl Held {
     /// More of a stream has come.
     fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
         let before = receive.held_bytes();
+        let end = arrived.end();
+        receive.is_end_known |= arrived.is_final();
         // Noted before the state machine refuses what is beyond its windows.
         self.received = self
             .received
-            .saturating_add(arrived.end.saturating_sub(receive.end));
-        receive.end = receive.end.max(arrived.end);
+            .saturating_add(end.saturating_sub(receive.end));
+        receive.end = receive.end.max(end);
         receive.packet_bytes = match receive.unread() {
             0 => 0,
             _ => receive.packet_bytes.saturating_add(arrived.packet_bytes),
@@ -70,6 +78,28 @@ impl Held {
         self.released = self.released.saturating_add(receive.unread());
         receive.open = false;
     }
+
+    /// Nothing more is read of a stream, of which more may come.
+    pub fn stop(&mut self, stream_id: u64, receive: &mut Receive) {
+        self.close(receive);
+        if self.is_counted && !receive.is_end_known {
+            self.stopped.insert(stream_id, receive.end);
+        }
+    }
+
+    /// More has come of a stream that was stopped, which the state machine drops.
+    fn dropped(&mut self, arrived: Arrived) {
+        let Some(end) = self.stopped.get_mut(&arrived.stream_id) else {
+            return;
+        };
+        let count = arrived.end().saturating_sub(*end);
+        *end += count;
+        self.received = self.received.saturating_add(count);
+        self.released = self.released.saturating_add(count);
+        if arrived.is_final() {
+            self.stopped.remove(&arrived.stream_id);
+        }
+    }
 }
 
 impl Receive {
@@ -96,6 +126,11 @@ impl Streams {
         self.held.bytes
     }
 
+    /// From now on what comes is [noted](Self::arrived).
+    pub fn count_arrivals(&mut self) {
+        self.held.is_counted = true;
+    }
+
     /// Data that has come, ever.
     pub fn received_bytes(&self) -> u64 {
         self.held.received
@@ -107,11 +142,36 @@ impl Streams {
     }
 
     pub fn arrived(&mut self, arrived: Arrived) {
-        if let Some(stream) = self.table.get_mut(&arrived.stream_id)
-            && stream.receive.open
-        {
-            self.held.arrived(&mut stream.receive, arrived);
+        match self.table.get_mut(&arrived.stream_id) {
+            Some(stream) if stream.receive.open => self.held.arrived(&mut stream.receive, arrived),
+            _ => self.held.dropped(arrived),
         }
+    }
+
+    /// The connection is over: drops what is not sent or not acknowledged.
+    pub fn release_sending(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.send.state != SendState::Absent {
+                // A stream that waits to be opened is not there.
+                let _ = conn.send_stream(stream_id(id)).reset(VarInt::from_u32(0));
+            }
+            stream.send.queue.clear();
+            stream.send.head = None;
+            stream.send.early = None;
+        }
+        self.queued_bytes = 0;
+    }
+
+    /// The connection is over and its host has seen that: drops what was not read.
+    pub fn release_receiving(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.receive.open {
+                // A stream that waits to be opened is not there, and one of ours may have no such direction.
+                let _ = conn.recv_stream(stream_id(id)).stop(VarInt::from_u32(0));
+                stream.receive.packet_bytes = 0;
+            }
+        }
+        self.held.bytes = 0;
     }
 
     /// The streams that hold something, or of which the host may: it keeps `host_bytes` for streams that both sides
@@ -166,11 +226,7 @@ mod tests {
     use super::*;
 
     fn arrived(end: u64, packet_bytes: usize) -> Arrived {
-        Arrived {
-            stream_id: 0,
-            end,
-            packet_bytes,
-        }
+        Arrived::new(0, end, false, packet_bytes)
     }
 
     #[test]
@@ -206,6 +262,39 @@ mod tests {
         assert_eq!(held.bytes, 1_200);
         held.close(&mut receive);
         assert_eq!((held.bytes, held.released), (0, 100_000));
+    }
+
+    #[test]
+    fn what_comes_of_a_stopped_stream_is_released_up_to_its_final_size() {
+        let mut held = Held {
+            is_counted: true,
+            ..Held::default()
+        };
+        let mut receive = Receive::new(true);
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        held.stop(0, &mut receive);
+        assert_eq!((held.bytes, held.released), (0, 1_000));
+        held.dropped(arrived(3_000, 2_400));
+        held.dropped(arrived(2_000, 1_200));
+        // RESET_STREAM: the rest was lost, or never sent.
+        held.dropped(Arrived::new(0, 9_000, true, 0));
+        held.dropped(Arrived::new(0, 9_000, true, 0));
+        assert_eq!((held.received, held.released), (9_000, 9_000));
+        assert!(held.stopped.is_empty());
+    }
+
+    #[test]
+    fn a_reset_releases_the_whole_stream_and_no_end_is_awaited() {
+        let mut held = Held {
+            is_counted: true,
+            ..Held::default()
+        };
+        let mut receive = Receive::new(true);
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        held.arrived(&mut receive, Arrived::new(0, 9_000, true, 0));
+        held.stop(0, &mut receive);
+        assert_eq!((held.bytes, held.released), (0, 9_000));
+        assert!(held.stopped.is_empty());
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub(in crate::quic) struct Receive {
     /// Behind the last byte that has come, and the bytes of the packets that brought what is unread.
     pub end: u64,
     pub packet_bytes: usize,
+    /// No data can come behind `end`.
+    pub is_end_known: bool,
     /// The peer has abandoned the stream behind so many bytes.
     pub reset_at: Option<ResetAt>,
 }
@@ -185,6 +187,7 @@ impl Receive {
             read: 0,
             end: 0,
             packet_bytes: 0,
+            is_end_known: false,
             reset_at: None,
         }
     }

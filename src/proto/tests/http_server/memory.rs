@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uringcore_proto::budget::{Budget, Charge};
-use uringcore_proto::h3::{Code, Event, HeadersKind};
-use uringcore_proto::http::SendError;
-use uringcore_proto::quic::EndpointSettings;
+use uringcore_proto::h3::{self, Code, Event, HeadersKind};
+use uringcore_proto::http::{Connection, Limits, SendError};
+use uringcore_proto::quic::{self, ClientSetup, EndpointSettings};
 
-use super::{GET, Site, requests};
+use super::{GET, POST, Site, requests};
+use crate::h3_common::headers_frame;
+use crate::support::sessions::{early_server, newest_server, send, ticket, with_ticket};
+use crate::support::{Pair, Who, client_settings};
 
 const MIB: usize = 1 << 20;
 
@@ -34,9 +37,19 @@ fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) 
     site.perform();
     site.pair.run_for(Duration::from_millis(50));
     charge.set(size);
+    settle(site);
     site.handle();
     charge.set(0);
     site.run();
+}
+
+/// The endpoint looks at what the connection holds, and sheds nothing yet.
+fn settle(site: &mut Site) {
+    site.command(|_, _, _| {});
+    let now = site.pair.now;
+    // A datagram that is lost.
+    let endpoint = &mut site.pair.server.endpoint;
+    endpoint.poll_transmit(now, &mut Vec::new());
 }
 
 /// The streams on which the client has got the beginning of a response.
@@ -60,8 +73,8 @@ fn over_the_budget_a_request_of_an_address_that_holds_much_is_rejected() {
     assert_eq!(requests(&site.take_told()), []);
     assert_eq!(site.resets(), [(0, Code::H3_REQUEST_REJECTED.0)]);
     assert_eq!(site.http.open_requests(), 0);
-    // The next is served: nothing is kept any more.
-    assert_eq!(budget.held(), 0);
+    // The next is served: nothing is kept any more but the connection.
+    assert!(budget.held() < MIB);
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_told()), [4]);
     site.respond(4, b"x", true).unwrap();
@@ -77,8 +90,10 @@ fn over_the_budget_a_response_to_an_address_that_holds_much_does_not_begin() {
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_told()), [0, 4]);
     charge.set(5 * MIB);
+    settle(&mut site);
     assert_eq!(site.respond(0, b"x", true), Err(SendError::Gone));
     charge.set(0);
+    settle(&mut site);
     site.respond(4, b"x", true).unwrap();
     site.run();
     assert_eq!(site.resets(), [(0, Code::H3_EXCESSIVE_LOAD.0)]);
@@ -100,4 +115,52 @@ fn over_the_budget_a_client_of_another_address_is_served() {
     site.run();
     assert_eq!((responses(&site), site.resets()), (vec![0], vec![]));
     assert_eq!(other.held(), 5 * MIB);
+}
+
+#[test]
+fn heads_that_wait_for_the_handshake_are_charged_until_it_is_complete() {
+    let mut pair = Pair::new(client_settings(), early_server());
+    let ticket = ticket(&mut pair);
+    pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
+    let client = pair.connect();
+    let large = "x".repeat(300);
+    let lines: Vec<_> = POST.iter().copied().chain([("x-large", &*large)]).collect();
+    for stream_id in [0, 4] {
+        send(
+            &mut pair,
+            Who::Client,
+            client,
+            stream_id,
+            &headers_frame(&lines),
+            false,
+        );
+    }
+    let before = pair.server.events.len();
+    pair.run_until("the requests", |pair| {
+        let is_data = |event: &quic::Event| matches!(event, quic::Event::StreamData { .. });
+        let events = pair.server.events[before..].iter();
+        events.filter(|(_, event)| is_data(event)).count() == 2
+    });
+    let (server, now) = (newest_server(&pair), pair.now);
+    let events = pair.server.events.split_off(before);
+    let quic = pair.server.endpoint.connection(server).unwrap();
+    assert!(quic.is_handshaking());
+    let mut http = Connection::new(quic, h3::Settings::default(), Limits::default(), now);
+    let about_streams = events.into_iter().filter(|(_, it)| it.is_about_streams());
+    about_streams.for_each(|(_, event)| http.handle(quic, event, now));
+    assert_eq!(
+        (http.open_requests(), http.poll_event().is_none()),
+        (2, true)
+    );
+    let held = quic.queued().bytes();
+    assert!((600..2_000).contains(&held), "{held}");
+    pair.run_for(Duration::from_secs(1));
+    let quic = pair.server.endpoint.connection(server).unwrap();
+    http.handle(
+        quic,
+        quic::Event::ConnectionWritable { queued_bytes: 0 },
+        now,
+    );
+    let told: Vec<_> = std::iter::from_fn(|| http.poll_event()).collect();
+    assert_eq!((requests(&told), quic.queued().bytes()), (vec![0, 4], 0));
 }

@@ -1,0 +1,78 @@
+//! What the host of a connection keeps beside it: messages, content, datagrams that wait for the application.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::{Budget, Holding, move_by};
+
+/// What the host of one connection keeps for it, in all. Any thread may change it.
+#[derive(Debug, Default)]
+pub struct Queued {
+    bytes: AtomicUsize,
+    budget: OnceLock<Arc<Budget>>,
+}
+
+impl Queued {
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if the process holds more than its budget, for all clients together.
+    pub fn is_budget_exceeded(&self) -> bool {
+        self.budget.get().is_some_and(|budget| budget.is_exceeded())
+    }
+
+    /// The connection is charged to this account.
+    pub fn charged_to(&self, holding: &Holding) {
+        // A connection has one account after the other, of one budget.
+        self.budget.get_or_init(|| holding.account.budget.clone());
+    }
+}
+
+/// A queue's part of that. Dropping it gives it back.
+#[derive(Debug, Default)]
+pub struct Charge {
+    queued: Arc<Queued>,
+    bytes: usize,
+}
+
+impl Charge {
+    pub fn new(queued: Arc<Queued>) -> Self {
+        Self { queued, bytes: 0 }
+    }
+
+    /// The part of another queue of the same connection.
+    pub fn beside(&self) -> Self {
+        Self::new(self.queued.clone())
+    }
+
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            move_by(&self.queued.bytes, self.bytes, bytes);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_add_up_and_are_given_back() {
+        let queued = Arc::new(Queued::default());
+        let mut charges = [(); 2].map(|()| Charge::new(queued.clone()));
+        charges[0].set(10);
+        charges[1].set(5);
+        charges[0].set(7);
+        assert_eq!(queued.bytes(), 12);
+        drop(charges);
+        assert_eq!(queued.bytes(), 0);
+    }
+}

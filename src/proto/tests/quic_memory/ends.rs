@@ -1,0 +1,135 @@
+//! What ends with a connection, or with time: its data, and the room that is kept for its credit.
+
+use std::sync::Weak;
+
+use super::*;
+
+/// Bytes of the host's, and a reference that is gone when nobody has them any more.
+fn tracked(size: usize) -> (Bytes, Weak<Vec<u8>>) {
+    struct Owner(Arc<Vec<u8>>);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let data = Arc::new(vec![1; size]);
+    let watch = Arc::downgrade(&data);
+    (Bytes::from_owner(Owner(data)), watch)
+}
+
+/// Something that the server sends, of which the client takes only a part.
+fn send_much(pair: &mut Pair, server: ConnectionKey) -> Weak<Vec<u8>> {
+    let (data, watch) = tracked(20 * MIB);
+    let conn = connection(pair, server);
+    let id = conn.next_stream_id(true);
+    conn.send_stream(id, data, true).unwrap();
+    pair.run_for(Duration::from_millis(100));
+    assert!(watch.strong_count() > 0);
+    watch
+}
+
+#[test]
+fn a_connection_that_the_host_closes_holds_only_itself_while_it_lingers() {
+    let (mut pair, budget) = pair(64 * MIB);
+    let (server, _) = upload(&mut pair, 300_000);
+    let sent = send_much(&mut pair, server);
+    assert!(beside(&budget, 1) > 10 * MIB);
+    // The client does not answer.
+    pair.client.is_mute = true;
+    let now = pair.now;
+    connection(&mut pair, server).close(now, 0, None, b"");
+    pair.exchange();
+    assert_eq!(pair.server.endpoint.len(), 1);
+    assert_eq!((beside(&budget, 1), sent.strong_count()), (0, 0));
+    pair.run_for(Duration::from_secs(60));
+    assert_eq!((budget.held(), pair.server.endpoint.len()), (0, 0));
+}
+
+#[test]
+fn a_connection_that_its_client_closes_holds_only_itself_once_the_host_has_seen_that() {
+    let (mut pair, budget) = pair(64 * MIB);
+    let (client, server) = pair.establish();
+    connection(&mut pair, server).read_on_demand();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    let id = conn.next_stream_id(false);
+    conn.send_stream(id, Bytes::from(vec![1; 300_000]), true)
+        .unwrap();
+    pair.run_for(Duration::from_secs(1));
+    let sent = send_much(&mut pair, server);
+    let now = pair.now;
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.close(now, 7, None, b"");
+    pair.run_until("the end", |pair| pair.server.closed(server).is_some());
+    // What had come was read before the end.
+    assert_eq!(pair.server.streams[&(server, id)].data.len(), 300_000);
+    pair.exchange();
+    assert_eq!(pair.server.endpoint.len(), 1);
+    assert_eq!((beside(&budget, 1), sent.strong_count()), (0, 0));
+}
+
+#[test]
+fn each_connection_counts_itself() {
+    let (mut pair, budget) = pair(64 * MIB);
+    for number in 1..=3 {
+        pair.establish();
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(budget.held(), number * CONNECTION);
+        assert_eq!(
+            pair.server.endpoint.stats().held_bytes as usize,
+            budget.held()
+        );
+    }
+}
+
+/// A connection whose client has used half of its first credit and been given the rest of 8 MiB.
+fn grown(pair: &mut Pair) -> (ConnectionKey, ConnectionKey) {
+    let (client, server) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    let id = conn.next_stream_id(false);
+    conn.send_stream(id, Bytes::from(vec![1; 600_000]), true)
+        .unwrap();
+    pair.run_for(Duration::from_millis(500));
+    (client, server)
+}
+
+#[test]
+fn room_for_the_credit_of_a_client_that_goes_quiet_is_kept_for_a_time() {
+    let (mut pair, budget) = pair(16 * MIB);
+    let (client, _) = grown(&mut pair);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    assert!(!other.promise(12 * MIB));
+    for _ in 0..10 {
+        // The client keeps its connection alive.
+        pair.client.endpoint.connection(client).unwrap().ping(1);
+        pair.run_for(Duration::from_secs(2));
+    }
+    assert!(!other.promise(12 * MIB));
+    for _ in 0..10 {
+        pair.client.endpoint.connection(client).unwrap().ping(1);
+        pair.run_for(Duration::from_secs(2));
+    }
+    assert!(other.promise(12 * MIB));
+}
+
+#[test]
+fn room_for_credit_is_given_back_when_nothing_at_all_comes() {
+    let (mut pair, budget) = pair(16 * MIB);
+    grown(&mut pair);
+    pair.run_for(Duration::from_secs(40));
+    assert_eq!(pair.server.endpoint.len(), 1);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    assert!(other.promise(12 * MIB));
+}
+
+#[test]
+fn no_room_is_kept_for_the_credit_of_a_connection_that_was_closed() {
+    let (mut pair, budget) = pair(16 * MIB);
+    let (_, server) = grown(&mut pair);
+    pair.client.is_mute = true;
+    let now = pair.now;
+    connection(&mut pair, server).close(now, 0, None, b"");
+    pair.exchange();
+    assert_eq!(pair.server.endpoint.len(), 1);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    assert!(other.promise(12 * MIB));
+}

@@ -1,0 +1,74 @@
+//! Which of several connections lose something, and when a search for them is repeated.
+
+use super::*;
+
+fn charges<const N: usize>(pair: &mut Pair) -> [(ConnectionKey, ConnectionKey, Charge); N] {
+    [(); N].map(|()| {
+        let (client, server) = pair.establish();
+        let charge = Charge::new(connection(pair, server).queued());
+        (client, server, charge)
+    })
+}
+
+/// One turn of the endpoint's in which its host sees no events.
+fn look(pair: &mut Pair, servers: &[ConnectionKey]) {
+    let now = pair.now;
+    for &server in servers {
+        pair.server.endpoint.connection(server);
+    }
+    let mut room = Vec::new();
+    while pair.server.endpoint.poll_transmit(now, &mut room).is_some() {}
+}
+
+#[test]
+fn a_search_that_found_nothing_is_repeated_when_more_is_held() {
+    let (mut pair, budget) = pair(2 * MIB);
+    let [(client, server, mut charge)] = charges(&mut pair);
+    open(&mut pair, client, both_ways(0..4), false);
+    // Another endpoint has what is held.
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    other.set(3 * MIB);
+    look(&mut pair, &[server]);
+    assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
+    // In the same turn, before the host has seen anything.
+    charge.set(4 * MIB);
+    look(&mut pair, &[server]);
+    look(&mut pair, &[server]);
+    assert!(pair.server.endpoint.stats().streams_shed > 0);
+}
+
+#[test]
+fn other_endpoints_are_asked_once_until_more_is_held() {
+    let (mut pair, budget) = pair(2 * MIB);
+    let [(_, server, _charge)] = charges(&mut pair);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    other.set(3 * MIB);
+    for expected in [true, false, false] {
+        look(&mut pair, &[server]);
+        assert_eq!(pair.server.endpoint.take_asks_others(), expected);
+        pair.server.take_events();
+    }
+    other.set(4 * MIB);
+    look(&mut pair, &[server]);
+    assert!(pair.server.endpoint.take_asks_others());
+}
+
+#[test]
+fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
+    let (mut pair, _) = pair(2 * MIB);
+    let [(light_client, light, _none), heavies @ ..] = charges::<4>(&mut pair);
+    for (_, server, mut charge) in heavies {
+        // Its host does not let go.
+        charge.set(3 * MIB);
+        for _ in 0..5 {
+            look(&mut pair, &[server]);
+            pair.server.take_events();
+        }
+        assert!(pair.server.closed(server).is_some());
+        charge.set(0);
+        pair.run_for(Duration::from_secs(2));
+    }
+    assert_eq!(pair.server.endpoint.stats().connections_shed, 3);
+    assert!(pair.server.closed(light).is_none());
+    assert!(pair.client.closed(light_client).is_none());
+}
