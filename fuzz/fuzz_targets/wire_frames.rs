@@ -79,26 +79,41 @@ fn check_hidden(data: &[u8]) {
     assert_eq!(all(&hidden), others);
 }
 
-/// Of each stream the furthest end is noted.
+/// Of each stream the furthest end is noted, or the final size.
 fn check_inflow(data: &[u8], inflow: &Inflow) {
     let mut expected = HashMap::new();
     for (_, _, frame) in Frames::new(data) {
-        if let Frame::Stream { stream_id, end } = frame {
-            let furthest = expected.entry(stream_id).or_insert(end);
-            *furthest = end.max(*furthest);
-        }
+        let (stream_id, noted) = match frame {
+            Frame::Stream {
+                stream_id,
+                end,
+                fin,
+            } => (stream_id, (fin, end)),
+            Frame::ResetStream {
+                stream_id,
+                final_size,
+            } => (stream_id, (true, final_size)),
+            _ => continue,
+        };
+        let furthest = expected.entry(stream_id).or_insert(noted);
+        *furthest = noted.max(*furthest);
     }
     let mut noted = HashMap::new();
     inflow.take_each(|arrived| {
-        let furthest = noted.entry(arrived.stream_id).or_insert(arrived.end);
-        *furthest = arrived.end.max(*furthest);
+        let end = (arrived.is_final(), arrived.end());
+        let furthest = noted.entry(arrived.stream_id).or_insert(end);
+        *furthest = end.max(*furthest);
     });
     assert_eq!(noted, expected);
 }
 
 /// What a RESET_STREAM_AT is replaced by: a STREAM frame without data.
 fn emptied(stream_id: u64) -> Frame<'static> {
-    Frame::Stream { stream_id, end: 0 }
+    Frame::Stream {
+        stream_id,
+        end: 0,
+        fin: false,
+    }
 }
 
 fn check_resets(data: &[u8]) {

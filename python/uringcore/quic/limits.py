@@ -55,15 +55,15 @@ class ServerLimits:
 
     memory: int | None = None
     """Bytes that clients may make the server hold: data that the application has not read, responses
-    that clients do not take, messages and datagrams that wait. ``None`` stands for a quarter of what the
-    process may have, by its cgroup and the machine (:mod:`uringcore.quic.memory`). Servers of one
-    process that are given the same number share it.
+    that clients do not take, messages and datagrams that wait, and 32 KiB for each connection itself.
+    ``None`` stands for a quarter of what the process may have, by its cgroup and the machine
+    (:mod:`uringcore.quic.memory`). Servers of one process that are given the same number share it.
 
     Clients of one address (IPv6: one /64) hold as much of it as is left: alone half of it, two of them
-    a third each. An address above its share gets no more credit. When all is used up the address that
-    holds most loses streams, and connections after that (with HTTP/3: H3_EXCESSIVE_LOAD); others go on.
-    ``server.stats()`` has ``held_bytes``, and counts ``credit_withheld``, ``streams_shed`` and
-    ``connections_shed``."""
+    a third each. Above that a connection of the address gets 64 KiB of credit at a time, and a new one
+    begins with 1 MiB. When all is used up the address that holds most loses streams, and connections
+    after that (with HTTP/3: H3_EXCESSIVE_LOAD); others go on. ``server.stats()`` has
+    ``held_bytes``, and counts ``credit_withheld``, ``streams_shed`` and ``connections_shed``."""
 
     accept_rate: float | None = None
     """Connections accepted in a second, after a burst of ``accept_burst``. More are ignored. With

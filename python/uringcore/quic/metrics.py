@@ -131,7 +131,7 @@ _ENDPOINT: list[_Family] = [
         "credit_withheld",
         "",
         "counter",
-        "How often a connection got no more credit: its address held more than its share.",
+        "How often a connection's credit was cut: its address held more than its share.",
         _one("credit_withheld"),
     ),
     (

@@ -102,7 +102,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
 | traces (``qlog_dir``) | ``qlog_trace_bytes`` and others | cut, or the oldest are removed |
 | what all clients make the server hold | ``memory`` (a quarter of what there is) | H3_EXCESSIVE_LOAD |
-| what clients of one address hold of it | as much as is left | no more credit |
+| what clients of one address hold of it | as much as is left | 64 KiB of credit at a time |
 | log lines that a client causes | ``log_lines`` (10), then one a minute | left out and counted |
 | log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |

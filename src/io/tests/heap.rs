@@ -57,6 +57,8 @@ fn freed_memory_below_what_is_in_use_goes_back_on_a_thread_that_ends() {
     let full = own_bytes();
     let kept = again.into_iter().skip(COUNT - 10).collect::<Vec<_>>();
     heap::trim_apart().unwrap();
-    wait_until("the memory of a second flood", || own_bytes() + 40 * MIB < full);
+    wait_until("the memory of a second flood", || {
+        own_bytes() + 40 * MIB < full
+    });
     assert_eq!((blocks.len(), kept.len()), (COUNT / 100, 10));
 }

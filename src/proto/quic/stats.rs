@@ -144,7 +144,7 @@ pub struct EndpointStats {
     pub versions_negotiated: u64,
     /// Bytes that the clients of a server make it hold now.
     pub held_bytes: u64,
-    /// How often a connection got no more credit because its address held more than its share.
+    /// How often a connection's credit was cut because its address held more than its share.
     pub credit_withheld: u64,
     /// Streams and connections that were given up because the process held more than its budget.
     pub streams_shed: u64,

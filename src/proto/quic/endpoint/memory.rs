@@ -1,6 +1,6 @@
 //! What the connections of a server hold within the budget of its process, and what is done above it.
 //!
-//! A connection whose address holds more than its share gets no more credit, and no further streams. When the
+//! A connection whose address holds more than its share gets little credit at a time, and few streams. When the
 //! process holds more than its budget, the address that holds most loses streams, of all its connections those
 //! first that have made the least progress since the search before, and of these the oldest; and if streams do
 //! not give enough back, or not for long, the connections that hold most.
