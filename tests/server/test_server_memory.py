@@ -50,7 +50,9 @@ def test_the_budget_is_an_option_and_a_metric(start):
     server = start("--http3-memory", str(48 * MIB), "--metrics-path", "/metrics")
     text = server.get("/metrics").content.decode()
     assert f'uringcore_quic_memory_budget_bytes{{worker="0"}} {48 * MIB}' in text
-    held = re.search(r'^uringcore_quic_endpoint_held_bytes\{worker="0"\} (\d+)$', text, re.MULTILINE)
+    held = re.search(
+        r'^uringcore_quic_endpoint_held_bytes\{worker="0"\} (\d+)$', text, re.MULTILINE
+    )
     # The connection that asks, and perhaps one before it.
     assert int(held[1]) in (CONNECTION, 2 * CONNECTION)
 

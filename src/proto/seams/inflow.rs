@@ -75,7 +75,7 @@ impl Arrived {
         let mark = if is_final { FINAL } else { 0 };
         Self {
             stream_id,
-            end: end.min(FINAL - 1) | mark,
+            end: end | mark,
             packet_bytes,
         }
     }
