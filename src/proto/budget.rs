@@ -47,6 +47,8 @@ impl From<IpAddr> for AddressBlock {
 pub struct Budget {
     limit: usize,
     held: AtomicUsize,
+    /// Of that, what connections take that hold nothing.
+    fixed: AtomicUsize,
     /// Credit beyond what every connection begins with.
     promised: AtomicUsize,
     accounts: Mutex<Accounts>,
@@ -88,6 +90,12 @@ impl Budget {
 
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// What is held beside the connections themselves.
+    pub fn data(&self) -> usize {
+        let fixed = self.fixed.load(Ordering::Relaxed);
+        self.held().saturating_sub(fixed)
     }
 
     pub fn is_exceeded(&self) -> bool {
@@ -151,6 +159,7 @@ impl Default for Budget {
         Self {
             limit: usize::MAX,
             held: AtomicUsize::new(0),
+            fixed: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             accounts: Mutex::default(),
             flood: Flood::default(),
@@ -200,6 +209,7 @@ impl Holding {
     /// The connection itself takes so much.
     pub fn set_fixed(&mut self, bytes: usize) {
         self.account.move_by(self.fixed, bytes);
+        move_by(&self.account.budget.fixed, self.fixed, bytes);
         self.fixed = bytes;
     }
 

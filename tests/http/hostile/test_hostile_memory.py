@@ -6,11 +6,14 @@ from collections import Counter
 import pytest
 
 import uringcore
-from tests.http.hostile.memory import ENDS, attackers
+from tests.http import wire
+from tests.http.hostile.memory import ENDS, KEPT, ask, attackers, control
 from tests.http.hostile.siege import MIB, own_bytes, siege
 from tests.http.raw import WAIT_SECONDS
+from uringcore import quic
 
 BUDGET = 32 * MIB
+CONNECTION = 32 << 10
 CLOSED_CRITICAL_STREAM = 0x104
 COUNT = 12
 """Clients, each of which may hold several MiB: two to five times the budget without one."""
@@ -80,6 +83,44 @@ def test_memory_goes_back_to_the_system_after_a_flood(besiege):
             await wait_below(besieged, held / 4)
 
     run(attack())
+
+
+def test_content_counts_with_the_room_that_its_buffer_has_grown_by(besiege):
+    """A buffer that is added to doubles now and then, and is then nearly twice its content."""
+    server = besiege("--metrics-path", "/metrics")
+
+    async def attack():
+        config = quic.ClientConfig(alpn=["h3"], verify=False)
+        async with quic.connect("127.0.0.1", server.port, config) as client:
+            await control(client)
+            stream = await ask(client, wire.request("/hang", method="POST"))
+            try:
+                assert await ratio_of_growth(server, stream) > 1.4
+            finally:
+                KEPT.pop(id(client), None)
+
+    run(attack())
+
+
+async def ratio_of_growth(server, stream):
+    """How much more than its content a request counts, at most, as the content comes bit by bit."""
+    sent, ratio = 0, 0.0
+    for size in (40_000, *[10_000] * 5):
+        await stream.send(wire.frame(wire.DATA, bytes(size)))
+        sent += size
+        deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+        # Changes of less than 4 KiB do not count.
+        while (held := await held_beside_connections(server)) < sent - 4096:
+            assert asyncio.get_running_loop().time() < deadline, (held, sent)
+            await asyncio.sleep(0.1)
+        ratio = max(ratio, held / sent)
+    return ratio
+
+
+async def held_beside_connections(server):
+    found = await metrics(server)
+    connections = found["uringcore_quic_endpoint_connections"]
+    return found["uringcore_quic_endpoint_held_bytes"] - CONNECTION * connections
 
 
 async def wait_metric(server, name, least):

@@ -92,7 +92,7 @@ impl Endpoint {
     /// True if datagrams are better received in memory of their own: much is held of those that came, and each
     /// would keep its whole batch.
     pub fn keeps_datagrams(&self) -> bool {
-        self.budget.held() > self.budget.limit() / FEW
+        self.budget.data() > self.budget.limit() / FEW
     }
 
     /// True if other endpoints of the process are to be asked to shed. Said once.

@@ -73,7 +73,7 @@ fn each_connection_counts_itself() {
     for number in 1..=3 {
         pair.establish();
         pair.run_for(Duration::from_secs(1));
-        assert_eq!(budget.held(), number * CONNECTION);
+        assert_eq!((budget.held(), budget.data()), (number * CONNECTION, 0));
         assert_eq!(
             pair.server.endpoint.stats().held_bytes as usize,
             budget.held()
