@@ -168,6 +168,7 @@ class LoopCore:
     def _listen(
         self,
         fd: int,
+        is_shared: bool,
         protocol_factory: Callable[[], Any],
         tls: Any,
         server: Any,
@@ -343,6 +344,8 @@ class DatagramTransport(BaseTransport):
         address: Any = None,
         waiter: asyncio.Future[None] | None = None,
         extra: dict[str, Any] | None = None,
+        *,
+        is_shared: bool = False,
     ) -> DatagramTransport: ...
     @property
     def _address(self) -> Any: ...

@@ -18,6 +18,7 @@ import selectors
 import socket
 import sys
 import threading
+import weakref
 from asyncio import events, format_helpers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,7 @@ from ._own_methods import (
 )
 from ._processes import ProcessMixin
 from ._selector import ReadyView, WatchersView
+from ._sharing import SharedSockets
 from ._sockets import SocketCalls
 from ._tls import SSL_HANDSHAKE_TIMEOUT, SSL_SHUTDOWN_TIMEOUT, TlsTransports
 from ._unix_signals import SignalMixin
@@ -64,6 +66,7 @@ _own_turn = _uringcore.LoopCore._run_once
 
 class UringEventLoop(  # type: ignore[misc]
     AsyncioTransports,
+    SharedSockets,
     SocketCalls,
     TlsTransports,
     ProcessMixin,
@@ -110,7 +113,9 @@ class UringEventLoop(  # type: ignore[misc]
         "_internal_fds",
         "_listening_sockets",
         "_old_agen_hooks",
+        "_own_listeners",
         "_pidfds",
+        "_protocol_of_own_socket",
         "_ready",
         "_scheduled",
         "_selector",
@@ -156,6 +161,8 @@ class UringEventLoop(  # type: ignore[misc]
         self._ready = ReadyView(self)
         self._prepare_children()
         self._listening_sockets: dict[int, socket.socket] = {}
+        self._protocol_of_own_socket: asyncio.BaseProtocol | None = None
+        self._own_listeners: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         if self._fallback_reason is not None:
             logger.info("io_uring is not available, using epoll: %s", self._fallback_reason)
         else:
@@ -289,7 +296,10 @@ class UringEventLoop(  # type: ignore[misc]
             # Also raw sockets, netlink and so on: asyncio's transport, over the ring's polls.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
-        return _uringcore.DatagramTransport(self, sock, protocol, address, waiter, extra)
+        is_shared = self._is_shared_datagram_socket(protocol)
+        return _uringcore.DatagramTransport(
+            self, sock, protocol, address, waiter, extra, is_shared=is_shared
+        )
 
     def _start_serving(
         self,
@@ -317,7 +327,8 @@ class UringEventLoop(  # type: ignore[misc]
         if _SERVER_KNOWS_ITS_CLIENTS and server is not None and not server._clients:
             # Not weakly: the loop holds a transport until its end, and that takes it out of here.
             server._clients = set()
-        self._listen(fd, protocol_factory, tls, server, context)
+        is_shared = self._is_shared_listener(sock)
+        self._listen(fd, is_shared, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:

@@ -9,6 +9,10 @@
 //! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. A
 //! producer is asked to pause only where the socket has no room. Datagrams that arrive while the
 //! reader is paused are kept and delivered first on resume.
+//!
+//! A socket that others receive from as well is *shared*: it is waited for by readiness, and one datagram is
+//! received where the host takes the event. Nothing is read ahead, so a reader that closes, pauses or
+//! computes leaves the other datagrams in the socket.
 
 use std::collections::VecDeque;
 
@@ -31,8 +35,13 @@ pub enum DatagramSize {
 pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
+    is_shared: bool,
+    /// Of a shared socket: the host is to take a datagram in its place among the events.
+    is_receivable_queued: bool,
+    /// Of a shared socket: a wait for readiness has ended, the next one needs no other registration.
+    has_waited: bool,
     backlog: Backlog<Box<CopiedDatagram>>,
-    /// Where a large datagram is received before its size is known.
+    /// Where a datagram is received by a system call before its size is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
     /// What the send in flight counts; nothing where it is a wait for room.
@@ -44,6 +53,9 @@ impl DatagramSocket {
         Self {
             life,
             size,
+            is_shared: false,
+            is_receivable_queued: false,
+            has_waited: false,
             backlog: Backlog::default(),
             large: Vec::new(),
             queue: VecDeque::new(),
@@ -166,6 +178,14 @@ impl DatagramSocket {
 
     // Reading ------------------------------------------------------------------------------------
 
+    /// Others receive from the socket as well from now on.
+    pub(crate) fn share(&mut self, driver: &mut Driver) {
+        if !std::mem::replace(&mut self.is_shared, true) {
+            // Its last completion begins the wait for readiness.
+            self.life.cancel_receive(driver);
+        }
+    }
+
     /// While there is a backlog nothing more is asked for: it can wait in the socket.
     pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut Queue) {
         if !self.life.is_reading() {
@@ -174,11 +194,12 @@ impl DatagramSocket {
         if self.backlog.note() {
             events.push_backlog(self.life.key);
         }
-        if self.life.recv_op.is_none() && self.backlog.is_empty() {
+        if self.life.recv_op.is_none() && self.backlog.is_empty() && !self.is_receivable_queued {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(match self.size {
-                DatagramSize::Buffer => driver.recv_msg(fd, token),
-                DatagramSize::Large => driver.poll(fd, Interest::Read, token),
+                _ if self.has_waited => driver.poll_again(fd, Interest::Read, token),
+                DatagramSize::Buffer if !self.is_shared => driver.recv_msg(fd, token),
+                _ => driver.poll(fd, Interest::Read, token),
             });
         }
     }
@@ -198,6 +219,10 @@ impl DatagramSocket {
                 self.life.stop();
             }
             Outcome::Datagram(Err(error)) | Outcome::Done(Err(error)) => self.fail(error, events),
+            Outcome::Done(Ok(_)) if self.is_shared => {
+                self.is_receivable_queued = true;
+                events.push_receivable(self.life.key);
+            }
             Outcome::Done(Ok(_)) if self.life.wants_input() => self.receive_large(events),
             _ => {}
         }
@@ -221,6 +246,48 @@ impl DatagramSocket {
     pub(crate) fn deliver_backlog(&mut self) -> Option<Received> {
         let datagram = self.backlog.next(self.life.wants_input());
         datagram.map(Received::Copied)
+    }
+
+    /// The shared socket was readable, and the host takes what there is. What the reader does not want
+    /// any more stays in the socket.
+    pub(crate) fn receive_one(&mut self) -> Option<Event> {
+        self.is_receivable_queued = false;
+        if !self.life.is_reading() || !self.backlog.is_empty() {
+            return None;
+        }
+        self.has_waited = true;
+        let socket = self.life.key;
+        self.large.reserve_exact(match self.size {
+            DatagramSize::Buffer => UDP_BYTES_MAX,
+            DatagramSize::Large => LARGE_BYTES_MAX,
+        });
+        let received = net::recv_from(self.life.fd, &mut self.large);
+        let payload = self.large.as_slice().to_vec();
+        self.large.clear();
+        match received {
+            Ok(from) => {
+                let remote = from.as_socket();
+                let copy = CopiedDatagram {
+                    payload,
+                    remote,
+                    from,
+                };
+                let datagram = Received::Copied(Box::new(copy));
+                Some(Event::DatagramReceived { socket, datagram })
+            }
+            Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
+                // Another process was faster.
+                libc::EAGAIN | libc::EINTR => None,
+                libc::EBADF => {
+                    self.life.stop();
+                    None
+                }
+                code => Some(Event::DatagramError {
+                    socket,
+                    error: Errno(code),
+                }),
+            },
+        }
     }
 
     pub(crate) fn drop_input(&mut self) {
@@ -276,6 +343,8 @@ fn cost(message: &SendMsg) -> usize {
 
 /// What a queued datagram counts beside its payload, so that empty ones are bounded too (as asyncio does).
 const HEADER_BYTES: usize = 8;
+/// What RFC 768's 16 bits of length allow.
+const UDP_BYTES_MAX: usize = 64 * 1024;
 /// asyncio's `max_size`: what one receive takes at most.
 const LARGE_BYTES_MAX: usize = 256 * 1024;
 /// Large datagrams taken in one turn, so that one busy socket does not starve the others.

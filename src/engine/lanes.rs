@@ -26,7 +26,7 @@ use rustc_hash::FxHashMap;
 use uringcore_io::Outcome;
 
 use crate::poll::Direction;
-use crate::socket_op::SocketOp;
+use crate::socket_op::{Attempt, SocketOp};
 use crate::table::Key;
 
 /// One direction of one descriptor.
@@ -77,6 +77,8 @@ struct Current {
 enum Asked {
     AtMost(usize),
     AllOf(Bytes),
+    /// What is tried when the socket is readable.
+    Attempt(Attempt),
     Something,
 }
 
@@ -85,6 +87,8 @@ impl Current {
         let asked = match op {
             SocketOp::Recv(most) => Asked::AtMost(*most as usize),
             SocketOp::Send(data) => Asked::AllOf(data.clone()),
+            SocketOp::RecvFrom(size) => Asked::Attempt(Attempt::Message(*size)),
+            SocketOp::Accept => Asked::Attempt(Attempt::Connection),
             _ => Asked::Something,
         };
         Self { key, socket, asked }
@@ -259,6 +263,15 @@ impl Lanes {
         true
     }
 
+    /// Whether an accept may be tried at once, and counts it: one a turn, so that a task which accepts
+    /// in a loop comes to what it has accepted, and leaves the others to other processes.
+    pub fn may_accept(&mut self, lane: Lane) -> bool {
+        let turn = self.turn;
+        let descriptor = self.descriptor(lane.fd);
+        let has_accepted = descriptor.turn == turn && descriptor.answered > 0;
+        !has_accepted && self.may_try(lane)
+    }
+
     /// What a try to read from `fd` found.
     #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
@@ -298,6 +311,26 @@ impl Lanes {
     #[inline]
     pub fn take_start(&mut self) -> Option<Start> {
         self.starting.pop_front()
+    }
+
+    /// The receive or the accept that an operation whose completion says `outcome` has waited for. The host
+    /// makes it, if the descriptor still is the socket's.
+    pub fn attempt_of(&self, lane: Lane, key: Key, outcome: &Outcome) -> Option<Attempt> {
+        let current = self.holder(lane).filter(|current| current.key == key)?;
+        match (&current.asked, outcome) {
+            (Asked::Attempt(attempt), Outcome::Done(Ok(_))) => Some(*attempt),
+            _ => None,
+        }
+    }
+
+    /// An attempt found nothing, for somebody else was faster: it is made again after another wait, the
+    /// operation `key`, which keeps the lane.
+    pub fn try_again(&mut self, lane: Lane, key: Key, attempt: Attempt) {
+        if let Some(current) = &mut self.line(lane).current {
+            let op = attempt.into_op();
+            *current = Current::new(key, current.socket, &op);
+            self.starting.push_back(Start { key, lane, op });
+        }
     }
 
     /// What a send has left that came back short. The host may let it [`go_on`](Self::go_on).

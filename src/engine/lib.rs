@@ -77,7 +77,7 @@ pub use places::Places;
 pub use poll::{Direction, Readiness};
 pub use sleep::Sleep;
 pub use socket::SocketFd;
-pub use socket_op::SocketOp;
+pub use socket_op::{Attempt, SocketOp};
 pub use stats::EngineStats;
 pub use stream::NextReceive;
 pub use system::{SystemClock, system_roots};

@@ -1,8 +1,16 @@
-//! One listening socket, lent by the host: a multishot accept and its end.
+//! One listening socket, lent by the host: how connections are accepted on it, and the end of that.
+//!
+//! A listener that is the loop's alone has a multishot accept, which brings connections without a system
+//! call for each. In the kernel that accept waits *exclusively*: each client wakes one waiter, always the
+//! first. On a socket that other processes or threads accept on as well, the first one would get all
+//! clients, also while it computes or is stopped. So a *shared* listener waits for readiness, which wakes
+//! all waiters, and accepts one connection where the host takes the event: a turn that computes leaves the
+//! next client to the others, and a listener that is stopped before that has accepted nothing.
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
-use uringcore_io::{Completion, Driver, Errno, OpId, Outcome};
+use uringcore_io::net::{self, FileId};
+use uringcore_io::{Completion, Driver, Errno, Interest, OpId, Outcome};
 
 use crate::event::Event;
 use crate::queue::Queue;
@@ -14,6 +22,18 @@ pub(crate) struct Listener {
     key: Key,
     op: Option<OpId>,
     stopping: bool,
+    shared: Option<Shared>,
+}
+
+/// What a listener needs that others accept on as well.
+struct Shared {
+    /// The socket. The host may close it and another one get its number.
+    file: Option<FileId>,
+    /// A wait for readiness has ended, and the number was the socket's then: the next wait needs no other
+    /// registration.
+    has_waited: bool,
+    /// The host is to take a connection in its place among the events.
+    is_queued: bool,
 }
 
 impl Listener {
@@ -23,14 +43,41 @@ impl Listener {
             key,
             op: None,
             stopping: false,
+            shared: None,
+        }
+    }
+
+    /// Others accept on the socket from now on.
+    pub(crate) fn share(&mut self, driver: &mut Driver) {
+        if self.shared.is_none() {
+            self.shared = Some(Shared {
+                file: net::file_of(self.fd),
+                has_waited: false,
+                is_queued: false,
+            });
+            // Its last completion begins the wait for readiness.
+            if let Some(op) = self.op {
+                driver.cancel(op);
+            }
         }
     }
 
     pub(crate) fn arm(&mut self, driver: &mut Driver) {
-        if self.op.is_none() && !self.stopping {
-            let token = Route::new(Owner::Listener, 0, self.key).token();
-            self.op = Some(driver.accept(self.fd, token));
+        if self.op.is_some() || self.stopping {
+            return;
         }
+        let token = Route::new(Owner::Listener, 0, self.key).token();
+        let op = match &self.shared {
+            None => driver.accept(self.fd, token),
+            Some(Shared {
+                is_queued: true, ..
+            }) => return,
+            Some(Shared {
+                has_waited: true, ..
+            }) => driver.poll_again(self.fd, Interest::Read, token),
+            Some(_) => driver.poll(self.fd, Interest::Read, token),
+        };
+        self.op = Some(op);
     }
 
     pub(crate) fn stop(&mut self, driver: &mut Driver) {
@@ -56,28 +103,70 @@ impl Listener {
         }
         match completion.outcome {
             // An orphan of a stopped listener: dropping the descriptor closes it.
-            Outcome::Accepted(Ok(fd)) if !self.stopping => {
-                events.push(Event::Accepted {
-                    listener: self.key,
-                    fd,
-                });
+            _ if self.stopping => {}
+            Outcome::Accepted(Ok(fd)) => {
+                events.push(self.accepted(fd));
                 self.arm(driver);
             }
-            // The client gave up between SYN and accept: nothing to tell, more may come.
-            Outcome::Accepted(Err(Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN)))
-                if !self.stopping =>
-            {
-                self.arm(driver);
+            Outcome::Done(Ok(_)) => {
+                if let Some(shared) = &mut self.shared {
+                    shared.is_queued = true;
+                    events.push_acceptable(self.key);
+                }
             }
-            // The host closed the socket: there is nothing left to accept on, and nothing to tell.
-            Outcome::Accepted(Err(Errno(libc::EBADF))) => {}
-            Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) if !self.stopping => {
-                events.push(Event::AcceptFailed {
+            Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) => {
+                if let Some(event) = self.failed(error, driver) {
+                    events.push(event);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The host takes what comes of a readiness: one connection, a failure, or nothing where somebody else
+    /// was faster.
+    pub(crate) fn accept_one(&mut self, driver: &mut Driver) -> Option<Event> {
+        let shared = self.shared.as_mut()?;
+        shared.is_queued = false;
+        if self.stopping {
+            return None;
+        }
+        let file = net::file_of(self.fd);
+        if file.is_none() || file != shared.file {
+            return None;
+        }
+        shared.has_waited = true;
+        match net::accept(self.fd) {
+            Ok((fd, _)) => {
+                self.arm(driver);
+                Some(self.accepted(fd))
+            }
+            Err(error) => self.failed(Errno(error.raw_os_error().unwrap_or(libc::EIO)), driver),
+        }
+    }
+
+    fn failed(&mut self, error: Errno, driver: &mut Driver) -> Option<Event> {
+        match error {
+            // The client gave up between SYN and accept, or another process has it: more may come.
+            Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
+            // The multishot accept that `share` has cancelled.
+            Errno::CANCELED if self.shared.is_some() => self.arm(driver),
+            // The host closed the socket: there is nothing left to accept on, and nothing to report.
+            Errno(libc::EBADF) => {}
+            error => {
+                return Some(Event::AcceptFailed {
                     listener: self.key,
                     error,
                 });
             }
-            _ => {}
+        }
+        None
+    }
+
+    fn accepted(&self, fd: OwnedFd) -> Event {
+        Event::Accepted {
+            listener: self.key,
+            fd,
         }
     }
 }

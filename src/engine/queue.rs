@@ -9,6 +9,10 @@ pub(crate) enum Queued {
     Event(Event),
     /// A transport that reads has a piece of its backlog due.
     Backlog(Key),
+    /// A shared listener was readable: a connection is accepted where this is taken.
+    Acceptable(Key),
+    /// A shared datagram socket was readable: a datagram is received where this is taken.
+    Receivable(Key),
     /// What was here is told already, or nobody's: hosts give each entry its place, and count.
     Nothing,
 }
@@ -23,6 +27,14 @@ impl Queue {
 
     pub(crate) fn push_backlog(&mut self, key: Key) {
         self.0.push_back(Queued::Backlog(key));
+    }
+
+    pub(crate) fn push_acceptable(&mut self, key: Key) {
+        self.0.push_back(Queued::Acceptable(key));
+    }
+
+    pub(crate) fn push_receivable(&mut self, key: Key) {
+        self.0.push_back(Queued::Receivable(key));
     }
 
     pub(crate) fn pop(&mut self) -> Option<Queued> {

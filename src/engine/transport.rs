@@ -47,6 +47,13 @@ impl Transport {
         self.life().cancel_receive(driver);
     }
 
+    /// Datagrams of a socket that others receive from as well stay in it until they are asked for.
+    pub(crate) fn share_datagrams(&mut self, driver: &mut Driver) {
+        if let Self::Datagram(socket) = self {
+            socket.share(driver);
+        }
+    }
+
     pub(crate) fn set_marks(
         &mut self,
         low: usize,

@@ -167,6 +167,18 @@ impl Transports {
         })
     }
 
+    /// The host takes what comes of a shared socket's readiness: a datagram, or why there is none.
+    pub(crate) fn receive_one(&mut self, key: Key) -> Option<Event> {
+        self.mark_dirty(key);
+        self.socket(key)?.receive_one()
+    }
+
+    pub(crate) fn share_datagrams(&mut self, driver: &mut Driver) {
+        for transport in self.table.iter_mut() {
+            transport.share_datagrams(driver);
+        }
+    }
+
     /// In a forked child: the parent sends what was commanded since the last flush.
     pub(crate) fn leave_queues_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
         for &key in &self.dirty {

@@ -189,6 +189,11 @@ impl Engine {
                 self.transports.still_due(event, driver, events)?
             }
             Queued::Backlog(key) => self.transports.next_of_backlog(key)?,
+            Queued::Acceptable(key) => {
+                let listener = self.listeners.get_mut(key)?;
+                listener.accept_one(&mut self.driver)?
+            }
+            Queued::Receivable(key) => self.transports.receive_one(key)?,
             Queued::Nothing => return None,
         };
         match &event {
@@ -224,6 +229,15 @@ impl Engine {
         self.flush(Instant::now());
         self.events.clear();
         self.driver.shutdown(limit);
+    }
+
+    /// Another process is about to have the engine's sockets: nothing is taken out of them ahead from now on,
+    /// in either process.
+    pub fn share_sockets(&mut self) {
+        for listener in self.listeners.iter_mut() {
+            listener.share(&mut self.driver);
+        }
+        self.transports.share_datagrams(&mut self.driver);
     }
 
     /// In a forked child: leaves the parent's kernel state alone, and what it has begun to it: connections

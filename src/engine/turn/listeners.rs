@@ -9,9 +9,20 @@ use crate::listener::Listener;
 use crate::table::Key;
 
 impl Engine {
-    /// Accepts on a listening socket that stays the host's.
+    /// Accepts on a listening socket that stays the host's, and that nobody else accepts on.
     pub fn listen(&mut self, fd: RawFd) -> Key {
         let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        self.resume_listener(key);
+        key
+    }
+
+    /// Accepts on a listening socket that other processes or threads may accept on as well: one connection
+    /// a turn, and only where the host takes the event.
+    pub fn listen_shared(&mut self, fd: RawFd) -> Key {
+        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.share(&mut self.driver);
+        }
         self.resume_listener(key);
         key
     }

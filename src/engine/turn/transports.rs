@@ -34,6 +34,12 @@ impl Engine {
         })
     }
 
+    /// Others receive from the socket as well: a datagram is taken out of it one at a time, and only where
+    /// the host takes the event.
+    pub fn share_datagrams(&mut self, key: Key) {
+        self.on(key, |one, driver, _| one.share_datagrams(driver));
+    }
+
     /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it
     /// would steal its bytes.
     pub fn has_transport(&self, fd: RawFd) -> bool {

@@ -17,6 +17,8 @@ use crate::event_loop::watchers::direction;
 /// What the loop's thread does for another one at its next turn.
 pub enum Errand {
     StopListener(Key),
+    /// The process has forked.
+    ShareSockets,
     /// Brings the engine's watcher of a descriptor (true: its writer) to what the hosts say.
     Watch(RawFd, bool),
 }
@@ -55,6 +57,7 @@ impl LoopCore {
                     // What it fails with, the enter of this turn fails with too.
                     let _ = engine.stop_listener(key);
                 }
+                Errand::ShareSockets => engine.share_sockets(),
                 Errand::Watch(fd, write) => {
                     self.hosts
                         .with(py, |hosts| match hosts.watchers.get_mut(&(fd, write)) {

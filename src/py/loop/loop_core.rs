@@ -440,11 +440,13 @@ impl LoopCore {
 
     // Transports ---------------------------------------------------------------------------------
 
-    /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`.
-    #[pyo3(signature = (fd, protocol_factory, tls, server, context = None))]
+    /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`. With
+    /// `is_shared` other processes or threads may accept on it, too.
+    #[pyo3(signature = (fd, is_shared, protocol_factory, tls, server, context = None))]
     fn _listen(
         slf: &Bound<'_, Self>,
         fd: RawFd,
+        is_shared: bool,
         protocol_factory: Py<PyAny>,
         tls: Option<Py<PyAny>>,
         server: Py<PyAny>,
@@ -455,7 +457,10 @@ impl LoopCore {
         let this = slf.get();
         // Listening again on a descriptor replaces what there was, as registering a reader does.
         this._unlisten(py, fd)?;
-        let key = this.with_engine(py, |engine| engine.listen(fd))?;
+        let key = this.with_engine(py, |engine| match is_shared {
+            true => engine.listen_shared(fd),
+            false => engine.listen(fd),
+        })?;
         let host = ListenerHost {
             key,
             protocol_factory,
@@ -519,11 +524,18 @@ impl LoopCore {
     }
 
     /// This thread forks: what was commanded is sent, and all that waits is taken back from the kernel, so
-    /// that parent and child both know how things stand.
+    /// that parent and child both know how things stand. From now on they share the sockets.
     fn _before_fork(&self, py: Python<'_>) {
-        if !self.runs_elsewhere(py) {
-            turn::rest(self, py);
+        if self.runs_elsewhere(py) {
+            self.leave_errand(py, Errand::ShareSockets);
+            return;
         }
+        self.engine.with(py, |engine| {
+            if let Some(engine) = engine {
+                engine.share_sockets();
+            }
+        });
+        turn::rest(self, py);
     }
 
     /// In a forked child: the parent's ring must not be touched. The loop gets one of its own when it runs.

@@ -20,11 +20,12 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::os::fd::RawFd;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Direction, Engine, Key, Lane, Lanes};
+use uringcore_engine::{Attempt, Direction, Engine, Key, Lane, Lanes};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
@@ -180,7 +181,7 @@ pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult
 }
 
 /// The completion of an operation: its result goes to the future, or to whoever keeps orphans.
-pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<()> {
+pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
     let waiter = slf.get().waiters.with(py, |waiters| waiters.take(key));
     let Some(waiter) = waiter else {
@@ -188,10 +189,19 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<(
     };
     let is_wanted = waiter.is_wanted(py);
     if let Some(lane) = waiter.lane {
-        if let Ok(true) = is_wanted
-            && let Some(rest) = rest_of(slf.get(), py, lane, key, &outcome)
-        {
-            return go_on(slf, waiter, lane, rest);
+        if let Ok(true) = is_wanted {
+            if let Some(rest) = rest_of(slf.get(), py, lane, key, &outcome) {
+                return go_on(slf, waiter, lane, rest);
+            }
+            match attempted(slf, &waiter, lane, key, outcome)? {
+                Attempted::Outcome(made) => outcome = made,
+                Attempted::InVain(attempt) => return try_again(slf, waiter, lane, attempt),
+                // Closed meanwhile: the future stays pending, as asyncio leaves it.
+                Attempted::Closed(ended) => {
+                    land(slf.get(), py, lane, key, &ended);
+                    return Ok(());
+                }
+            }
         }
         land(slf.get(), py, lane, key, &outcome);
     }
@@ -204,6 +214,55 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, outcome: Outcome) -> PyResult<(
         Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
         Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
     };
+    Ok(())
+}
+
+/// What an operation of a `sock_*` call has come to.
+enum Attempted {
+    Outcome(Outcome),
+    /// Another process has what the socket was readable for.
+    InVain(Attempt),
+    /// The program has closed the socket object; its number may be another one's.
+    Closed(Outcome),
+}
+
+/// Receives or accepts what an operation has waited for; any other completion is the outcome itself.
+fn attempted(
+    slf: &Bound<'_, LoopCore>,
+    waiter: &Waiter,
+    lane: Lane,
+    key: Key,
+    outcome: Outcome,
+) -> PyResult<Attempted> {
+    let py = slf.py();
+    let lanes = &slf.get().lanes;
+    let attempt = lanes.with(py, |lanes| lanes.attempt_of(lane, key, &outcome));
+    let (Some(attempt), Some(socket)) = (attempt, &waiter.subject) else {
+        return Ok(Attempted::Outcome(outcome));
+    };
+    let number = socket.call_method0(py, intern!(py, "fileno"))?;
+    if number.extract::<RawFd>(py)? != lane.fd {
+        return Ok(Attempted::Closed(outcome));
+    }
+    Ok(match attempt.make(lane.fd) {
+        Some(outcome) => Attempted::Outcome(outcome),
+        None => Attempted::InVain(attempt),
+    })
+}
+
+/// An attempt in vain is made again after another wait, under the same future.
+fn try_again(
+    slf: &Bound<'_, LoopCore>,
+    waiter: Waiter,
+    lane: Lane,
+    attempt: Attempt,
+) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let key = this.with_engine(py, Engine::reserve_op)?;
+    this.waiters.with(py, |waiters| waiters.insert(key, waiter));
+    this.lanes
+        .with(py, |lanes| lanes.try_again(lane, key, attempt));
     Ok(())
 }
 

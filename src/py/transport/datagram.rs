@@ -147,7 +147,9 @@ impl DatagramTransport {
 impl DatagramTransport {
     /// A transport over a bound or connected, non-blocking Python socket, which it closes at its end.
     #[new]
-    #[pyo3(signature = (owner, socket, protocol, address = None, waiter = None, extra = None))]
+    ///
+    /// With `is_shared` other processes or threads may receive from it, too.
+    #[pyo3(signature = (owner, socket, protocol, address = None, waiter = None, extra = None, *, is_shared = false))]
     fn new(
         owner: &Bound<'_, LoopCore>,
         socket: &Bound<'_, PyAny>,
@@ -155,6 +157,7 @@ impl DatagramTransport {
         address: Option<Bound<'_, PyAny>>,
         waiter: Option<Py<PyAny>>,
         extra: Option<Py<PyDict>>,
+        is_shared: bool,
     ) -> PyResult<Py<Self>> {
         let py = owner.py();
         let fd: RawFd = socket.call_method0(intern!(py, "fileno"))?.extract()?;
@@ -190,7 +193,13 @@ impl DatagramTransport {
             libc::AF_UNIX => DatagramSize::Large,
             _ => DatagramSize::Buffer,
         };
-        BaseTransport::attach(base, |engine, view| engine.open_datagram(fd, size, view))?;
+        BaseTransport::attach(base, |engine, view| {
+            let key = engine.open_datagram(fd, size, view);
+            if is_shared {
+                engine.share_datagrams(key);
+            }
+            key
+        })?;
         let start = Ready::Start(base.clone().unbind(), waiter);
         owner.get().push_ready(py, start);
         Ok(transport)

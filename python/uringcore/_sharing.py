@@ -1,0 +1,111 @@
+"""Which sockets are the loop's alone, so that it may take out of them ahead.
+
+A loop accepts connections and receives datagrams before a program asks for them where that is faster and
+nobody can miss them: from a socket that it has made and bound itself. A socket that the program gives
+(``sock=``) may belong to other processes or threads as well, as one that was inherited or duplicated does:
+from such a socket the loop takes one connection or datagram a turn, when it comes to handling it. So one
+process that computes, or is stopped, keeps nothing from the others. Listeners of one port (``reuse_port``)
+have queues of their own, but what they have not accepted at their end the kernel can give to the others.
+
+Not here: a fork, which makes all sockets shared ones (``_forks``), and the taking itself (``src/engine``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["SharedSockets"]
+
+
+class SharedSockets:
+    """The ways in which a loop comes to a listening or a datagram socket."""
+
+    __slots__ = ()
+
+    _own_listeners: weakref.WeakSet[socket.socket]
+    _protocol_of_own_socket: asyncio.BaseProtocol | None
+
+    async def create_server(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any = None,
+        port: Any = None,
+        *,
+        sock: socket.socket | None = None,
+        reuse_port: bool | None = None,
+        start_serving: bool = True,
+        **options: Any,
+    ) -> asyncio.Server:
+        base: Any = super()
+        given = (protocol_factory, host, port)
+        if sock is not None or reuse_port:
+            options |= {"sock": sock, "reuse_port": reuse_port, "start_serving": start_serving}
+            shared: asyncio.Server = await base.create_server(*given, **options)
+            return shared
+        server = await base.create_server(*given, start_serving=False, **options)
+        return await self._serve_alone(server, start_serving)
+
+    async def create_unix_server(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        path: Any = None,
+        *,
+        sock: socket.socket | None = None,
+        start_serving: bool = True,
+        **options: Any,
+    ) -> asyncio.Server:
+        base: Any = super()
+        if sock is not None:
+            options |= {"sock": sock, "start_serving": start_serving}
+            shared: asyncio.Server = await base.create_unix_server(
+                protocol_factory, path, **options
+            )
+            return shared
+        server = await base.create_unix_server(
+            protocol_factory, path, start_serving=False, **options
+        )
+        return await self._serve_alone(server, start_serving)
+
+    async def _serve_alone(self, server: Any, start_serving: bool) -> asyncio.Server:
+        self._own_listeners.update(server._sockets)
+        if start_serving:
+            server._start_serving()
+            # As in asyncio, so that a server has begun when its maker goes on.
+            await asyncio.sleep(0)
+        alone: asyncio.Server = server
+        return alone
+
+    def _is_shared_listener(self, sock: Any) -> bool:
+        return sock not in self._own_listeners
+
+    async def create_datagram_endpoint(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        local_addr: Any = None,
+        remote_addr: Any = None,
+        *,
+        sock: socket.socket | None = None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        def make_protocol() -> asyncio.BaseProtocol:
+            # asyncio asks for the transport next, and does not say whose socket it is.
+            self._protocol_of_own_socket = protocol = protocol_factory()
+            return protocol
+
+        base: Any = super()
+        made: tuple[Any, Any] = await base.create_datagram_endpoint(
+            make_protocol if sock is None else protocol_factory,
+            local_addr,
+            remote_addr,
+            sock=sock,
+            **options,
+        )
+        return made
+
+    def _is_shared_datagram_socket(self, protocol: asyncio.BaseProtocol) -> bool:
+        own, self._protocol_of_own_socket = self._protocol_of_own_socket, None
+        return own is not protocol
