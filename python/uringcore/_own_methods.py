@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATAGRAM_METHODS",
-    "LISTENER_METHODS",
     "STREAM_METHODS",
     "TRANSPORTS_TAKE_A_CONTEXT",
     "AsyncioTransports",
+    "accepts_otherwise",
     "are_replaced",
     "stock_get_extra_info",
 ]
@@ -36,7 +36,6 @@ __all__ = [
 # What asyncio's transports call to move bytes.
 STREAM_METHODS = ("recv", "recv_into", "send", "sendmsg", "shutdown")
 DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
-LISTENER_METHODS = ("accept",)
 
 # asyncio tells its transports since then in which context to call their protocols.
 TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
@@ -60,6 +59,17 @@ def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
     return any(
         name in own or getattr(kind, name, None) is not getattr(_Socket, name) for name in methods
     )
+
+
+def accepts_otherwise(sock: Any) -> bool:
+    """Whether ``sock`` accepts by another method than ``socket.socket``'s.
+
+    An object around a socket that passes the call on to it, as gunicorn's, does not.
+    """
+    if isinstance(sock, _Socket):
+        return are_replaced(sock, ("accept",))
+    around = getattr(getattr(sock, "accept", None), "__self__", None)
+    return type(around) is not _Socket or are_replaced(around, ("accept",))
 
 
 class AsyncioTransports:

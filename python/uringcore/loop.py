@@ -28,10 +28,10 @@ from ._debug import DebugHandles
 from ._forks import open_loops
 from ._own_methods import (
     DATAGRAM_METHODS,
-    LISTENER_METHODS,
     STREAM_METHODS,
     TRANSPORTS_TAKE_A_CONTEXT,
     AsyncioTransports,
+    accepts_otherwise,
     are_replaced,
 )
 from ._processes import ProcessMixin
@@ -313,7 +313,7 @@ class UringEventLoop(  # type: ignore[misc]
         context: contextvars.Context | None = None,
     ) -> None:
         timeouts = (ssl_handshake_timeout, ssl_shutdown_timeout)[:_TIMEOUTS_OF_A_SERVER]
-        if are_replaced(sock, LISTENER_METHODS):
+        if accepts_otherwise(sock):
             given = (protocol_factory, sock, sslcontext, server, backlog, *timeouts)
             base: Any = super()
             if TRANSPORTS_TAKE_A_CONTEXT:

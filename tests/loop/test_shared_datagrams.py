@@ -156,9 +156,7 @@ def test_a_cancelled_sock_recvfrom_leaves_its_datagram_in_the_socket(
         await asyncio.sleep(0)
 
     with workers(name, bound, receive, count=1) as (worker,):
-        (task,) = (
-            task for task in asyncio.all_tasks(worker.loop) if task.get_name() == "receives"
-        )
+        (task,) = (task for task in asyncio.all_tasks(worker.loop) if task.get_name() == "receives")
         with worker.computing(then=lambda: worker.loop.call_soon(task.cancel)):
             send(bound, 1)
         worker.do(asyncio.sleep(0))

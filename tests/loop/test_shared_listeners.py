@@ -7,8 +7,9 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,8 +112,21 @@ def test_the_one_idle_loop_of_three_serves(
                 assert {answer(connect(listener)) for _ in range(CLIENTS)} == {idle.tag}
 
 
+class Around:
+    """An object that passes on to a socket what it is asked for, as gunicorn's listeners do."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sock, name)
+
+
+@pytest.mark.parametrize("around", [lambda sock: sock, Around], ids=["socket", "around"])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_loop_accepts_one_client_a_turn(name: str, listener: socket.socket) -> None:
+def test_a_loop_accepts_one_client_a_turn(
+    name: str, around: Callable[[socket.socket], Any], listener: socket.socket
+) -> None:
     """Stock asyncio takes as many as its backlog says before it looks at the first."""
     taken = threading.Event()
     goes_on = threading.Event()
@@ -124,7 +138,8 @@ def test_a_loop_accepts_one_client_a_turn(name: str, listener: socket.socket) ->
             assert goes_on.wait(PATIENCE)
 
     async def computing(worker: Worker) -> None:
-        await worker.loop.create_server(lambda: Computes(worker), sock=worker.sock.dup())
+        sock = around(worker.sock.dup())
+        await worker.loop.create_server(lambda: Computes(worker), sock=sock)
 
     clients = [connect(listener) for _ in range(CLIENTS)]
     with workers(name, listener, computing, count=1) as (busy,):

@@ -40,7 +40,6 @@ from uringcore.server.scope import (
 from uringcore.server.service import Service
 from uringcore.server.sockets import (
     ServerSockets,
-    SharedSocket,
     bind_metrics_or_exit,
     listen_or_exit,
     tell_metrics,
@@ -175,8 +174,8 @@ class Server(UvicornServer):
             await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
 
     def _mine(self, sock: socket.socket) -> socket.socket:
-        """Of a socket that other processes accept on, too, if there are any, a duplicate."""
-        return sock if self._seat is None else SharedSocket.of(sock)
+        """A duplicate of a socket that other processes accept on as well: uvicorn closes it at the end."""
+        return sock if self._seat is None else sock.dup()
 
     def _announce(self, port: int) -> None:
         """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""

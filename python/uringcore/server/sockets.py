@@ -26,7 +26,6 @@ from uringcore.server.startup import STARTUP_FAILURE
 
 __all__ = [
     "ServerSockets",
-    "SharedSocket",
     "bind_addresses",
     "bind_metrics_or_exit",
     "listen_or_exit",
@@ -83,31 +82,6 @@ class ServerSockets:
         """Closes all of them in this process."""
         for sock in self:
             sock.close()
-
-
-class SharedSocket(socket.socket):
-    """A listening socket that other processes accept on as well.
-
-    The loop then waits until somebody comes and accepts by this method, one client a turn: each process
-    gets its share. The kernel's own way of accepting ahead would give all clients to the process that
-    asked first, and those that it has accepted when that one is to stop, to nobody.
-    """
-
-    _has_accepted = False
-
-    @classmethod
-    def of(cls, sock: socket.socket) -> SharedSocket:
-        """A duplicate."""
-        return cls(fileno=os.dup(sock.fileno()))
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Raises ``BlockingIOError`` after each connection: as if there were no more in this turn."""
-        if self._has_accepted:
-            self._has_accepted = False
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        accepted = super().accept()
-        self._has_accepted = True
-        return accepted
 
 
 def listen(config: ServerConfig) -> ServerSockets:
