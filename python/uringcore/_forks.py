@@ -16,6 +16,7 @@ open_loops: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _rest_before_fork() -> None:
+    # Parent and child share the loops' sockets from here on.
     for loop in list(open_loops):
         loop._before_fork()
 

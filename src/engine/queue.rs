@@ -51,8 +51,8 @@ impl Queue {
         }
     }
 
-    /// Drops the events of which `keep`, which may change them, does not hold.
-    pub(crate) fn retain_mut(&mut self, keep: impl Fn(&mut Event) -> bool) {
+    /// Drops the events of which `keep` does not hold.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Event) -> bool) {
         for queued in &mut self.0 {
             if let Queued::Event(event) = queued
                 && !keep(event)

@@ -61,7 +61,9 @@ impl Attempt {
     pub fn make(self, fd: RawFd) -> Option<Outcome> {
         let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         let outcome = match self {
-            Self::Message(size) => Outcome::ReceivedFrom(net::recv_message(fd, size).map_err(errno)),
+            Self::Message(size) => {
+                Outcome::ReceivedFrom(net::recv_message(fd, size).map_err(errno))
+            }
             Self::Connection => Outcome::AcceptedFrom(net::accept(fd).map_err(errno)),
         };
         match &outcome {

@@ -245,12 +245,8 @@ impl Engine {
     /// where the host did not rest before, because another thread forked.
     pub fn after_fork_in_child(&mut self) {
         self.driver.after_fork_in_child();
-        self.events.retain_mut(|event| {
-            if let Event::OpDone { outcome, .. } = event {
-                outcome.leave_connection_to_parent();
-            }
-            !matches!(event, Event::Accepted { .. })
-        });
+        self.events
+            .retain(|event| !matches!(event, Event::Accepted { .. }));
         let (driver, events) = (&mut self.driver, &mut self.events);
         self.transports.leave_queues_to_parent(driver, events);
         self.quic.leave_to_parent();

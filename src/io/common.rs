@@ -11,7 +11,6 @@ use bytes::Bytes;
 use crate::completion::{Completion, Outcome};
 use crate::config::{DriverConfig, DriverStats};
 use crate::errno::Errno;
-use crate::incoming::PeerName;
 use crate::message::{GatherPayload, MessagePayload, SendMsg};
 use crate::op::{OpId, OpKind, OpTable, Payload, Token};
 use crate::pool::{Pool, RecvBuf};
@@ -195,20 +194,6 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
         OpKind::Accept => Outcome::Accepted(result.map(|fd| {
             // SAFETY: the kernel has just created this descriptor for us.
             unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
-        })),
-        OpKind::AcceptOnce => Outcome::AcceptedFrom(result.map(|fd| {
-            // SAFETY: the kernel has just created this descriptor for us.
-            let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-            let Payload::Name(name) = std::mem::replace(payload, Payload::None) else {
-                unreachable!("an accept with another kind's payload");
-            };
-            (fd, PeerName(name))
-        })),
-        OpKind::RecvFrom => Outcome::ReceivedFrom(result.map(|length| {
-            let Payload::Incoming(incoming) = std::mem::replace(payload, Payload::None) else {
-                unreachable!("a receive with another kind's payload");
-            };
-            incoming.received(length as usize)
         })),
         OpKind::Recv | OpKind::RecvOnce => Outcome::Received(result.map(|_| RecvBuf::empty())),
         OpKind::RecvMsg => Outcome::Datagram(Err(result.err().unwrap_or(Errno(libc::EIO)))),

@@ -58,22 +58,12 @@ pub enum Outcome {
     Received(Result<RecvBuf, Errno>),
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
-    /// `accept_once`: as `Accepted`, with the peer's address.
+    /// No operation's: what [`net::accept`](crate::net::accept) brought a host that waited by `poll`.
     AcceptedFrom(Result<(OwnedFd, PeerName), Errno>),
-    /// `recv_from`.
+    /// No operation's: what [`net::recv_message`](crate::net::recv_message) brought such a host.
     ReceivedFrom(Result<Incoming, Errno>),
     /// `file`: what the request came to.
     File(Box<FileOutcome>),
-}
-
-impl Outcome {
-    /// In a forked child: a connection that was accepted and not told yet stays the parent's, and the
-    /// operation that brought it has ended here without one.
-    pub fn leave_connection_to_parent(&mut self) {
-        if matches!(self, Self::AcceptedFrom(Ok(_))) {
-            *self = Self::AcceptedFrom(Err(Errno::CANCELED));
-        }
-    }
 }
 
 /// The direction that [`poll`](crate::Driver::poll) waits for.

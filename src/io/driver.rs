@@ -332,8 +332,7 @@ impl Driver {
         // The page is there, or there would be no driver.
         self.birthplace = Birthplace::here().unwrap_or(self.birthplace);
         let common = &mut self.common;
-        common.ready.retain_mut(|completion| {
-            completion.outcome.leave_connection_to_parent();
+        common.ready.retain(|completion| {
             !(completion.more() && matches!(completion.outcome, Outcome::Accepted(Ok(_))))
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);

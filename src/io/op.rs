@@ -22,7 +22,6 @@ use bytes::Bytes;
 use socket2::SockAddr;
 
 use crate::file::FileRequest;
-use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::{GatherPayload, MessagePayload};
 use crate::stable_vec::StableVec;
 
@@ -78,9 +77,7 @@ pub(crate) enum OpKind {
     Poll,
     Close,
     File,
-    AcceptOnce,
     RecvOnce,
-    RecvFrom,
 }
 
 /// The memory and the resources of one operation.
@@ -94,12 +91,8 @@ pub(crate) enum Payload {
     Message(Box<MessagePayload>),
     /// `connect`.
     Address(Box<SockAddr>),
-    /// `accept_once`.
-    Name(Box<NamePayload>),
     /// `recv_once`: the most bytes.
     Most(u32),
-    /// `recv_from`.
-    Incoming(Box<IncomingPayload>),
     /// `poll`.
     Events(u32),
     /// `poll_again`.

@@ -489,33 +489,28 @@ def test_what_was_written_before_another_thread_forked_is_sent_once(
 
 @goes_on_inside_the_run
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_connection_that_its_waiter_was_not_told_of_is_the_parents(name: str) -> None:
+def test_an_accept_goes_on_in_both_and_each_has_a_connection(name: str) -> None:
     check(
         name,
         """
-        import errno
-        def fork_here(accepting, pids):
-            pids.append(os.fork())
-            if pids[0] == 0:
-                def is_told(accepting):
-                    error = accepting.exception()
-                    os._exit(error is None or error.errno != errno.ECANCELED)
-                accepting.add_done_callback(is_told)
         async def main():
             loop = asyncio.get_running_loop()
             listener = socket.create_server(("127.0.0.1", 0))
             listener.setblocking(False)
             accepting = asyncio.ensure_future(loop.sock_accept(listener))
             await asyncio.sleep(0.001)
-            client = socket.create_connection(listener.getsockname())
+            clients = [socket.create_connection(listener.getsockname()) for _ in range(2)]
             pids = []
-            # It runs in the turn that finds the connection, and before its waiter hears of it.
-            loop.call_soon(fork_here, accepting, pids)
+            # It runs in the turn that finds the connections, and before one is accepted.
+            loop.call_soon(lambda: pids.append(os.fork()))
             accepted, _ = await accepting
+            accepted.send(b"parent" if pids[0] else b"child")
+            if not pids[0]:
+                os._exit(0)
             assert await loop.run_in_executor(None, status_of, pids[0]) == 0
-            accepted.close()
-            client.settimeout(10)
-            assert client.recv(1) == b""
+            for client in clients:
+                client.settimeout(10)
+            assert {client.recv(10) for client in clients} == {b"parent", b"child"}
         loop = new_loop()
         loop.run_until_complete(main())
         loop.close()

@@ -9,13 +9,14 @@ use super::{Driver, Inner};
 use crate::completion::Interest;
 use crate::errno::Errno;
 use crate::file::FileRequest;
-use crate::incoming::{IncomingPayload, NamePayload};
 use crate::message::SendMsg;
 use crate::op::{OpId, OpKind, Payload, Token};
 
 impl Driver {
     /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller
-    /// decides when to accept again.
+    /// decides when to accept again. On io_uring it waits exclusively: on a socket that others accept on as
+    /// well, each client wakes one waiter alone, whatever that one does. There, [`poll`](Driver::poll) and
+    /// [`net::accept`](crate::net::accept) share.
     pub fn accept(&mut self, fd: RawFd, token: Token) -> OpId {
         self.start(OpKind::Accept, fd, token, Payload::None)
     }
@@ -25,27 +26,10 @@ impl Driver {
         self.start(OpKind::Recv, fd, token, Payload::None)
     }
 
-    /// Accepts one connection, with the peer's address.
-    pub fn accept_once(&mut self, fd: RawFd, token: Token) -> OpId {
-        self.start(
-            OpKind::AcceptOnce,
-            fd,
-            token,
-            Payload::Name(NamePayload::new()),
-        )
-    }
-
     /// Receives stream data once, at most `most` bytes (not 0) and at most a stream buffer, which is
-    /// taken only when data is there. For a datagram socket use [`recv_from`](Driver::recv_from).
+    /// taken only when data is there.
     pub fn recv_once(&mut self, fd: RawFd, most: u32, token: Token) -> OpId {
         self.start(OpKind::RecvOnce, fd, token, Payload::Most(most))
-    }
-
-    /// Receives one message of up to `size` bytes, into memory of its own; the rest of a longer
-    /// datagram is lost.
-    pub fn recv_from(&mut self, fd: RawFd, size: usize, token: Token) -> OpId {
-        let payload = Payload::Incoming(IncomingPayload::new(size));
-        self.start(OpKind::RecvFrom, fd, token, payload)
     }
 
     /// Receives datagrams until an error or a cancel (multishot), with address and control

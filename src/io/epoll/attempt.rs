@@ -112,20 +112,6 @@ fn step(slot: &mut Slot) -> Step {
                 (_, errno) => Step::Done(-errno),
             }
         }
-        (OpKind::AcceptOnce, Payload::Name(name)) => {
-            let (address, length) = name.pointers();
-            let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            // SAFETY: room for any address, whose length says so, both in the slot.
-            match whole(unsafe { libc::accept4(fd, address, length, flags) } as isize) {
-                // The peer gave up before we accepted; the listener is fine.
-                Step::Done(result) if result == -libc::ECONNABORTED => Step::Again,
-                step => step,
-            }
-        }
-        (OpKind::RecvFrom, Payload::Incoming(incoming)) => {
-            // SAFETY: the header points into the payload, which the slot owns.
-            whole(unsafe { libc::recvmsg(fd, incoming.header(), libc::MSG_DONTWAIT) })
-        }
         (OpKind::File, Payload::File(request)) => match request.carry_out() {
             result if result == -libc::EAGAIN && request.readiness().is_some() => Step::Wait,
             result => Step::Done(result),

@@ -404,13 +404,7 @@ impl Epoll {
 fn waits_first(slot: &Slot) -> bool {
     matches!(
         slot.kind,
-        OpKind::Accept
-            | OpKind::AcceptOnce
-            | OpKind::Recv
-            | OpKind::RecvOnce
-            | OpKind::RecvFrom
-            | OpKind::RecvMsg
-            | OpKind::Poll
+        OpKind::Accept | OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg | OpKind::Poll
     )
 }
 
@@ -420,12 +414,7 @@ fn direction(slot: &Slot) -> u32 {
         return 0;
     }
     match slot.kind {
-        OpKind::Accept
-        | OpKind::AcceptOnce
-        | OpKind::Recv
-        | OpKind::RecvOnce
-        | OpKind::RecvFrom
-        | OpKind::RecvMsg => libc::EPOLLIN as u32,
+        OpKind::Accept | OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg => libc::EPOLLIN as u32,
         OpKind::Poll => attempt::poll_events(slot),
         OpKind::File => attempt::file_events(slot),
         OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::Connect | OpKind::Close => {

@@ -3,7 +3,6 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::thread;
@@ -21,7 +20,6 @@ both_backends!(
     an_idle_driver_changes_threads,
     a_forked_child_goes_on_beside_the_parent,
     a_forked_childs_child_goes_on,
-    a_connection_that_nobody_was_told_of_is_the_parents,
     dropping_with_file_reads_in_flight_frees_nothing_early,
     dropping_on_a_foreign_thread_is_safe,
     buffers_outlive_the_driver,
@@ -309,24 +307,6 @@ fn a_forked_child_goes_on_beside_the_parent(backend: Backend) {
     rig.next_of(recv);
     rig.close(for_child);
     rig.next_of(in_child);
-    rig.assert_idle();
-}
-
-fn a_connection_that_nobody_was_told_of_is_the_parents(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (listener, address) = listener();
-    let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
-    rig.turn(Duration::ZERO);
-    let _client = TcpStream::connect(address).unwrap();
-    rig.driver.enter(Some(Duration::from_secs(10))).unwrap();
-    rig.driver.park(Duration::from_secs(1));
-    let child = forked(|| {
-        let outcome = rig.next_of(op).outcome;
-        matches!(outcome, Outcome::AcceptedFrom(Err(Errno::CANCELED)))
-    });
-    assert_ends_well(child);
-    let outcome = rig.next_of(op).outcome;
-    assert!(matches!(outcome, Outcome::AcceptedFrom(Ok(_))));
     rig.assert_idle();
 }
 

@@ -1,15 +1,14 @@
-//! One-shot receives and accepts: what they bring, and what becomes of it when nobody wants it.
+//! One-shot receives and connects: what they bring, and what becomes of it when nobody wants it.
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Rig, listener, pattern, tcp_pair, udp_socket};
+use common::{Rig, listener, pattern, tcp_pair};
 use uringcore_io::{Backend, Errno, Outcome, SendMsg, net};
 
 both_backends!(
@@ -18,10 +17,6 @@ both_backends!(
     a_cancelled_receive_takes_nothing,
     cancels_that_race_with_data_lose_nothing,
     a_discarded_receive_returns_its_buffer,
-    a_message_comes_with_its_sender,
-    an_accept_comes_with_the_peers_address,
-    a_cancelled_accept_leaves_the_connection_or_brings_it,
-    a_discarded_accept_closes_the_connection,
     a_connect_that_was_begun_before_goes_on,
     unix_datagrams_to_a_full_receiver_arrive_whole,
 );
@@ -115,107 +110,6 @@ fn a_discarded_receive_returns_its_buffer(backend: Backend) {
         rig.driver.discard(op);
         rig.turn(Duration::ZERO);
         rig.done.clear();
-    }
-    rig.assert_idle();
-}
-
-fn a_message_comes_with_its_sender(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (ours, address) = udp_socket();
-    let (theirs, sender) = udp_socket();
-    for size in [0, 1, 5, 5000] {
-        let op = rig.driver.recv_from(ours.as_raw_fd(), 5, 0);
-        rig.turn(Duration::ZERO);
-        let data = pattern(size);
-        theirs.send_to(&data, address).unwrap();
-        match rig.next_of(op).outcome {
-            Outcome::ReceivedFrom(Ok(incoming)) => {
-                assert_eq!(incoming.data(), &data[..size.min(5)]);
-                assert_eq!(incoming.from().unwrap().as_socket(), Some(sender));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    let op = rig.driver.recv_from(ours.as_raw_fd(), 5, 0);
-    rig.turn(Duration::ZERO);
-    rig.driver.cancel(op);
-    assert!(matches!(
-        rig.next_of(op).outcome,
-        Outcome::ReceivedFrom(Err(Errno::CANCELED))
-    ));
-    rig.assert_idle();
-}
-
-fn an_accept_comes_with_the_peers_address(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (listener, address) = listener();
-    let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
-    rig.turn(Duration::ZERO);
-    let client = TcpStream::connect(address).unwrap();
-    let completion = rig.next_of(op);
-    assert!(!completion.more());
-    match completion.outcome {
-        Outcome::AcceptedFrom(Ok((fd, from))) => {
-            assert_eq!(
-                from.address().as_socket(),
-                Some(client.local_addr().unwrap())
-            );
-            assert_eq!(
-                net::peer_addr(fd.as_raw_fd()).unwrap().as_socket(),
-                from.address().as_socket()
-            );
-        }
-        other => panic!("{other:?}"),
-    }
-    rig.assert_idle();
-}
-
-fn a_cancelled_accept_leaves_the_connection_or_brings_it(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (listener, address) = listener();
-    for round in 0..100 {
-        let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
-        rig.turn(Duration::ZERO);
-        let client = TcpStream::connect(address).unwrap();
-        if round % 2 == 0 {
-            rig.turn(Duration::ZERO);
-        }
-        rig.driver.cancel(op);
-        let accepted = match rig.next_of(op).outcome {
-            Outcome::AcceptedFrom(Ok((fd, _))) => fd,
-            Outcome::AcceptedFrom(Err(Errno::CANCELED)) => {
-                let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
-                match rig.next_of(op).outcome {
-                    Outcome::AcceptedFrom(Ok((fd, _))) => fd,
-                    other => panic!("{other:?}"),
-                }
-            }
-            other => panic!("{other:?}"),
-        };
-        let peer = net::peer_addr(accepted.as_raw_fd()).unwrap();
-        assert_eq!(peer.as_socket(), Some(client.local_addr().unwrap()));
-    }
-    rig.assert_idle();
-}
-
-fn a_discarded_accept_closes_the_connection(backend: Backend) {
-    let mut rig = Rig::new(backend);
-    let (listener, address) = listener();
-    for _ in 0..50 {
-        let op = rig.driver.accept_once(listener.as_raw_fd(), 0);
-        rig.turn(Duration::ZERO);
-        let mut client = TcpStream::connect(address).unwrap();
-        rig.driver.discard(op);
-        rig.until("the end of the accept", |rig| {
-            rig.driver.stats().in_flight == 0
-        });
-        // A connection that the accept did not take is taken here; one that it took is closed.
-        if listener.accept().is_err() {
-            client
-                .set_read_timeout(Some(Duration::from_secs(20)))
-                .unwrap();
-            assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
-        }
     }
     rig.assert_idle();
 }

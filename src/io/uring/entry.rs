@@ -18,19 +18,10 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (OpKind::Accept, _) => opcode::AcceptMulti::new(fd)
             .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
             .build(),
-        (OpKind::AcceptOnce, Payload::Name(name)) => {
-            let (address, length) = name.pointers();
-            opcode::Accept::new(fd, address, length)
-                .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
-                .build()
-        }
         (OpKind::RecvOnce, Payload::Most(most)) => opcode::Recv::new(fd, ptr::null_mut(), *most)
             .buf_group(STREAM_GROUP)
             .build()
             .flags(Flags::BUFFER_SELECT),
-        (OpKind::RecvFrom, Payload::Incoming(incoming)) => {
-            opcode::RecvMsg::new(fd, incoming.header()).build()
-        }
         (OpKind::Recv, _) => opcode::RecvMulti::new(fd, STREAM_GROUP).build(),
         (OpKind::RecvMsg, _) => {
             opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build()
@@ -70,12 +61,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
         OpKind::File => file_events(slot),
-        OpKind::Recv
-        | OpKind::RecvMsg
-        | OpKind::Accept
-        | OpKind::AcceptOnce
-        | OpKind::RecvOnce
-        | OpKind::RecvFrom => libc::POLLIN,
+        OpKind::Recv | OpKind::RecvMsg | OpKind::Accept | OpKind::RecvOnce => libc::POLLIN,
         _ => libc::POLLOUT,
     };
     opcode::PollAdd::new(Fd(slot.fd), events as u32)

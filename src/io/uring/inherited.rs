@@ -104,8 +104,8 @@ impl Inherited {
 /// Whether doing it here as well takes nothing away from what the parent's kernel does.
 fn goes_on(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
-        OpKind::Accept | OpKind::AcceptOnce | OpKind::Connect | OpKind::Poll => true,
-        OpKind::Recv | OpKind::RecvOnce | OpKind::RecvFrom | OpKind::RecvMsg => true,
+        OpKind::Accept | OpKind::Connect | OpKind::Poll => true,
+        OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg => true,
         OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => false,
         OpKind::File | OpKind::Close => false,
     };

@@ -352,8 +352,9 @@ pub(super) fn close_now(common: &mut Common, index: u32) {
 /// What poll(2) would have to tell for the operation to go on; `None` where it can't.
 fn awaited(slot: &Slot) -> Option<u32> {
     match (slot.kind, &slot.payload) {
-        (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg, _)
-        | (OpKind::RecvFrom | OpKind::Accept | OpKind::AcceptOnce, _) => Some(libc::POLLIN as u32),
+        (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg | OpKind::Accept, _) => {
+            Some(libc::POLLIN as u32)
+        }
         // Taken back along with the others.
         (OpKind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
         _ => None,

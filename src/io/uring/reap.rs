@@ -58,10 +58,9 @@ impl Uring {
             OpKind::RecvMsg => self.handle_recv_msg(common, index, event, out),
             OpKind::Accept => self.handle_accept(common, index, event, out),
             OpKind::File => self.handle_file(common, index, event.result, out),
-            OpKind::AcceptOnce => self.no_data(common, index, event.result, out),
             OpKind::Connect => self.handle_connect(common, index, event.result, out),
             OpKind::Poll | OpKind::Close => common.finish(index, event.result, out),
-            OpKind::Send | OpKind::SendVectored | OpKind::SendMsg | OpKind::RecvFrom => {
+            OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => {
                 self.handle_transfer(common, index, event.result, out);
             }
         }
@@ -195,8 +194,7 @@ impl Uring {
                 .push_back(op);
             }
             // The peer gave up before we accepted; the listener is fine.
-            (libc::ECONNABORTED, OpKind::Accept | OpKind::AcceptOnce)
-            | (libc::EINTR | libc::ECANCELED, _)
+            (libc::ECONNABORTED, OpKind::Accept) | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
                 self.rearm.push(index)

@@ -203,7 +203,10 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     {
         return Ok(Some(item));
     }
-    if this.lanes.with(py, |lanes| lanes.may_accept(Lane::read(fd))) {
+    if this
+        .lanes
+        .with(py, |lanes| lanes.may_accept(Lane::read(fd)))
+    {
         match net::accept(fd) {
             Ok((accepted, from)) => {
                 this.lanes.with(py, |lanes| lanes.tried(fd, true));

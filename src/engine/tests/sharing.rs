@@ -1,0 +1,219 @@
+//! Sockets that several engines have: what one does not take is there for the others.
+
+mod common;
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use common::{BACKENDS, engine, turn, turn_until};
+use uringcore_engine::{
+    Attempt, DatagramSize, Direction, Engine, Event, Key, Lane, Lanes, SocketOp, View,
+};
+use uringcore_io::{Backend, Errno, Outcome};
+
+const CLIENTS: usize = 10;
+
+fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.set_nonblocking(true).expect("nonblocking");
+    listener
+}
+
+fn connect(listener: &TcpListener) -> TcpStream {
+    TcpStream::connect(listener.local_addr().expect("address")).expect("connect")
+}
+
+/// How many connections a turn brings.
+fn accepted_in_a_turn(engine: &mut Engine) -> usize {
+    let mut count = 0;
+    turn(engine, Duration::ZERO, |_, event| {
+        count += usize::from(matches!(event, Event::Accepted { .. }));
+    });
+    count
+}
+
+fn turn_until_accepted(engine: &mut Engine, wanted: usize) {
+    let count = std::cell::Cell::new(0);
+    turn_until(
+        engine,
+        |_, event| {
+            let is_one = matches!(event, Event::Accepted { .. });
+            count.set(count.get() + usize::from(is_one));
+        },
+        |_| count.get() >= wanted,
+    );
+    assert_eq!(count.get(), wanted);
+}
+
+fn on_each_backend(test: impl Fn(Backend)) {
+    for backend in BACKENDS {
+        test(backend);
+    }
+}
+
+#[test]
+fn an_engine_that_does_not_turn_holds_no_client_up() {
+    on_each_backend(|backend| {
+        let listener = listener();
+        let mut engines = [engine(backend), engine(backend)];
+        for engine in &mut engines {
+            engine.listen_shared(listener.as_raw_fd());
+            turn(engine, Duration::ZERO, |_, _| {});
+        }
+        for busy in 0..2 {
+            let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
+            turn_until_accepted(&mut engines[1 - busy], CLIENTS);
+            assert_eq!(
+                accepted_in_a_turn(&mut engines[busy]),
+                0,
+                "others have them"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_shared_listener_brings_one_client_a_turn() {
+    on_each_backend(|backend| {
+        let listener = listener();
+        let mut engine = engine(backend);
+        engine.listen_shared(listener.as_raw_fd());
+        let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
+        let mut counts = Vec::new();
+        while counts.iter().sum::<usize>() < CLIENTS {
+            counts.push(accepted_in_a_turn(&mut engine));
+        }
+        assert_eq!(counts.into_iter().max(), Some(1));
+    });
+}
+
+#[test]
+fn a_shared_listener_that_is_stopped_before_its_event_is_taken_has_accepted_nothing() {
+    on_each_backend(|backend| {
+        let listener = listener();
+        let mut engine = engine(backend);
+        let key = engine.listen_shared(listener.as_raw_fd());
+        let _client = connect(&listener);
+        while engine.events_ready() == 0 {
+            engine.flush(std::time::Instant::now());
+            engine.enter(Some(Duration::from_secs(10))).expect("enter");
+            engine.process(std::time::Instant::now());
+        }
+        engine.stop_listener(key).expect("stop");
+        assert!(engine.next_event().is_none());
+        listener.accept().expect("the connection is still there");
+        assert_eq!(engine.stats().listeners, 0);
+    });
+}
+
+#[test]
+fn a_listener_becomes_a_shared_one_and_loses_no_client() {
+    on_each_backend(|backend| {
+        let listener = listener();
+        let mut busy = engine(backend);
+        busy.listen(listener.as_raw_fd());
+        let _first = connect(&listener);
+        turn_until_accepted(&mut busy, 1);
+        busy.share_sockets();
+        for _ in 0..3 {
+            turn(&mut busy, Duration::ZERO, |_, _| {});
+        }
+        let mut other = engine(backend);
+        other.listen_shared(listener.as_raw_fd());
+        let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
+        turn_until_accepted(&mut other, CLIENTS);
+        let _last = connect(&listener);
+        turn_until_accepted(&mut busy, 1);
+    });
+}
+
+#[test]
+fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
+    on_each_backend(|backend| {
+        for size in [DatagramSize::Buffer, DatagramSize::Large] {
+            let mut engine = engine(backend);
+            let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            ours.set_nonblocking(true).expect("nonblocking");
+            let address = ours.local_addr().expect("address");
+            let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            for number in 0..4 {
+                peer.send_to(&[number], address).expect("send");
+            }
+            let key = engine.open_datagram(ours.as_raw_fd(), size, View::default());
+            engine.share_datagrams(key);
+            engine.start(key);
+            let mut got = Vec::new();
+            while got.len() < 2 {
+                let before = got.len();
+                turn(&mut engine, Duration::from_secs(10), |_, event| {
+                    if let Event::DatagramReceived { datagram, .. } = event {
+                        assert_eq!(datagram.remote(), peer.local_addr().ok());
+                        got.push(datagram.payload().to_vec());
+                    }
+                });
+                assert!(got.len() <= before + 1);
+            }
+            // Readable once more, and closed before that is taken.
+            while engine.events_ready() == 0 {
+                engine.flush(std::time::Instant::now());
+                engine.enter(Some(Duration::from_secs(10))).expect("enter");
+                engine.process(std::time::Instant::now());
+            }
+            engine.close(key);
+            turn(&mut engine, Duration::ZERO, |engine, event| {
+                assert!(!matches!(event, Event::DatagramReceived { .. }));
+                if let Event::Lost { .. } = event {
+                    engine.release(key, None);
+                }
+            });
+            assert_eq!(got, [[0], [1]]);
+            let mut rest = [0; 2];
+            assert_eq!(ours.recv(&mut rest).expect("the third"), 1);
+            assert_eq!(rest[0], 2);
+        }
+    });
+}
+
+#[test]
+fn an_attempt_in_vain_keeps_its_lane() {
+    let listener = listener();
+    let lane = Lane::new(listener.as_raw_fd(), Direction::Read);
+    let key = |index| Key {
+        index,
+        generation: 0,
+    };
+    let readable = Outcome::Done(Ok(libc::POLLIN as u32));
+    let mut lanes = Lanes::default();
+    lanes.join(key(0), lane.fd, 1, SocketOp::Accept);
+    lanes.join(key(1), lane.fd, 1, SocketOp::RecvFrom(10));
+    assert_eq!(lanes.take_start().expect("the first").key, key(0));
+    assert!(lanes.attempt_of(lane, key(1), &readable).is_none());
+    let failed = Outcome::Done(Err(Errno::CANCELED));
+    assert!(lanes.attempt_of(lane, key(0), &failed).is_none());
+    let attempt = lanes
+        .attempt_of(lane, key(0), &readable)
+        .expect("an attempt");
+    assert!(matches!(attempt, Attempt::Connection));
+    assert!(attempt.make(lane.fd).is_none(), "somebody else was faster");
+    lanes.try_again(lane, key(2), attempt);
+    let again = lanes.take_start().expect("it waits again");
+    assert!(again.key == key(2) && matches!(again.op, SocketOp::Accept));
+    assert!(lanes.take_start().is_none(), "the other one stands in line");
+    let client = connect(&listener);
+    let Some(Outcome::AcceptedFrom(Ok((_, from)))) = attempt.make(lane.fd) else {
+        panic!("no connection");
+    };
+    assert_eq!(from.address().as_socket(), client.local_addr().ok());
+}
+
+#[test]
+fn one_accept_a_turn_is_tried_at_once() {
+    let lane = Lane::read(7);
+    let mut lanes = Lanes::default();
+    assert!(lanes.may_accept(lane));
+    lanes.tried(lane.fd, true);
+    assert!(!lanes.may_accept(lane));
+    assert!(lanes.skip_turn());
+    assert!(lanes.may_accept(lane));
+}
