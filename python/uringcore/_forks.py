@@ -16,8 +16,9 @@ open_loops: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _rest_before_fork() -> None:
-    # Parent and child share the loops' sockets from here on.
     for loop in list(open_loops):
+        # Parent and child share the loop's sockets from here on.
+        loop._own_listeners.clear()
         loop._before_fork()
 
 

@@ -13,22 +13,33 @@ Not here: a fork, which makes all sockets shared ones (``_forks``), and the taki
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["SharedSockets"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+# Bound at import: programs replace the class.
+_Stock: Any = asyncio.SelectorEventLoop
+
+
+def _takes_what_asyncios_does(method: _Method) -> _Method:
+    """Gives a method the arguments, to whoever asks, and the docstring of the running version's."""
+    stock = getattr(_Stock, method.__name__)
+    functools.update_wrapper(method, stock, assigned=("__doc__",), updated=())
+    return method
 
 
 class SharedSockets:
     """The ways in which a loop comes to a listening or a datagram socket."""
 
-    __slots__ = ()
-
     _own_listeners: weakref.WeakSet[socket.socket]
     _protocol_of_own_socket: asyncio.BaseProtocol | None
 
+    @_takes_what_asyncios_does
     async def create_server(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
@@ -49,6 +60,7 @@ class SharedSockets:
         server = await base.create_server(*given, start_serving=False, **options)
         return await self._serve_alone(server, start_serving)
 
+    @_takes_what_asyncios_does
     async def create_unix_server(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
@@ -82,6 +94,7 @@ class SharedSockets:
     def _is_shared_listener(self, sock: Any) -> bool:
         return sock not in self._own_listeners
 
+    @_takes_what_asyncios_does
     async def create_datagram_endpoint(
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],

@@ -290,6 +290,63 @@ def test_a_stopped_process_takes_no_client(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_duplicate_of_the_loops_own_listener(name: str, listener: socket.socket) -> None:
+    with workers(name, listener, with_nothing) as (one, other):
+        making = one.loop.create_server(lambda: Answers(one), "127.0.0.1", 0)
+        own = one.do(making).sockets[0]
+        with socket.socket(fileno=os.dup(own.fileno())) as duplicate:
+            making = other.loop.create_server(lambda: Answers(other), sock=duplicate.dup())
+            other.do(making)
+            for busy, idle in ((one, other), (other, one)):
+                with busy.computing():
+                    clients = [connect(duplicate) for _ in range(CLIENTS)]
+                    assert [answer(client) for client in clients] == [idle.tag] * CLIENTS
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_children_that_begin_to_serve_after_the_fork_share(name: str) -> None:
+    """Stock asyncio's loops share one epoll set then."""
+    check(
+        name,
+        """
+        class Names(asyncio.Protocol):
+            def connection_made(self, transport):
+                transport.write(b"%d\\n" % os.getpid())
+                transport.close()
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(
+            loop.create_server(Names, "127.0.0.1", 0, start_serving=False))
+        server.sockets[0]._sock.listen(100)
+        address = server.sockets[0].getsockname()
+        serves, is_serving = os.pipe()
+        def child():
+            loop.run_until_complete(server.start_serving())
+            os.write(is_serving, b"x")
+            loop.run_forever()
+        pids = [child_of(child) for _ in range(2)]
+        for _ in pids:
+            os.read(serves, 1)
+        def answer():
+            with socket.create_connection(address, 15) as client:
+                return int(client.makefile().readline())
+        for stopped, other in (pids, pids[::-1]):
+            os.kill(stopped, signal.SIGSTOP)
+            os.waitpid(stopped, os.WUNTRACED)
+            assert [answer() for _ in range(10)] == [other] * 10
+            os.kill(stopped, signal.SIGCONT)
+            os.waitpid(stopped, os.WCONTINUED)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            status_of(pid)
+        server.close()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        """,
+    )
+
+
 @pytest.mark.parametrize("where", ["host_and_port", "path"])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_fork_makes_the_loops_own_listener_a_shared_one(name: str, where: str) -> None:
