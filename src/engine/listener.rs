@@ -114,6 +114,8 @@ impl Listener {
                     events.push_acceptable(self.key);
                 }
             }
+            // The multishot accept that `share` has cancelled.
+            Outcome::Accepted(Err(Errno::CANCELED)) if self.shared.is_some() => self.arm(driver),
             Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) => {
                 if let Some(event) = self.failed(error, driver) {
                     events.push(event);
@@ -149,8 +151,6 @@ impl Listener {
         match error {
             // The client gave up between SYN and accept, or another process has it: more may come.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
-            // The multishot accept that `share` has cancelled.
-            Errno::CANCELED if self.shared.is_some() => self.arm(driver),
             // The host closed the socket: there is nothing left to accept on, and nothing to report.
             Errno(libc::EBADF) => {}
             error => {
