@@ -91,7 +91,11 @@ class SocketCalls(_Base):
         return _uringcore._sock_fill(self, sock, buf, data if type(data) is bytes else data[0])
 
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
-        """Receive one datagram of up to `bufsize` bytes: ``(data, address)``."""
+        """Receive one datagram of up to `bufsize` bytes: ``(data, address)``.
+
+        Until the call has a result, its datagram stays in the socket: for the next call, or for another
+        process that receives from it as well.
+        """
         result = _receive(self, sock, bufsize)
         kind = type(result)
         if kind is tuple:
@@ -199,8 +203,9 @@ class SocketCalls(_Base):
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection: ``(connection, address)``, the connection non-blocking.
 
-        Cancelling loses nothing: a connection that was on its way goes to the next call on `sock`, or
-        is closed when `sock` is thrown away.
+        At most one connection a turn is accepted. Until the call has a result, its connection stays in
+        the socket: for the next call, or for another process that accepts on it as well. If the call is
+        cancelled between its result and its return, the next call on `sock` gets the connection.
         """
         result = _uringcore._sock_accept(self, sock)
         if type(result) is tuple:

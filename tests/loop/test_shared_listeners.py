@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,23 @@ import pytest
 
 from tests.loop.shared import Serve, Worker, workers
 from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Runner, listen
-from tests.loop.test_fork import check
+from tests.loop.test_fork import check as check_plainly
 
 CLIENTS = 10
+
+BOUND = """
+import ctypes
+def bound(body):
+    def child():
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        body()
+    return child_of(child)
+"""
+
+
+def check(name: str, body: str) -> None:
+    """Run `body`, whose children it makes with `bound()`: they end with it, however that ends."""
+    check_plainly(name, BOUND + textwrap.dedent(body))
 
 
 class Answers(asyncio.Protocol):
@@ -271,7 +286,7 @@ def test_a_stopped_process_takes_no_client(name: str) -> None:
                 await asyncio.get_running_loop().create_future()
             new_loop().run_until_complete(main())
         listening, serving = os.pipe()
-        pids = [child_of(serve), child_of(serve)]
+        pids = [bound(serve), bound(serve)]
         for _ in pids:
             assert os.read(listening, 1) == b"x"
         def answer():
@@ -325,7 +340,7 @@ def test_children_that_begin_to_serve_after_the_fork_share(name: str) -> None:
             loop.run_until_complete(server.start_serving())
             os.write(is_serving, b"x")
             loop.run_forever()
-        pids = [child_of(child) for _ in range(2)]
+        pids = [bound(child) for _ in range(2)]
         for _ in pids:
             os.read(serves, 1)
         def answer():
@@ -387,7 +402,7 @@ def test_a_fork_makes_the_loops_own_listener_a_shared_one(name: str, where: str)
             loop.add_reader(answers, lambda: (answers.recv(1), compute()))
             answers.send(b"serves")
             loop.run_forever()
-        pid = child_of(child)
+        pid = bound(child)
         answers.close()
         assert asks.recv(10) == b"serves"
         async def parent():
