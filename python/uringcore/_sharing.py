@@ -3,9 +3,10 @@
 A loop accepts connections and receives datagrams before a program asks for them where that is faster and
 nobody can miss them: from a socket that it has made and bound itself. A socket that the program gives
 (``sock=``) may belong to other processes or threads as well, as one that was inherited or duplicated does:
-from such a socket the loop takes one connection or datagram a turn, when it comes to handling it. So one
-process that computes, or is stopped, keeps nothing from the others. Listeners of one port (``reuse_port``)
-have queues of their own, but what they have not accepted at their end the kernel can give to the others.
+from such a socket the loop takes one connection or datagram after the other, when it comes to handling it.
+So one process that computes, or is stopped, keeps nothing from the others. Listeners of one port
+(``reuse_port``) have queues of their own, but what they have not accepted at their end the kernel can give
+to the others.
 
 Not here: a fork, which makes all sockets shared ones (``_forks``), and the taking itself (``src/engine``).
 """

@@ -10,8 +10,8 @@
 //! producer is asked to pause only where the socket has no room. Datagrams that arrive while the
 //! reader is paused are kept and delivered first on resume.
 //!
-//! A socket that others receive from as well is *shared*: it is waited for by readiness, and one datagram is
-//! received where the host takes the event. Nothing is read ahead, so a reader that closes, pauses or
+//! A socket that others receive from as well is *shared*: it is waited for by readiness, and a datagram is
+//! received where the host takes the event, and another one when it asks. Nothing is read ahead, so a reader that closes, pauses or
 //! computes leaves the other datagrams in the socket.
 
 use std::collections::VecDeque;
@@ -252,40 +252,58 @@ impl DatagramSocket {
     /// any more stays in the socket.
     pub(crate) fn receive_one(&mut self) -> Option<Event> {
         self.is_receivable_queued = false;
-        if !self.life.is_reading() || !self.backlog.is_empty() {
+        let socket = self.life.key;
+        match self.try_receive() {
+            Ok(datagram) => Some(Event::DatagramReceived {
+                socket,
+                datagram: datagram?,
+            }),
+            Err(error) => Some(Event::DatagramError { socket, error }),
+        }
+    }
+
+    /// Another datagram of a shared socket, without a wait.
+    pub(crate) fn receive_another(&mut self, events: &mut Queue) -> Option<Received> {
+        if !self.is_shared || self.is_receivable_queued {
             return None;
         }
+        match self.try_receive() {
+            Ok(datagram) => datagram,
+            Err(error) => {
+                self.fail(error, events);
+                None
+            }
+        }
+    }
+
+    /// Receives if the reader wants it and there is something.
+    fn try_receive(&mut self) -> Result<Option<Received>, Errno> {
+        if !self.life.is_reading() || !self.backlog.is_empty() {
+            return Ok(None);
+        }
         self.has_waited = true;
-        let socket = self.life.key;
         self.large.reserve_exact(match self.size {
             DatagramSize::Buffer => UDP_BYTES_MAX,
             DatagramSize::Large => LARGE_BYTES_MAX,
         });
-        let received = net::recv_from(self.life.fd, &mut self.large);
-        let payload = self.large.as_slice().to_vec();
-        self.large.clear();
-        match received {
+        match net::recv_from(self.life.fd, &mut self.large) {
             Ok(from) => {
-                let remote = from.as_socket();
                 let copy = CopiedDatagram {
-                    payload,
-                    remote,
+                    payload: self.large.as_slice().to_vec(),
+                    remote: from.as_socket(),
                     from,
                 };
-                let datagram = Received::Copied(Box::new(copy));
-                Some(Event::DatagramReceived { socket, datagram })
+                self.large.clear();
+                Ok(Some(Received::Copied(Box::new(copy))))
             }
             Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
                 // Another process was faster.
-                libc::EAGAIN | libc::EINTR => None,
+                libc::EAGAIN | libc::EINTR => Ok(None),
                 libc::EBADF => {
                     self.life.stop();
-                    None
+                    Ok(None)
                 }
-                code => Some(Event::DatagramError {
-                    socket,
-                    error: Errno(code),
-                }),
+                code => Err(Errno(code)),
             },
         }
     }

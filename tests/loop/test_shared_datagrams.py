@@ -71,6 +71,37 @@ def test_what_is_behind_the_datagram_that_closes_the_transport_is_left(
     run(main())
 
 
+def test_what_a_datagram_schedules_comes_before_the_next_one(
+    run: Runner, bound: socket.socket
+) -> None:
+    class Schedules(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            seen.append(b"got " + data)
+            loop = asyncio.get_running_loop()
+            if data == b"3":
+                loop.call_soon(ended.set_result, None)
+            else:
+                loop.call_soon(seen.append, b"done " + data)
+
+    seen: list[bytes] = []
+
+    async def main() -> None:
+        nonlocal ended
+        ended = asyncio.get_running_loop().create_future()
+        send(bound, 4)
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            Schedules, sock=bound.dup()
+        )
+        await ended
+        transport.close()
+        await asyncio.sleep(0)
+
+    ended: asyncio.Future[None]
+    run(main())
+    steps = [step % number for number in range(4) for step in (b"got %d", b"done %d")]
+    assert seen == steps[:-1]
+
+
 def test_what_comes_in_a_pause_is_left(run: Runner, bound: socket.socket) -> None:
     class Pauses(asyncio.DatagramProtocol):
         def __init__(self) -> None:

@@ -8,7 +8,7 @@ use uringcore_io::{Driver, Errno, SendMsg};
 
 use super::Engine;
 use crate::datagram::{DatagramSize, DatagramSocket};
-use crate::event::StreamBytes;
+use crate::event::{Received, StreamBytes};
 use crate::lifecycle::WriteOutcome;
 use crate::queue::Queue;
 use crate::stream::{NextReceive, Stream};
@@ -38,6 +38,15 @@ impl Engine {
     /// the host takes the event.
     pub fn share_datagrams(&mut self, key: Key) {
         self.on(key, |one, driver, _| one.share_datagrams(driver));
+    }
+
+    /// Another datagram of a shared socket, without a wait: `None` where there is none, or the reader has paused
+    /// or closed since.
+    pub fn receive_another(&mut self, key: Key) -> Option<Received> {
+        self.on(key, |one, _, events| match one {
+            Transport::Datagram(socket) => socket.receive_another(events),
+            Transport::Stream(_) => None,
+        })?
     }
 
     /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyNotImplementedError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -40,6 +41,8 @@ struct Known {
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     family: i32,
+    /// As it was opened. One that a fork has made so is received from once a turn.
+    is_shared: bool,
     is_connected: bool,
     /// `remote_addr` of create_datagram_endpoint: the only address to send to.
     remote: Option<Py<PyAny>>,
@@ -56,7 +59,29 @@ impl OpenClass for DatagramTransport {
 impl DatagramTransport {
     // Events, called by dispatch -----------------------------------------------------------------
 
+    /// Of a shared socket several in one turn, each received when the callback before has returned: while
+    /// none of them schedules anything, which comes before the next datagram, and the turn is short, for
+    /// what they send leaves at its end.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
+        if !slf.get().is_shared {
+            return Self::deliver(slf, datagram);
+        }
+        let (py, base) = (slf.py(), slf.as_super().get());
+        let begun = Instant::now();
+        let mut next = Some(datagram);
+        while let Some(datagram) = next {
+            let before = base.scheduled(py);
+            Self::deliver(slf, datagram)?;
+            let Some(key) = base.key(py) else { break };
+            if base.scheduled(py) > before || begun.elapsed() > SHARED_TURN_MAX {
+                break;
+            }
+            next = base.command(py, |engine| engine.receive_another(key))?;
+        }
+        Ok(())
+    }
+
+    fn deliver(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         let py = slf.py();
         let bytes = PyBytes::new(py, datagram.payload());
         let sender = slf.get().sender(py, &datagram)?;
@@ -179,6 +204,7 @@ impl DatagramTransport {
         )?;
         let this = Self {
             family,
+            is_shared,
             is_connected: net::peer_addr(fd).is_ok(),
             remote: match address {
                 Some(address) if address.is_truthy()? => Some(address.unbind()),
@@ -313,3 +339,6 @@ fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
 
 /// 2^64 divided by the golden ratio: neighbouring numbers scatter.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// How long a turn goes on receiving from a shared socket: a few datagrams whose callbacks are short.
+const SHARED_TURN_MAX: Duration = Duration::from_micros(100);
