@@ -1103,31 +1103,36 @@ class ReceiveStream(Stream):
 class BidirectionalStream(SendStream, ReceiveStream): ...
 
 @disjoint_base
-class H3Connection:
-    """An HTTP/3 connection (RFC 9114) over a QUIC connection object of aioquic's shape.
+class H3ConnectionCore:
+    """An HTTP/3 connection without its settings: a base of :class:`uringcore.h3.connection.H3Connection`."""
 
-    See :mod:`uringcore.h3.connection` for what differs from aioquic.
-
-    :param quic: The QUIC connection. Its ``configuration.is_client`` says which end this is.
-    :param enable_webtransport: Announce and understand WebTransport streams and HTTP datagrams.
-        Implies ``enable_connect_protocol``.
-    :param close_on_malformed: Whether a malformed message closes the connection, as with aioquic,
-        or only ends its stream, with :class:`MessageAborted` if its headers had been received.
-    :param enable_connect_protocol: Announce extended CONNECT (RFC 9220): requests with
-        ``:protocol``, such as those for WebSockets.
-    :param max_push_id: The highest push ID that a server may use, at most 1023; ``None`` allows no
-        push. Clients only.
-    """
-
-    def __new__(
-        cls,
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def _begin(
+        self,
         quic: Any,
-        enable_webtransport: bool = False,
+        settings: dict[int, int],
         *,
-        close_on_malformed: bool = True,
-        enable_connect_protocol: bool = False,
-        max_push_id: int | None = 8,
-    ) -> Self: ...
+        max_push_id: int | None,
+        webtransport: bool,
+        connect_protocol: bool,
+        close_on_malformed: bool,
+        settings_hook: bool,
+        frames_hook: bool,
+        separate_writes: bool,
+        opened: tuple[int | None, int, int] | None,
+    ) -> None: ...
+    @property
+    def _has_begun(self) -> bool: ...
+    def _own_streams(self) -> tuple[int, int, int]: ...
+    @property
+    def _is_done(self) -> bool: ...
+    @_is_done.setter
+    def _is_done(self, is_done: bool, /) -> None: ...
+    def _fail(self, error_code: int, reason_phrase: str) -> None: ...
+    def _set_received_settings(self, settings: dict[int, int]) -> None: ...
+    def _halves(self, stream_id: int) -> tuple[int, bool, int, bool] | None: ...
+    def _stream_ids(self) -> list[int]: ...
+    def _given_up(self, stream_id: int, reset: bool) -> None: ...
     def handle_event(self, event: Any) -> list[H3Event]:
         """Handles a QUIC event and returns the HTTP events that follow from it.
 
@@ -1206,10 +1211,6 @@ class H3Connection:
     @property
     def open_requests(self) -> int:
         """How many requests and bidirectional WebTransport streams have state here."""
-    @property
-    def _quic(self) -> Any: ...
-    @property
-    def _is_client(self) -> bool: ...
 
 class H3Event:
     """What an HTTP/3 connection tells its user: the base class of all events."""

@@ -282,11 +282,11 @@ def test_goaway_again_keeps_its_limit() -> None:
     assert not any(call[0] == "close" for call in quic.take())
 
 
-def test_extended_connect_is_announced_only_on_request() -> None:
+def test_extended_connect_is_announced_as_by_aioquic_unless_switched_off() -> None:
     cases: list[tuple[dict[str, bool], bool]] = [
-        ({}, False),
+        ({}, True),
         ({"enable_connect_protocol": True}, True),
-        ({"enable_webtransport": True}, True),
+        ({"enable_webtransport": True, "enable_connect_protocol": False}, True),
         ({"enable_webtransport": False, "enable_connect_protocol": False}, False),
     ]
     for options, announced in cases:

@@ -23,8 +23,8 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
 - Requests need ``:scheme`` and ``:path`` too, and the pseudo-header fields have to be what their
   grammar says (RFC 9114 section 4.3.1). There is one ``host`` at most, equal to ``:authority``
   where both are present.
-- Extended CONNECT (RFC 9220) is announced only with ``enable_connect_protocol=True`` or
-  ``enable_webtransport=True``; without it a request with ``:protocol`` is malformed. A plain
+- Extended CONNECT (RFC 9220) is announced, as in aioquic, and can be switched off:
+  ``enable_connect_protocol=False`` makes a request with ``:protocol`` malformed. A plain
   CONNECT names a host and a port (RFC 9114 section 4.4). WebTransport's newer drafts also want
   ``QuicConfiguration(reset_stream_at=True)``, which is not this class's to set.
 - A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
@@ -35,16 +35,27 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
 - ``max_push_id=None`` lets a client refuse pushes; by default it takes as many as aioquic's.
 - ``close_on_malformed=False`` gives up only the stream of a malformed message (RFC 9114 section
   4.1.2) and not, as aioquic does, the connection.
-- ``send_goaway`` and ``cancel_request`` exist. A request that is reset through the QUIC connection
-  itself keeps its HTTP/3 state until the connection ends; ``cancel_request`` frees it.
+- ``send_goaway`` and ``cancel_request`` exist. A request that is reset or stopped through a QUIC
+  connection of another library keeps its HTTP/3 state until the connection ends; ``cancel_request``
+  frees it.
+
+Subclasses may have an ``__init__`` of their own, attributes, and aioquic's hooks:
+``_get_local_settings``, ``_init_connection``, ``_validate_settings``,
+``_handle_request_or_push_frame`` (which gets the content of a DATA frame, and ``None`` as that of others,
+whose fields are in the events that ``super()`` returns), ``_max_push_id``, ``_max_table_capacity`` and
+``_blocked_streams``. They find ``_stream``, ``_get_or_create_stream``, ``_is_done`` and ``_quic``. A
+subclass over a QUIC connection object of a program's own makes the same calls on that as aioquic's, one
+for each stream type, frame and batch of QPACK instructions.
 """
 
 from __future__ import annotations
 
 import logging
+import weakref
+from typing import Any
 
-from uringcore._uringcore import H3Connection
-from uringcore.buffer import UINT_VAR_MAX_SIZE
+from uringcore._uringcore import H3ConnectionCore
+from uringcore.buffer import UINT_VAR_MAX_SIZE, encode_uint_var
 from uringcore.h3.codes import (
     RESERVED_FRAME_TYPES,
     RESERVED_SETTINGS,
@@ -66,7 +77,13 @@ from uringcore.h3.codes import (
     StreamCreationError,
     StreamType,
 )
-from uringcore.h3.events import Headers
+from uringcore.h3.events import (
+    DataReceived,
+    H3Event,
+    Headers,
+    HeadersReceived,
+    PushPromiseReceived,
+)
 from uringcore.h3.messages import (
     CONNECTION_SPECIFIC_HEADERS,
     H3Stream,
@@ -84,7 +101,8 @@ from uringcore.h3.messages import (
     validate_response_headers,
     validate_trailers,
 )
-from uringcore.quic.connection import stream_is_unidirectional
+from uringcore.h3.stream_table import LiveStream, StreamTable
+from uringcore.quic.connection import QuicConnection, stream_is_unidirectional
 
 __all__ = [
     "COLON",
@@ -106,6 +124,7 @@ __all__ = [
     "FrameType",
     "FrameUnexpected",
     "H3Connection",
+    "H3Event",
     "H3Stream",
     "Headers",
     "HeadersState",
@@ -122,6 +141,7 @@ __all__ = [
     "StreamType",
     "encode_frame",
     "encode_settings",
+    "encode_uint_var",
     "is_interim_response",
     "logger",
     "parse_max_push_id",
@@ -155,3 +175,189 @@ WHITESPACE = (SP, HTAB)
 def stream_is_request_response(stream_id: int) -> bool:
     """Whether the client opened the stream and both sides send on it (RFC 9000 section 2.1)."""
     return stream_id & 3 == 0
+
+
+class H3Connection(H3ConnectionCore):
+    """An HTTP/3 connection (RFC 9114) over a QUIC connection object of aioquic's shape.
+
+    See :mod:`uringcore.h3.connection` for what differs from aioquic.
+
+    :param quic: The QUIC connection. Its ``configuration.is_client`` says which end this is.
+    :param enable_webtransport: Announce and understand WebTransport streams and HTTP datagrams.
+        Implies ``enable_connect_protocol``.
+    :param close_on_malformed: Whether a malformed message closes the connection, as with aioquic,
+        or only ends its stream, with :class:`MessageAborted` if its headers had been received.
+    :param enable_connect_protocol: Announce extended CONNECT (RFC 9220): requests with
+        ``:protocol``, such as those for WebSockets.
+    :param max_push_id: The highest push ID that a server may use, at most 1023; ``None`` allows no
+        push. Clients only.
+    """
+
+    _sent_settings: dict[int, int] | None = None
+
+    def __init__(
+        self,
+        quic: Any,
+        enable_webtransport: bool = False,
+        *,
+        close_on_malformed: bool = True,
+        enable_connect_protocol: bool = True,
+        max_push_id: int | None = 8,
+    ) -> None:
+        self._max_table_capacity = 4096
+        self._blocked_streams = 16
+        self._enable_webtransport = enable_webtransport
+        self._enable_connect_protocol = enable_connect_protocol or enable_webtransport
+        self._close_on_malformed = close_on_malformed
+        self._is_client = bool(quic.configuration.is_client)
+        self._quic = quic
+        self._max_push_id = max_push_id if self._is_client else None
+        self._local_control_stream_id: int | None = None
+        self._local_encoder_stream_id: int | None = None
+        self._local_decoder_stream_id: int | None = None
+        self._at_hand: list[H3Event] = []
+        self._init_connection()
+        if not self._has_begun:
+            # A subclass has opened the streams by itself.
+            self._start((self._local_control_stream_id, *self._qpack_streams()))
+
+    # For subclasses, under aioquic's names ---------------------------------------------------------
+
+    def _init_connection(self) -> None:
+        """Opens the control stream, with SETTINGS, and QPACK's two streams."""
+        self._start(None)
+
+    def _get_local_settings(self) -> dict[int, int]:
+        """The SETTINGS to send, by identifier, in the order in which they are sent."""
+        settings: dict[int, int] = {
+            Setting.QPACK_MAX_TABLE_CAPACITY: self._max_table_capacity,
+            Setting.MAX_FIELD_SECTION_SIZE: MAX_FIELD_SECTION_SIZE,
+            Setting.QPACK_BLOCKED_STREAMS: self._blocked_streams,
+        }
+        if self._enable_connect_protocol:
+            settings[Setting.ENABLE_CONNECT_PROTOCOL] = 1
+        if self._enable_webtransport:
+            settings[Setting.H3_DATAGRAM] = 1
+        # A reserved setting, to see that the peer ignores it (RFC 9114 section 7.2.4.1).
+        settings[Setting.DUMMY] = 1
+        if self._enable_webtransport:
+            settings[Setting.ENABLE_WEBTRANSPORT] = 1
+        return settings
+
+    def _validate_settings(self, settings: dict[int, int]) -> None:
+        """Checks the values of the peer's SETTINGS, and may change them; raises ``SettingsError``."""
+        # RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
+        for flag in _FLAGS:
+            if settings.get(flag, 0) not in (0, 1):
+                raise SettingsError(f"setting 0x{flag:x} must be 0 or 1, not {settings[flag]}")
+        if not settings.get(Setting.H3_DATAGRAM):
+            # draft-ietf-webtrans-http3-02 section 3.1: WebTransport needs HTTP datagrams.
+            if settings.get(Setting.ENABLE_WEBTRANSPORT):
+                raise SettingsError("ENABLE_WEBTRANSPORT requires H3_DATAGRAM")
+        elif getattr(self._quic, "_remote_max_datagram_frame_size", 0) is None:
+            # RFC 9297 section 2.1.1.
+            raise SettingsError("H3_DATAGRAM requires the max_datagram_frame_size parameter")
+
+    def _handle_request_or_push_frame(
+        self, frame_type: int, frame_data: bytes | None, stream: H3Stream, stream_ended: bool
+    ) -> list[H3Event]:
+        """What a frame of a request or push comes to."""
+        events, self._at_hand = self._at_hand, []
+        return events
+
+    def _create_uni_stream(self, stream_type: int, push_id: int | None = None) -> int:
+        """Opens a unidirectional stream of the given type."""
+        stream_id: int = self._quic.get_next_available_stream_id(is_unidirectional=True)
+        self._quic.send_stream_data(stream_id, encode_uint_var(stream_type))
+        return stream_id
+
+    def _get_or_create_stream(self, stream_id: int) -> LiveStream:
+        """The stream of that number, which may have to begin yet."""
+        return self._stream.get_or_create(stream_id)
+
+    @property
+    def _stream(self) -> StreamTable:
+        table: StreamTable | None = vars(self).get("_streams")
+        if table is None:
+            table = vars(self)["_streams"] = StreamTable(self)
+        return table
+
+    @property
+    def _settings_received(self) -> bool:
+        return self.received_settings is not None
+
+    @property
+    def _received_settings(self) -> dict[int, int] | None:
+        return self.received_settings
+
+    # Beginning, and what Rust asks ------------------------------------------------------------------
+
+    def _start(self, opened: tuple[int | None, int, int] | None) -> None:
+        if self._sent_settings is None:
+            self._sent_settings = self._get_local_settings()
+        cls = type(self)
+        is_ours = isinstance(self._quic, QuicConnection)
+        frame = "_handle_request_or_push_frame"
+        self._begin(
+            self._quic,
+            dict(self._sent_settings),
+            max_push_id=self._max_push_id,
+            webtransport=self._enable_webtransport,
+            connect_protocol=self._enable_connect_protocol,
+            close_on_malformed=self._close_on_malformed,
+            settings_hook=cls._validate_settings is not H3Connection._validate_settings,
+            frames_hook=getattr(cls, frame) is not getattr(H3Connection, frame),
+            separate_writes=cls is not H3Connection and not is_ours,
+            opened=opened,
+        )
+        (
+            self._local_control_stream_id,
+            self._local_encoder_stream_id,
+            self._local_decoder_stream_id,
+        ) = self._own_streams()
+        if is_ours:
+            self._quic._http = weakref.ref(self)
+
+    def _qpack_streams(self) -> tuple[int, int]:
+        """QPACK's streams, opened if a subclass has left that to be done."""
+        if self._local_encoder_stream_id is None:
+            self._local_encoder_stream_id = self._create_uni_stream(StreamType.QPACK_ENCODER)
+        if self._local_decoder_stream_id is None:
+            self._local_decoder_stream_id = self._create_uni_stream(StreamType.QPACK_DECODER)
+        return self._local_encoder_stream_id, self._local_decoder_stream_id
+
+    def _check_received_settings(self) -> None:
+        """Has a subclass check the peer's SETTINGS."""
+        settings = self.received_settings or {}
+        try:
+            self._validate_settings(settings)
+        except ProtocolError as error:
+            self._fail(error.error_code, error.reason_phrase)
+        else:
+            self._set_received_settings(settings)
+
+    def _hand_frame(self, event: H3Event) -> list[H3Event]:
+        """Has a subclass say what becomes of a frame that has led to ``event``."""
+        frame_data: bytes | None = None
+        if isinstance(event, DataReceived):
+            frame_type, frame_data = FrameType.DATA, event.data
+        else:
+            assert isinstance(event, (HeadersReceived, PushPromiseReceived))
+            is_headers = isinstance(event, HeadersReceived)
+            frame_type = FrameType.HEADERS if is_headers else FrameType.PUSH_PROMISE
+        stream = self._get_or_create_stream(event.stream_id)
+        if isinstance(event, HeadersReceived) and not is_interim_response(event.headers):
+            stream.advance()
+        self._at_hand = [event]
+        is_last = getattr(event, "stream_ended", False)
+        try:
+            return self._handle_request_or_push_frame(frame_type, frame_data, stream, is_last)
+        except ProtocolError as error:
+            self._fail(error.error_code, error.reason_phrase)
+            return []
+        finally:
+            self._at_hand = []
+
+
+MAX_FIELD_SECTION_SIZE = 65536
+_FLAGS = (Setting.ENABLE_CONNECT_PROTOCOL, Setting.H3_DATAGRAM, Setting.ENABLE_WEBTRANSPORT)

@@ -77,7 +77,12 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         """HTTP/3 begins on the connection, at the latest when QUIC says so. Before the handshake is
         complete, what is sent is 0-RTT data."""
         if self._http is None:
-            self._http = H3Connection(self._quic, max_push_id=None, close_on_malformed=False)
+            self._http = H3Connection(
+                self._quic,
+                max_push_id=None,
+                close_on_malformed=False,
+                enable_connect_protocol=False,
+            )
 
     def quic_event_received(self, event: QuicEvent) -> None:
         """Called for every QUIC event of the connection."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import weakref
 from collections.abc import Callable, MutableMapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
 from uringcore.buffer import UINT_VAR_MAX, UINT_VAR_MAX_SIZE
@@ -89,6 +90,12 @@ UDP_HEADER_SIZE = 8
 
 NetworkAddress = Any
 QuicTokenHandler = Callable[[bytes], None]
+
+
+class _HttpConnection(Protocol):
+    """HTTP/3 on top of a connection: what it is said of streams that are given up past it."""
+
+    def _given_up(self, stream_id: int, reset: bool) -> None: ...
 
 
 class QuicConnectionState(Enum):
@@ -167,6 +174,7 @@ class QuicConnection(QuicConnectionCore):
         self._trace_is_due = False
         self._trace_is_over = False
         self._log_adapter: QuicConnectionAdapter | None = None
+        self._http: weakref.ref[_HttpConnection] | None = None
         self._set_side(configuration.is_client)
         if configuration.is_client:
             self._set_credential_handlers(session_ticket_handler, token_handler)
@@ -228,6 +236,21 @@ class QuicConnection(QuicConnectionCore):
         if self._trace_is_over:
             self._end_trace()
         return datagrams
+
+    def reset_stream(self, stream_id: int, error_code: int) -> None:
+        """Abandons our side of a stream (RFC 9000 section 19.4), in HTTP/3 on top as well."""
+        super().reset_stream(stream_id, error_code)
+        self._note_given_up(stream_id, True)
+
+    def stop_stream(self, stream_id: int, error_code: int) -> None:
+        """Asks the peer to stop sending on a stream (RFC 9000 section 19.5), for HTTP/3 on top as well."""
+        super().stop_stream(stream_id, error_code)
+        self._note_given_up(stream_id, False)
+
+    def _note_given_up(self, stream_id: int, reset: bool) -> None:
+        http = None if self._http is None else self._http()
+        if http is not None:
+            http._given_up(stream_id, reset)
 
     @property
     def tls(self) -> HandshakeView:

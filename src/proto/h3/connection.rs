@@ -318,6 +318,25 @@ impl Connection {
         self.peer_origins.as_ref().map(Origins::names)
     }
 
+    /// Puts other settings in the place of those that the peer sent, where the host checks them. QPACK goes
+    /// on with those that came.
+    pub fn set_received_settings(&mut self, settings: PeerSettings) {
+        self.peer_settings = Some(settings);
+    }
+
+    /// Closes the connection for a fault of the peer that the host has found.
+    pub fn fail(&mut self, code: Code, reason: String) {
+        if !self.closed {
+            self.close(ConnectionError::new(code, reason));
+        }
+    }
+
+    /// Ignores all further input and refuses every command: the host has ended the connection.
+    pub fn set_closed(&mut self) {
+        self.closed = true;
+        self.forget_streams();
+    }
+
     /// What we sent in SETTINGS: identifiers and values in order.
     pub fn sent_settings(&self) -> Vec<(u64, u64)> {
         self.settings.pairs()
@@ -378,6 +397,11 @@ impl Connection {
         [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id)
     }
 
+    /// The streams of ours that last as long as the connection: for control, QPACK's encoder and its decoder.
+    pub fn own_streams(&self) -> [u64; 3] {
+        [self.control_id, self.encoder_id, self.decoder_id]
+    }
+
     /// How many bidirectional streams have state here.
     pub fn open_requests(&self) -> usize {
         self.requests.len()
@@ -386,7 +410,13 @@ impl Connection {
     fn open_critical_streams(&mut self) {
         // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
         let mut control = vec![stream_type::CONTROL as u8];
+        if self.settings.separate_writes {
+            self.write(self.control_id, std::mem::take(&mut control).into());
+        }
         control.extend_from_slice(&self.settings.to_frame());
+        if self.settings.separate_writes {
+            self.write(self.control_id, std::mem::take(&mut control).into());
+        }
         if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
             let mut payload = Vec::new();
             varint::put(&mut payload, max);
@@ -395,7 +425,9 @@ impl Connection {
         if self.role == Role::Server && !self.settings.origins.is_empty() {
             control.extend_from_slice(&origin::to_frame(&self.settings.origins));
         }
-        self.write(self.control_id, control.into());
+        if !control.is_empty() {
+            self.write(self.control_id, control.into());
+        }
         self.write(
             self.encoder_id,
             Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]),
@@ -416,13 +448,25 @@ impl Connection {
 
     /// Writes what the encoder has for its stream; before the field section that may refer to it.
     pub(super) fn flush_encoder(&mut self) {
-        if let Some(data) = self.encoder.take_instructions() {
-            self.write(self.encoder_id, data);
+        match self.encoder.take_instructions() {
+            Some(data) => self.write(self.encoder_id, data),
+            None if self.settings.separate_writes => self.write(self.encoder_id, Bytes::new()),
+            None => {}
         }
     }
 
     pub(super) fn flush_decoder(&mut self) {
-        if self.closed || !self.decoder.wants_flush() {
+        if self.closed {
+            return;
+        }
+        if self.settings.separate_writes {
+            if self.decoder.take_has_decoded() {
+                let data = self.decoder.take_instructions().unwrap_or_default();
+                self.write(self.decoder_id, data);
+            }
+            return;
+        }
+        if !self.decoder.wants_flush() {
             return;
         }
         if let Some(data) = self.decoder.take_instructions() {
@@ -438,8 +482,15 @@ impl Connection {
             code: error.code,
             reason: error.reason,
         });
-        // Nothing of the streams will be used again.
-        self.requests = StreamMap::default();
+        self.forget_streams();
+    }
+
+    /// Nothing of the streams will be used again.
+    fn forget_streams(&mut self) {
+        // A host that takes part in each frame asks afterwards which requests were open.
+        if !self.settings.separate_writes {
+            self.requests = StreamMap::default();
+        }
         self.uni = StreamMap::default();
         self.skipped = BTreeSet::new();
         self.early_priorities = StreamMap::default();

@@ -201,12 +201,8 @@ impl Connection {
 
     fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let settings = PeerSettings::parse(payload)?;
-        if settings.is_enabled(setting::H3_DATAGRAM) && self.peer_quic_datagrams == Some(false) {
-            // RFC 9297 section 2.1.1.
-            return Err(ConnectionError::new(
-                Code::H3_SETTINGS_ERROR,
-                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
-            ));
+        if !self.settings.host_checks_settings {
+            self.check_settings(&settings)?;
         }
         self.encoder.handle_settings(
             settings.get(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
@@ -215,6 +211,18 @@ impl Connection {
         self.flush_encoder();
         self.peer_settings = Some(settings);
         self.events.push_back(Event::SettingsReceived);
+        Ok(())
+    }
+
+    fn check_settings(&self, settings: &PeerSettings) -> Result<(), ConnectionError> {
+        settings.validate_values()?;
+        if settings.is_enabled(setting::H3_DATAGRAM) && self.peer_quic_datagrams == Some(false) {
+            // RFC 9297 section 2.1.1.
+            return Err(ConnectionError::new(
+                Code::H3_SETTINGS_ERROR,
+                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
+            ));
+        }
         Ok(())
     }
 

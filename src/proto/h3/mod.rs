@@ -43,5 +43,6 @@ pub use event::{Event, HeadersKind, Output, Role};
 pub use log::{Logged, LoggedFrame};
 pub use priority::{Priority, Signal};
 pub use qpack::Field;
+pub use request::Half;
 pub use settings::{PeerSettings, Settings};
 pub use streams::Place;

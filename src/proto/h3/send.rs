@@ -145,7 +145,7 @@ impl Connection {
             stream.send = Half::Done;
             self.remove_if_done(stream_id);
         }
-        if length == 0 {
+        if length == 0 && !self.settings.separate_writes {
             return Ok(None);
         }
         self.log.data(true, stream_id, length);

@@ -62,6 +62,17 @@ pub struct Settings {
     pub origins: Vec<Bytes>,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
+    /// The settings to send, in this order, in place of those that follow from the fields above.
+    pub announced: Option<Vec<(u64, u64)>>,
+    /// The host checks the values of the peer's settings, see [`Connection::fail`] and
+    /// [`Connection::set_received_settings`]. Only their form is checked here.
+    ///
+    /// [`Connection::fail`]: super::Connection::fail
+    /// [`Connection::set_received_settings`]: super::Connection::set_received_settings
+    pub host_checks_settings: bool,
+    /// Each stream type, frame and batch of QPACK instructions is a write of its own, also where it is
+    /// empty. aioquic makes these writes, and stand-ins for a QUIC connection compare them.
+    pub separate_writes: bool,
 }
 
 impl Default for Settings {
@@ -81,6 +92,9 @@ impl Default for Settings {
             max_push_id: None,
             origins: Vec::new(),
             extra: Vec::new(),
+            announced: None,
+            host_checks_settings: false,
+            separate_writes: false,
         }
     }
 }
@@ -89,6 +103,9 @@ impl Settings {
     /// As identifiers and values, in the order in which they are sent. Values of zero where that is
     /// the default are left out.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
+        if let Some(announced) = &self.announced {
+            return announced.clone();
+        }
         let mut pairs = vec![
             (id::QPACK_MAX_TABLE_CAPACITY, self.qpack_max_table_capacity),
             (id::MAX_FIELD_SECTION_SIZE, self.max_field_section_size),
@@ -122,7 +139,7 @@ pub struct PeerSettings {
 }
 
 impl PeerSettings {
-    /// Parses the payload of a SETTINGS frame.
+    /// Parses the payload of a SETTINGS frame: its form, not the values.
     pub fn parse(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut pairs = Vec::new();
         while !payload.is_empty() {
@@ -134,8 +151,13 @@ impl PeerSettings {
         }
         pairs.shrink_to_fit();
         let settings = Self { pairs };
-        settings.validate()?;
+        settings.validate_identifiers()?;
         Ok(settings)
+    }
+
+    /// Settings that the host has put in the place of the peer's.
+    pub fn from_pairs(pairs: Vec<(u64, u64)>) -> Self {
+        Self { pairs }
     }
 
     pub fn pairs(&self) -> &[(u64, u64)] {
@@ -155,7 +177,7 @@ impl PeerSettings {
         self.get(identifier) == Some(1)
     }
 
-    fn validate(&self) -> Result<(), ConnectionError> {
+    fn validate_identifiers(&self) -> Result<(), ConnectionError> {
         let mut identifiers: Vec<u64> = self
             .pairs
             .iter()
@@ -165,11 +187,18 @@ impl PeerSettings {
         if let Some(twice) = identifiers.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(error(format!("setting 0x{:x} is included twice", twice[0])));
         }
-        for &(identifier, value) in &self.pairs {
+        for &(identifier, _) in &self.pairs {
             // HTTP/2's settings without an equivalent (RFC 9114 section 7.2.4.1).
             if matches!(identifier, 0x0 | 0x2..=0x5) {
                 return Err(error(format!("setting 0x{identifier:x} is reserved")));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks the values, each by itself and together.
+    pub fn validate_values(&self) -> Result<(), ConnectionError> {
+        for &(identifier, value) in &self.pairs {
             // RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.
             let is_flag = matches!(
                 identifier,

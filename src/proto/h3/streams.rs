@@ -53,6 +53,47 @@ impl Connection {
         }
     }
 
+    /// How far both directions of a stream are, the received one first; None without state.
+    pub fn halves(&self, stream_id: u64) -> Option<(Half, Half)> {
+        let stream = self.requests.get(&stream_id)?;
+        Some((stream.recv, stream.send))
+    }
+
+    /// Whether something was sent or received on a request stream of the client's, as far as is remembered.
+    pub fn was_used(&self, stream_id: u64) -> bool {
+        frame::is_client_bidi(stream_id) && !self.is_unused(stream_id)
+    }
+
+    /// The bidirectional streams and pushes that have state here, in no order.
+    pub fn stream_ids(&self) -> impl Iterator<Item = u64> {
+        self.requests.keys().copied()
+    }
+
+    /// The host has ended our direction of a stream past us, by a reset.
+    pub fn note_reset(&mut self, stream_id: u64) {
+        if let Some(stream) = self.requests.get_mut(&stream_id) {
+            stream.send = Half::Done;
+            self.remove_if_done(stream_id);
+        }
+    }
+
+    /// The host has refused past us what comes on a stream (RFC 9000 section 19.5).
+    pub fn note_stopped(&mut self, stream_id: u64) {
+        let Some(mut stream) = self.requests.remove(&stream_id) else {
+            return;
+        };
+        if stream.recv != Half::Done {
+            self.stop_decoding(&mut stream, stream_id);
+            if !stream.fin_received() {
+                self.note_abandoned(stream_id);
+            }
+        }
+        if !stream.is_done() {
+            self.requests.insert(stream_id, stream);
+        }
+        self.flush_decoder();
+    }
+
     /// QUIC lets the client have more streams open than the [settings](super::Settings::max_requests)
     /// said, if they did. It never has fewer: what was allowed once is not taken back.
     pub fn raise_max_requests(&mut self, max: u64) {
@@ -263,11 +304,16 @@ impl Connection {
         if stop {
             self.outputs
                 .push_back(Output::StopSending { stream_id, code });
-            if self.abandoned.len() == ABANDONED_MAX {
-                self.abandoned.pop_front();
-            }
-            self.abandoned.push_back(stream_id);
+            self.note_abandoned(stream_id);
         }
+    }
+
+    /// What still comes on the stream is not read.
+    fn note_abandoned(&mut self, stream_id: u64) {
+        if self.abandoned.len() == ABANDONED_MAX {
+            self.abandoned.pop_front();
+        }
+        self.abandoned.push_back(stream_id);
     }
 
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {

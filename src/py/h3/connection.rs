@@ -4,17 +4,21 @@
 //! of `proto` is borrowed while one of its methods runs: it may come back here. Not here: what a QUIC event
 //! is to us (`quic_event`), and the objects that tell of HTTP's (`object`).
 
+mod begun;
 mod object;
 
-use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError, PyValueError};
+use std::sync::OnceLock;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFrozenSet, PyList};
+use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{Connection, Logged, Output, Role, Settings};
+use uringcore_proto::h3::{Code, Connection, Half, PeerSettings, Role, Settings, varint};
 
+use self::begun::{Begun, Hooks};
 use super::errors::local;
 use super::fields::Lines;
 use super::quic_event::{EventKind, EventKinds, stream_and_code};
@@ -23,39 +27,46 @@ use crate::capi::buffer;
 use crate::capi::cell::GilCell;
 use crate::capi::code;
 
-/// An HTTP/3 connection (RFC 9114) over a QUIC connection. See `uringcore.h3.connection`.
-#[pyclass(module = "uringcore.h3.connection", subclass, frozen, weakref)]
-pub struct H3Connection {
-    quic: GilCell<Option<Py<PyAny>>>,
-    core: GilCell<Connection>,
-    kinds: EventKinds,
-    close_on_malformed: bool,
-    /// Request streams of which something came as 0-RTT data, and no header section was told: as many as QUIC lets
-    /// the client open.
-    early: GilCell<FxHashSet<u64>>,
-    /// What is to go into the connection's trace, where it has one: it begins with the connection.
-    untold: Option<GilCell<Vec<Logged>>>,
+/// An HTTP/3 connection (RFC 9114) over a QUIC connection, without its settings. Python's `H3Connection` is a
+/// subclass; what its methods for subclasses are to do is asked of it by their names.
+#[pyclass(module = "uringcore._uringcore", subclass, frozen, weakref)]
+pub struct H3ConnectionCore {
+    begun: OnceLock<Begun>,
 }
 
 #[pymethods]
-impl H3Connection {
+impl H3ConnectionCore {
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self {
+            begun: OnceLock::new(),
+        }
+    }
+
+    /// Begins over `quic`: sends `settings` on three streams, unless `opened` names those on which a subclass
+    /// has done that.
     #[pyo3(signature = (
-        quic,
-        enable_webtransport = false,
-        *,
-        close_on_malformed = true,
-        enable_connect_protocol = false,
-        max_push_id = Some(8),
-    ), text_signature = "(quic, enable_webtransport=False, *, close_on_malformed=True, \
-        enable_connect_protocol=False, max_push_id=8)")]
-    fn new(
+        quic, settings, *, max_push_id, webtransport, connect_protocol, close_on_malformed,
+        settings_hook, frames_hook, separate_writes, opened
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keywords, which one Python method gives"
+    )]
+    fn _begin(
+        slf: &Bound<'_, Self>,
         quic: &Bound<'_, PyAny>,
-        enable_webtransport: bool,
-        close_on_malformed: bool,
-        enable_connect_protocol: bool,
+        settings: &Bound<'_, PyDict>,
         max_push_id: Option<u64>,
-    ) -> PyResult<Self> {
+        webtransport: bool,
+        connect_protocol: bool,
+        close_on_malformed: bool,
+        settings_hook: bool,
+        frames_hook: bool,
+        separate_writes: bool,
+        opened: Option<(u64, u64, u64)>,
+    ) -> PyResult<()> {
         if max_push_id.is_some_and(|max| max > MAX_PUSH_ID_MAX) {
             let message = format!("max_push_id: must be at most {MAX_PUSH_ID_MAX}");
             return Err(PyValueError::new_err(message));
@@ -65,70 +76,99 @@ impl H3Connection {
         let is_client = configuration
             .getattr(intern!(py, "is_client"))?
             .is_truthy()?;
-        // A program's own connection may count on with every call, others when something is sent. RFC 9000
-        // section 2.1: streams of one kind are four apart.
-        let mut streams = [0; 3];
-        let mut free: u64 = 0;
-        for one in &mut streams {
-            let asked = quic.call_method1(intern!(py, "get_next_available_stream_id"), (true,))?;
-            *one = free.max(asked.extract()?);
-            free = one.saturating_add(4);
-        }
+        let settings = Settings {
+            max_push_id,
+            webtransport,
+            // WebTransport's sessions are extended CONNECTs.
+            enable_connect_protocol: connect_protocol || webtransport,
+            host_checks_settings: settings_hook,
+            separate_writes,
+            ..announced_settings(settings)?
+        };
+        let streams = match opened {
+            Some((control, encoder, decoder)) => [control, encoder, decoder],
+            None => next_uni_streams(quic)?,
+        };
         let role = if is_client {
             Role::Client
         } else {
             Role::Server
         };
-        let mut core = Connection::new(
-            role,
-            Settings {
-                max_push_id,
-                ..settings(enable_webtransport, enable_connect_protocol)
-            },
-            streams,
-        );
+        let mut core = Connection::new(role, settings, streams);
         core.set_strict(close_on_malformed);
         let is_logged = trace::is_wanted(&configuration)?;
         if is_logged {
             core.open_log();
         }
-        let connection = Self {
+        if opened.is_some() {
+            while core.poll_output().is_some() {}
+        }
+        let begun = Begun {
             quic: GilCell::new(Some(quic.clone().unbind())),
             core: GilCell::new(core),
             kinds: EventKinds::new(),
             early: GilCell::new(FxHashSet::default()),
             close_on_malformed,
+            hooks: Hooks {
+                settings: settings_hook,
+                frames: frames_hook,
+                separate_writes,
+            },
             untold: is_logged.then(|| GilCell::new(Vec::new())),
         };
-        connection.flush(py)?;
-        Ok(connection)
+        let this = slf.get();
+        if this.begun.set(begun).is_err() {
+            return Err(PyRuntimeError::new_err(
+                "the H3Connection has begun already",
+            ));
+        }
+        this.begun()?.flush(py)
+    }
+
+    #[getter]
+    fn _has_begun(&self) -> bool {
+        self.begun.get().is_some()
+    }
+
+    /// The three streams that `_begin` has opened: for control, QPACK's encoder and its decoder.
+    fn _own_streams(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.with_core(py, |core| {
+            let [control, encoder, decoder] = core.own_streams();
+            (control, encoder, decoder)
+        })
     }
 
     /// Handles a QUIC event and returns the HTTP events that follow from it.
     ///
     /// A fault of the peer closes the QUIC connection with the RFC's code; nothing is raised.
-    fn handle_event<'py>(&self, event: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    fn handle_event<'py>(
+        slf: &Bound<'py, Self>,
+        event: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let py = event.py();
-        match self.kinds.of(event)? {
-            EventKind::StreamData => return self.handle_stream_data(event),
+        let begun = slf.get().begun()?;
+        match begun.kinds.of(event)? {
+            EventKind::StreamData => return begun.handle_stream_data(slf, event),
             EventKind::StreamReset => {
                 let (stream_id, code) = stream_and_code(event)?;
-                self.early.with(py, |early| early.remove(&stream_id));
-                self.core
+                begun.early.with(py, |early| early.remove(&stream_id));
+                begun
+                    .core
                     .with(py, |core| core.handle_stream_reset(stream_id, code));
             }
             EventKind::StopSending => {
                 let (stream_id, code) = stream_and_code(event)?;
-                self.core
+                begun
+                    .core
                     .with(py, |core| core.handle_stop_sending(stream_id, code));
             }
             EventKind::Datagram => {
                 let data = buffer::bytes_like(&event.getattr(intern!(py, "data"))?)?;
-                self.core.with(py, |core| core.handle_datagram(data));
+                begun.core.with(py, |core| core.handle_datagram(data));
             }
             EventKind::Other => return Ok(PyList::empty(py)),
         }
-        self.finish(py, None)
+        begun.finish(slf, None)
     }
 
     /// Sends a field section: a request, an interim or final response, or trailers.
@@ -143,10 +183,11 @@ impl H3Connection {
         let lines = Lines::extract(headers)?;
         let slices = lines.as_slices();
         let sent = self
+            .begun()?
             .core
             .with(py, |core| core.send_headers(stream_id, &slices, end_stream));
         local(py, sent)?;
-        self.flush(py)
+        self.begun()?.flush(py)
     }
 
     /// Sends content.
@@ -167,30 +208,36 @@ impl H3Connection {
             }
         };
         let content = data.as_bytes();
-        let header = self.core.with(py, |core| {
+        let header = self.begun()?.core.with(py, |core| {
             core.send_data_header(stream_id, content.len() as u64, end_stream)
         });
         let Some(header) = local(py, header)? else {
             return Ok(());
         };
         match header {
-            None if end_stream => self.write(py, stream_id, &PyBytes::new(py, b""), true)?,
+            None if end_stream => {
+                self.begun()?
+                    .write(py, stream_id, &PyBytes::new(py, b""), true)?
+            }
             None => {}
-            Some(header) if content.len() <= JOINED_CONTENT_MAX => {
+            Some(header)
+                if content.len() <= JOINED_CONTENT_MAX || self.begun()?.hooks.separate_writes =>
+            {
                 let frame = PyBytes::new_with(py, header.len() + content.len(), |out| {
                     out[..header.len()].copy_from_slice(&header);
                     out[header.len()..].copy_from_slice(content);
                     Ok(())
                 })?;
-                self.write(py, stream_id, &frame, end_stream)?;
+                self.begun()?.write(py, stream_id, &frame, end_stream)?;
             }
             Some(header) => {
-                self.write(py, stream_id, &PyBytes::new(py, &header), false)?;
-                self.write(py, stream_id, data, end_stream)?;
+                self.begun()?
+                    .write(py, stream_id, &PyBytes::new(py, &header), false)?;
+                self.begun()?.write(py, stream_id, data, end_stream)?;
             }
         }
         // Last, for a program's own logger may raise.
-        self.log(py)
+        self.begun()?.log(py)
     }
 
     /// Sends an HTTP datagram that belongs to a request (RFC 9297).
@@ -209,7 +256,8 @@ impl H3Connection {
             out[prefix.len()..].copy_from_slice(&data);
             Ok(())
         })?;
-        self.quic(py)?
+        self.begun()?
+            .quic(py)?
             .call_method1(intern!(py, "send_datagram_frame"), (datagram,))?;
         Ok(())
     }
@@ -223,17 +271,18 @@ impl H3Connection {
         is_unidirectional: bool,
     ) -> PyResult<u64> {
         let stream_id: u64 = self
+            .begun()?
             .quic(py)?
             .call_method1(
                 intern!(py, "get_next_available_stream_id"),
                 (is_unidirectional,),
             )?
             .extract()?;
-        let created = self.core.with(py, |core| {
+        let created = self.begun()?.core.with(py, |core| {
             core.create_webtransport_stream(session_id, stream_id)
         });
         local(py, created)?;
-        self.flush(py)?;
+        self.begun()?.flush(py)?;
         Ok(stream_id)
     }
 
@@ -245,36 +294,44 @@ impl H3Connection {
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
         let lines = Lines::extract(headers)?;
-        if self.core.with(py, |core| core.role() == Role::Client) {
+        if self
+            .begun()?
+            .core
+            .with(py, |core| core.role() == Role::Client)
+        {
             return Err(PyRuntimeError::new_err(
                 "Only servers may send a push promise.",
             ));
         }
         // Before a stream is asked for, which could not be given back.
-        let allowed = self.core.with(py, |core| core.check_push(stream_id));
+        let allowed = self
+            .begun()?
+            .core
+            .with(py, |core| core.check_push(stream_id));
         local(py, allowed)?;
         let push_stream_id: u64 = self
+            .begun()?
             .quic(py)?
             .call_method1(intern!(py, "get_next_available_stream_id"), (true,))?
             .extract()?;
         let slices = lines.as_slices();
-        let promised = self.core.with(py, |core| {
+        let promised = self.begun()?.core.with(py, |core| {
             core.send_push_promise(stream_id, push_stream_id, &slices)
         });
         local(py, promised)?;
-        self.flush(py)?;
+        self.begun()?.flush(py)?;
         Ok(push_stream_id)
     }
 
     /// Announces the end of the connection (RFC 9114 section 5.2).
     #[pyo3(signature = (stream_id = None))]
     fn send_goaway(&self, py: Python<'_>, stream_id: Option<u64>) -> PyResult<u64> {
-        let (id, sent) = self.core.with(py, |core| {
+        let (id, sent) = self.begun()?.core.with(py, |core| {
             let id = stream_id.unwrap_or_else(|| core.next_goaway_id());
             (id, core.send_goaway(id))
         });
         local(py, sent)?;
-        self.flush(py)?;
+        self.begun()?.flush(py)?;
         Ok(id)
     }
 
@@ -286,15 +343,16 @@ impl H3Connection {
         stream_id: u64,
         #[pyo3(from_py_with = code::error_code)] error_code: u64,
     ) -> PyResult<()> {
-        self.core
+        self.begun()?
+            .core
             .with(py, |core| core.cancel_request(stream_id, error_code));
-        self.flush(py)
+        self.begun()?.flush(py)
     }
 
     /// The peer's SETTINGS by identifier, or None before they arrived.
     #[getter]
     fn received_settings<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let pairs = self.core.with(py, |core| {
+        let pairs = self.begun()?.core.with(py, |core| {
             core.received_settings()
                 .map(|settings| settings.pairs().to_vec())
         });
@@ -304,7 +362,7 @@ impl H3Connection {
     /// The origins that the server's ORIGIN frames have named (RFC 9412), or None before there was one.
     #[getter]
     fn received_origins<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrozenSet>>> {
-        let names: Option<Vec<String>> = self.core.with(py, |core| {
+        let names: Option<Vec<String>> = self.begun()?.core.with(py, |core| {
             core.received_origins()
                 .map(|names| names.map(String::from).collect())
         });
@@ -314,205 +372,159 @@ impl H3Connection {
     /// Our SETTINGS by identifier.
     #[getter]
     fn sent_settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let pairs = self.core.with(py, |core| core.sent_settings());
+        let pairs = self.begun()?.core.with(py, |core| core.sent_settings());
         dict(py, &pairs)
     }
 
     /// How many requests (and bidirectional WebTransport streams) have state here.
     #[getter]
-    fn open_requests(&self, py: Python<'_>) -> usize {
-        self.core.with(py, |core| core.open_requests())
+    fn open_requests(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with_core(py, |core| core.open_requests())
     }
 
+    /// Whether nothing is read or sent any more. Setting it does not close the QUIC connection.
     #[getter]
-    fn _quic(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Ok(self.quic(py)?.unbind())
+    fn _is_done(&self, py: Python<'_>) -> bool {
+        self.with_core(py, |core| core.is_closed()).unwrap_or(false)
     }
 
-    #[getter]
-    fn _is_client(&self, py: Python<'_>) -> bool {
-        self.core.with(py, |core| core.role() == Role::Client)
+    #[setter(_is_done)]
+    fn set_is_done(&self, py: Python<'_>, is_done: bool) -> PyResult<()> {
+        match (is_done, self.begun.get()) {
+            (true, Some(begun)) => {
+                begun.core.with(py, Connection::set_closed);
+                Ok(())
+            }
+            (true, None) => Err(not_begun()),
+            (false, Some(_)) if self._is_done(py) => Err(PyRuntimeError::new_err(
+                "the H3Connection is closed and stays so",
+            )),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Closes the connection for a fault of the peer that a subclass has found.
+    fn _fail(&self, py: Python<'_>, error_code: u64, reason_phrase: String) -> PyResult<()> {
+        self.with_core(py, |core| core.fail(Code(error_code), reason_phrase))?;
+        self.begun()?.flush(py)
+    }
+
+    /// Puts other settings in the place of those that the peer sent.
+    fn _set_received_settings(&self, py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<()> {
+        let settings = PeerSettings::from_pairs(pairs(settings)?);
+        self.with_core(py, |core| core.set_received_settings(settings))
+    }
+
+    /// How far a stream is that has or had state here: a number of `HeadersState` and whether that has ended, for the
+    /// received direction and then for ours; None for others.
+    fn _halves(&self, py: Python<'_>, stream_id: u64) -> PyResult<Option<(u8, bool, u8, bool)>> {
+        let halves = self.with_core(py, |core| {
+            core.halves(stream_id).or_else(|| {
+                let is_over = core.was_used(stream_id);
+                is_over.then_some((Half::Done, Half::Done))
+            })
+        })?;
+        Ok(halves.map(|(recv, send)| {
+            let ((recv, recv_over), (send, send_over)) = (headers_state(recv), headers_state(send));
+            (recv, recv_over, send, send_over)
+        }))
+    }
+
+    /// The bidirectional streams and pushes that have state here.
+    fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let mut ids: Vec<u64> = self.with_core(py, |core| core.stream_ids().collect())?;
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// The QUIC connection has reset a stream, or, without `reset`, refuses what comes on it.
+    fn _given_up(&self, py: Python<'_>, stream_id: u64, reset: bool) -> PyResult<()> {
+        self.with_core(py, |core| match reset {
+            true => core.note_reset(stream_id),
+            false => core.note_stopped(stream_id),
+        })?;
+        self.begun()?.flush(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // `kinds` has classes alone, which never lead back to a connection.
-        self.quic
+        let Some(begun) = self.begun.get() else {
+            return Ok(());
+        };
+        begun
+            .quic
             .traverse(|quic| visit.call(quic))
             .unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        drop(self.quic.take(py));
+        if let Some(begun) = self.begun.get() {
+            drop(begun.quic.take(py));
+        }
     }
 }
 
-impl H3Connection {
-    fn quic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.quic
-            .with(py, |quic| quic.as_ref().map(|quic| quic.clone_ref(py)))
-            .map(|quic| quic.into_bound(py))
-            .ok_or_else(|| PyRuntimeError::new_err("the H3Connection was collected"))
+impl H3ConnectionCore {
+    fn begun(&self) -> PyResult<&Begun> {
+        self.begun.get().ok_or_else(not_begun)
     }
 
-    fn handle_stream_data<'py>(&self, event: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-        let py = event.py();
-        let stream_id: u64 = event.getattr(intern!(py, "stream_id"))?.extract()?;
-        let object = event.getattr(intern!(py, "data"))?;
-        let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
-        let data = buffer::bytes_like(&object)?;
-        // aioquic's event does not say.
-        let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
-            Some(early) => early.is_truthy()?,
-            None => false,
-        };
-        if is_early {
-            self.early.with(py, |early| early.insert(stream_id));
-        }
-        if is_unidirectional(stream_id) {
-            self.learn_peer_datagrams(py)?;
-        }
-        self.core
-            .with(py, |core| core.handle_stream_data(stream_id, data, fin));
-        let whole = object
-            .cast_into::<PyBytes>()
-            .ok()
-            .map(|data| (stream_id, data));
-        let told = self.finish(py, whole.as_ref());
-        if is_early {
-            // Content that follows is not asked about.
-            let (early, core) = (&self.early, &self.core);
-            if !core.with(py, |core| core.awaits_headers(stream_id)) {
-                early.with(py, |early| early.remove(&stream_id));
-            }
-        }
-        told
-    }
-
-    /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
-    /// are read.
-    fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
-        if self
-            .core
-            .with(py, |core| core.received_settings().is_some())
-        {
-            return Ok(());
-        }
-        let quic = self.quic(py)?;
-        // aioquic's name. An object without it does not say, and is not asked.
-        if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
-            self.core
-                .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));
-        }
-        Ok(())
-    }
-
-    /// After input: does what is to be done on the QUIC connection and collects the events.
-    fn finish<'py>(
-        &self,
-        py: Python<'py>,
-        whole: Option<&(u64, Bound<'py, PyBytes>)>,
-    ) -> PyResult<Bound<'py, PyList>> {
-        self.flush(py)?;
-        let list = PyList::empty(py);
-        while let Some(event) = self.core.with(py, Connection::poll_event) {
-            if let Some(object) = self.object(py, event, whole)? {
-                list.append(object)?;
-            }
-        }
-        Ok(list)
-    }
-
-    /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
-    /// end.
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        let mut result = self.log(py);
-        while let Some(output) = self.core.with(py, Connection::poll_output) {
-            let done = self.perform(py, output);
-            if result.is_ok() {
-                result = done;
-            }
-        }
-        result
-    }
-
-    /// Writes down what there is, as soon as there is a trace.
-    fn log(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(untold) = &self.untold else {
-            return Ok(());
-        };
-        let logged = self.core.with(py, Connection::take_log);
-        let Some(trace) = trace::of(&self.quic(py)?)? else {
-            return untold.with(py, |untold| {
-                let room = trace::WAITING_MAX.saturating_sub(untold.len());
-                untold.extend(logged.into_iter().take(room));
-                Ok(())
-            });
-        };
-        let before = untold.with(py, std::mem::take);
-        let mut all = before.into_iter().chain(logged);
-        all.try_for_each(|logged| trace::write(&trace, logged))
-    }
-
-    fn perform(&self, py: Python<'_>, output: Output) -> PyResult<()> {
-        match output {
-            Output::Write {
-                stream_id,
-                data,
-                fin,
-            } => {
-                return self.write(py, stream_id, &PyBytes::new(py, &data), fin);
-            }
-            Output::Datagram { data } => self.quic(py)?.call_method1(
-                intern!(py, "send_datagram_frame"),
-                (PyBytes::new(py, &data),),
-            )?,
-            Output::ResetStream { stream_id, code } => {
-                let reset = intern!(py, "reset_stream");
-                return unless_over(py, self.quic(py)?.call_method1(reset, (stream_id, code.0)));
-            }
-            Output::StopSending { stream_id, code } => {
-                let stop = intern!(py, "stop_stream");
-                return unless_over(py, self.quic(py)?.call_method1(stop, (stream_id, code.0)));
-            }
-            Output::CloseConnection { code, reason } => self
-                .quic(py)?
-                .call_method1(intern!(py, "close"), (code.0, py.None(), reason.as_ref()))?,
-        };
-        Ok(())
-    }
-
-    fn write(
-        &self,
-        py: Python<'_>,
-        stream_id: u64,
-        data: &Bound<'_, PyBytes>,
-        fin: bool,
-    ) -> PyResult<()> {
-        let fin = PyBool::new(py, fin);
-        self.quic(py)?
-            .call_method1(intern!(py, "send_stream_data"), (stream_id, data, fin))?;
-        Ok(())
+    fn with_core<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Connection) -> R) -> PyResult<R> {
+        Ok(self.begun()?.core.with(py, run))
     }
 }
 
-fn is_unidirectional(stream_id: u64) -> bool {
-    stream_id & 2 != 0
+fn not_begun() -> PyErr {
+    PyRuntimeError::new_err("the H3Connection has not begun: its __init__() was not called")
 }
 
-fn settings(enable_webtransport: bool, enable_connect_protocol: bool) -> Settings {
-    // A reserved setting, to see that the peer ignores it (RFC 9114 section 7.2.4.1).
-    let mut extra = vec![(0x21, 1)];
-    if enable_webtransport {
-        extra.push((setting::ENABLE_WEBTRANSPORT, 1));
+/// Three unidirectional streams. A program's own connection may count on with every call, others when something is
+/// sent. RFC 9000 section 2.1: streams of one kind are four apart.
+fn next_uni_streams(quic: &Bound<'_, PyAny>) -> PyResult<[u64; 3]> {
+    let name = intern!(quic.py(), "get_next_available_stream_id");
+    let mut streams = [0; 3];
+    let mut free: u64 = 0;
+    for one in &mut streams {
+        let asked = quic.call_method1(name, (true,))?;
+        *one = free.max(asked.extract()?);
+        free = one.saturating_add(4);
     }
-    Settings {
-        // A WebTransport session is an extended CONNECT.
-        enable_connect_protocol: enable_connect_protocol || enable_webtransport,
-        h3_datagram: enable_webtransport,
-        webtransport: enable_webtransport,
-        extra,
+    Ok(streams)
+}
+
+/// Our side as `settings` announces it. A limit that is not announced holds all the same.
+fn announced_settings(settings: &Bound<'_, PyDict>) -> PyResult<Settings> {
+    let pairs = pairs(settings)?;
+    let of = |identifier| {
+        let found = pairs.iter().find(|(candidate, _)| *candidate == identifier);
+        found.map(|&(_, value)| value)
+    };
+    Ok(Settings {
+        qpack_max_table_capacity: of(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
+        qpack_blocked_streams: of(setting::QPACK_BLOCKED_STREAMS).unwrap_or(0),
+        max_field_section_size: of(setting::MAX_FIELD_SECTION_SIZE)
+            .unwrap_or(Settings::default().max_field_section_size),
+        h3_datagram: of(setting::H3_DATAGRAM) == Some(1),
+        announced: Some(pairs),
         ..Settings::default()
-    }
+    })
+}
+
+/// Settings by identifier as identifiers and values, all of which fit in 62 bits.
+fn pairs(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(u64, u64)>> {
+    let number = |name: &str, object: &Bound<'_, PyAny>| match object.extract::<u64>() {
+        Ok(number) if number <= varint::MAX => Ok(number),
+        _ => Err(PyValueError::new_err(format!(
+            "settings: {name} {} is not a number of 62 bits",
+            object.repr()?
+        ))),
+    };
+    settings
+        .iter()
+        .map(|(identifier, value)| {
+            Ok((number("identifier", &identifier)?, number("value", &value)?))
+        })
+        .collect()
 }
 
 fn dict<'py>(py: Python<'py>, pairs: &[(u64, u64)]) -> PyResult<Bound<'py, PyDict>> {
@@ -523,11 +535,13 @@ fn dict<'py>(py: Python<'py>, pairs: &[(u64, u64)]) -> PyResult<Bound<'py, PyDic
     Ok(dict)
 }
 
-/// A stream that ended by itself meanwhile needs no ending.
-fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
-    match ended {
-        Err(error) if error.is_instance_of::<PyConnectionResetError>(py) => Ok(()),
-        ended => ended.map(drop),
+/// aioquic's number of a `HeadersState`, and whether the direction has ended.
+fn headers_state(half: Half) -> (u8, bool) {
+    match half {
+        Half::Head => (0, false),
+        Half::Body => (1, false),
+        Half::Trailers => (2, false),
+        Half::Done => (2, true),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `connection` | `H3Connection`: QUIC events in, HTTP events out, commands |
+//! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
+//! | `connection/begun` | what happens between the QUIC connection object and `proto` |
 //! | `connection/object` | the objects that tell of HTTP events |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
@@ -24,7 +25,7 @@ mod trace;
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<connection::H3Connection>()?;
+    m.add_class::<connection::H3ConnectionCore>()?;
     m.add_class::<qpack::QpackEncoder>()?;
     m.add_class::<qpack::QpackDecoder>()?;
     events::register(m)

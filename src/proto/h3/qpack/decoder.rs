@@ -52,6 +52,8 @@ pub struct Decoder {
     instructions: Vec<u8>,
     /// They hold a cancellation.
     urgent: bool,
+    /// A field section was decoded since [`Decoder::take_has_decoded`].
+    has_decoded: bool,
     /// Decoded literals of the section at hand; kept for its allocation.
     arena: Vec<u8>,
 }
@@ -66,6 +68,7 @@ impl Decoder {
             blocked: BTreeMap::new(),
             instructions: Vec::new(),
             urgent: false,
+            has_decoded: false,
             arena: Vec::new(),
         }
     }
@@ -132,7 +135,13 @@ impl Decoder {
             integer::put(&mut self.instructions, 0x80, 7, stream_id);
             self.acknowledged = self.acknowledged.max(required_insert_count);
         }
+        self.has_decoded = true;
         Ok(Decoded::Fields(fields))
+    }
+
+    /// Whether a field section was decoded since the last call.
+    pub fn take_has_decoded(&mut self) -> bool {
+        std::mem::take(&mut self.has_decoded)
     }
 
     /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section

@@ -76,7 +76,7 @@ pub(super) struct RequestStream {
 
 /// How far one direction of a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Half {
+pub enum Half {
     /// No header section yet, interim ones aside.
     Head,
     Body,

@@ -4,16 +4,16 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_proto::h3::Event;
+use uringcore_proto::h3::{Event, Role};
 
-use super::{H3Connection, is_unidirectional};
+use super::begun::{Begun, is_unidirectional};
 use crate::h3::events::{
     DataReceived, DatagramReceived, GoAwayReceived, HeadersReceived, MessageAborted,
     PushPromiseReceived, WebTransportStreamDataReceived,
 };
 use crate::h3::fields;
 
-impl H3Connection {
+impl Begun {
     /// The Python object for an event; None for one that aioquic's programs learn of from QUIC's
     /// own events.
     pub(super) fn object<'py>(
@@ -83,7 +83,7 @@ impl H3Connection {
                 error_code: code,
             }
             .object(py)?,
-            Event::GoAway { id } if self._is_client(py) => {
+            Event::GoAway { id } if self.core.with(py, |core| core.role() == Role::Client) => {
                 GoAwayReceived { stream_id: id }.object(py)?
             }
             // `set_answers_large_requests` is not asked for here, and aioquic knows no priorities.

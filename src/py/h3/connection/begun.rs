@@ -1,0 +1,222 @@
+//! The HTTP/3 connection once its streams are open: input to `proto`, and what `proto` wants done on the QUIC
+//! connection object. Not here: what Python calls (`connection`), and the objects that tell of events (`object`).
+
+use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyList};
+use rustc_hash::FxHashSet;
+use uringcore_proto::h3::{Connection, Event, Logged, Output};
+
+use super::H3ConnectionCore;
+use crate::capi::buffer;
+use crate::capi::cell::GilCell;
+use crate::h3::quic_event::EventKinds;
+use crate::h3::trace;
+
+/// The connection from the moment in which its streams are opened.
+pub(super) struct Begun {
+    pub(super) quic: GilCell<Option<Py<PyAny>>>,
+    pub(super) core: GilCell<Connection>,
+    pub(super) kinds: EventKinds,
+    pub(super) close_on_malformed: bool,
+    pub(super) hooks: Hooks,
+    /// Request streams of which something came as 0-RTT data, and no header section was told: as many as QUIC lets
+    /// the client open.
+    pub(super) early: GilCell<FxHashSet<u64>>,
+    /// What is to go into the connection's trace, where it has one: it begins with the connection.
+    pub(super) untold: Option<GilCell<Vec<Logged>>>,
+}
+
+/// What differs from the usual course because of a subclass, or of the QUIC connection object.
+#[derive(Clone, Copy)]
+pub(super) struct Hooks {
+    /// `_check_received_settings` checks the peer's settings.
+    pub(super) settings: bool,
+    /// `_hand_frame` is shown each event that a frame of a request or push makes, and says what comes of it.
+    pub(super) frames: bool,
+    /// See [`Settings::separate_writes`].
+    pub(super) separate_writes: bool,
+}
+
+impl Begun {
+    pub(super) fn quic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.quic
+            .with(py, |quic| quic.as_ref().map(|quic| quic.clone_ref(py)))
+            .map(|quic| quic.into_bound(py))
+            .ok_or_else(|| PyRuntimeError::new_err("the H3Connection was collected"))
+    }
+
+    pub(super) fn handle_stream_data<'py>(
+        &self,
+        host: &Bound<'py, H3ConnectionCore>,
+        event: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = event.py();
+        let stream_id: u64 = event.getattr(intern!(py, "stream_id"))?.extract()?;
+        let object = event.getattr(intern!(py, "data"))?;
+        let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
+        let data = buffer::bytes_like(&object)?;
+        // aioquic's event does not say.
+        let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
+            Some(early) => early.is_truthy()?,
+            None => false,
+        };
+        if is_early {
+            self.early.with(py, |early| early.insert(stream_id));
+        }
+        if is_unidirectional(stream_id) {
+            self.learn_peer_datagrams(py)?;
+        }
+        self.core
+            .with(py, |core| core.handle_stream_data(stream_id, data, fin));
+        let whole = object
+            .cast_into::<PyBytes>()
+            .ok()
+            .map(|data| (stream_id, data));
+        let told = self.finish(host, whole.as_ref());
+        if is_early {
+            // Content that follows is not asked about.
+            let (early, core) = (&self.early, &self.core);
+            if !core.with(py, |core| core.awaits_headers(stream_id)) {
+                early.with(py, |early| early.remove(&stream_id));
+            }
+        }
+        told
+    }
+
+    /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
+    /// are read.
+    pub(super) fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
+        if self
+            .core
+            .with(py, |core| core.received_settings().is_some())
+        {
+            return Ok(());
+        }
+        let quic = self.quic(py)?;
+        // aioquic's name. An object without it does not say, and is not asked.
+        if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
+            self.core
+                .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));
+        }
+        Ok(())
+    }
+
+    /// After input: does what is to be done on the QUIC connection and collects the events.
+    pub(super) fn finish<'py>(
+        &self,
+        host: &Bound<'py, H3ConnectionCore>,
+        whole: Option<&(u64, Bound<'py, PyBytes>)>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = host.py();
+        self.flush(py)?;
+        let list = PyList::empty(py);
+        while let Some(event) = self.core.with(py, Connection::poll_event) {
+            if self.hooks.settings && matches!(event, Event::SettingsReceived) {
+                host.call_method0(intern!(py, "_check_received_settings"))?;
+                continue;
+            }
+            let is_frame = matches!(
+                event,
+                Event::Headers { .. } | Event::Data { .. } | Event::PushPromise { .. }
+            );
+            let Some(object) = self.object(py, event, whole)? else {
+                continue;
+            };
+            if self.hooks.frames && is_frame {
+                let events = host.call_method1(intern!(py, "_hand_frame"), (object,))?;
+                for event in events.try_iter()? {
+                    list.append(event?)?;
+                }
+            } else {
+                list.append(object)?;
+            }
+        }
+        Ok(list)
+    }
+
+    /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
+    /// end.
+    pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let mut result = self.log(py);
+        while let Some(output) = self.core.with(py, Connection::poll_output) {
+            let done = self.perform(py, output);
+            if result.is_ok() {
+                result = done;
+            }
+        }
+        result
+    }
+
+    /// Writes down what there is, as soon as there is a trace.
+    pub(super) fn log(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(untold) = &self.untold else {
+            return Ok(());
+        };
+        let logged = self.core.with(py, Connection::take_log);
+        let Some(trace) = trace::of(&self.quic(py)?)? else {
+            return untold.with(py, |untold| {
+                let room = trace::WAITING_MAX.saturating_sub(untold.len());
+                untold.extend(logged.into_iter().take(room));
+                Ok(())
+            });
+        };
+        let before = untold.with(py, std::mem::take);
+        let mut all = before.into_iter().chain(logged);
+        all.try_for_each(|logged| trace::write(&trace, logged))
+    }
+
+    pub(super) fn perform(&self, py: Python<'_>, output: Output) -> PyResult<()> {
+        match output {
+            Output::Write {
+                stream_id,
+                data,
+                fin,
+            } => {
+                return self.write(py, stream_id, &PyBytes::new(py, &data), fin);
+            }
+            Output::Datagram { data } => self.quic(py)?.call_method1(
+                intern!(py, "send_datagram_frame"),
+                (PyBytes::new(py, &data),),
+            )?,
+            Output::ResetStream { stream_id, code } => {
+                let reset = intern!(py, "reset_stream");
+                return unless_over(py, self.quic(py)?.call_method1(reset, (stream_id, code.0)));
+            }
+            Output::StopSending { stream_id, code } => {
+                let stop = intern!(py, "stop_stream");
+                return unless_over(py, self.quic(py)?.call_method1(stop, (stream_id, code.0)));
+            }
+            Output::CloseConnection { code, reason } => self
+                .quic(py)?
+                .call_method1(intern!(py, "close"), (code.0, py.None(), reason.as_ref()))?,
+        };
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &self,
+        py: Python<'_>,
+        stream_id: u64,
+        data: &Bound<'_, PyBytes>,
+        fin: bool,
+    ) -> PyResult<()> {
+        let fin = PyBool::new(py, fin);
+        self.quic(py)?
+            .call_method1(intern!(py, "send_stream_data"), (stream_id, data, fin))?;
+        Ok(())
+    }
+}
+
+/// A stream that ended by itself meanwhile needs no ending.
+fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    match ended {
+        Err(error) if error.is_instance_of::<PyConnectionResetError>(py) => Ok(()),
+        ended => ended.map(drop),
+    }
+}
+
+pub(super) fn is_unidirectional(stream_id: u64) -> bool {
+    stream_id & 2 != 0
+}
