@@ -23,6 +23,7 @@ __all__ = [
     "AlertDescription",
     "CipherSuite",
     "Epoch",
+    "HandshakeType",
     "MemorySessionStore",
     "SessionTicket",
     "SessionTicketFetcher",
@@ -62,6 +63,23 @@ class AlertDescription(IntEnum):
     unknown_psk_identity = 115
     certificate_required = 116
     no_application_protocol = 120
+
+
+class HandshakeType(IntEnum):
+    """The types of TLS handshake messages (RFC 8446 section 4)."""
+
+    CLIENT_HELLO = 1
+    SERVER_HELLO = 2
+    NEW_SESSION_TICKET = 4
+    END_OF_EARLY_DATA = 5
+    ENCRYPTED_EXTENSIONS = 8
+    CERTIFICATE = 11
+    CERTIFICATE_REQUEST = 13
+    CERTIFICATE_VERIFY = 15
+    FINISHED = 20
+    KEY_UPDATE = 24
+    COMPRESSED_CERTIFICATE = 25
+    MESSAGE_HASH = 254
 
 
 class CipherSuite(IntEnum):

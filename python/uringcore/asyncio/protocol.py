@@ -325,6 +325,19 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 else:
                     adapter.read_failed(error_from_event(event))
 
+    # aioquic's private names ----------------------------------------------------------------------
+
+    @property
+    def _connected_waiter(self) -> asyncio.Future[None] | None:
+        """What the first of those waits for who wait for the handshake."""
+        return self._connected_waiters[0] if self._connected_waiters else None
+
+    @property
+    def _stream_readers(self) -> dict[int, asyncio.StreamReader]:
+        """The readers of the streams that are open, by their numbers."""
+        found = {number: adapter.reader for number, adapter in self._streams.items()}
+        return {number: reader for number, reader in found.items() if reader is not None}
+
     # Inside -------------------------------------------------------------------------------------
 
     # Made when they are needed: of a server's thousands of connections, few ever do.
@@ -419,6 +432,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         peer = self._quic.get_peer_address()
         error = error_from_event(event, None if peer is None else f"{peer[0]} port {peer[1]}")
         self._error = error
+        self._quic._note_close(event, is_pending=False)
         for waiter in (*self._connected_waiters, *self._ping_waiters.values()):
             if not waiter.done():
                 waiter.set_exception(error)

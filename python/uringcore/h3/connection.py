@@ -45,7 +45,7 @@ Subclasses may have an ``__init__`` of their own, attributes, and aioquic's hook
 whose fields are in the events that ``super()`` returns), ``_max_push_id``, ``_max_table_capacity`` and
 ``_blocked_streams``. They find ``_stream``, ``_get_or_create_stream``, ``_is_done`` and ``_quic``. A
 subclass over a QUIC connection object of a program's own makes the same calls on that as aioquic's, one
-for each stream type, frame and batch of QPACK instructions.
+for each stream type, frame and batch of QPACK instructions, and requests are for whatever their fields say.
 """
 
 from __future__ import annotations

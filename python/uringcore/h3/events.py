@@ -1,12 +1,14 @@
 """What an HTTP/3 connection tells its user: aioquic's events, and two of our own:
 :class:`MessageAborted` for streams given up and :class:`GoAwayReceived` for the server's GOAWAY.
 
-The classes are Rust. They are immutable, take positional and keyword arguments, compare by value,
-and work with ``match``.
+The classes are Rust. Their fields are immutable; they take positional and keyword arguments, and
+attributes of a program's own, compare by value, work with ``match``, are copied and pickled, and pass for
+dataclasses.
 """
 
 from __future__ import annotations
 
+from uringcore._event_fields import describe
 from uringcore._uringcore import (
     DatagramReceived,
     DataReceived,
@@ -31,3 +33,21 @@ __all__ = [
 ]
 
 Headers = list[tuple[bytes, bytes]]
+
+_PUSH = (int | None, None)
+describe(DataReceived, data=bytes, stream_id=int, stream_ended=bool, push_id=_PUSH)
+describe(DatagramReceived, data=bytes, stream_id=int)
+describe(GoAwayReceived, stream_id=int)
+describe(
+    HeadersReceived,
+    {"early_data": False},
+    headers=Headers,
+    stream_id=int,
+    stream_ended=bool,
+    push_id=_PUSH,
+)
+describe(MessageAborted, stream_id=int, error_code=int)
+describe(PushPromiseReceived, headers=Headers, push_id=int, stream_id=int)
+describe(
+    WebTransportStreamDataReceived, data=bytes, stream_id=int, stream_ended=bool, session_id=int
+)

@@ -20,7 +20,6 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, MutableMapping
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
@@ -43,10 +42,18 @@ from uringcore.quic.packet import (
     PROBING_FRAME_TYPES,
     RETRY_INTEGRITY_TAG_SIZE,
     STATELESS_RESET_TOKEN_SIZE,
+    QuicErrorCode,
     QuicProtocolVersion,
+    pull_quic_header,
+)
+from uringcore.quic.private_names import (
+    END_STATES,
+    PrivateNames,
+    QuicConnectionId,
+    QuicConnectionState,
 )
 from uringcore.quic.sessions import _TicketCallbacks
-from uringcore.quic.tables import NetworkPath, Streams
+from uringcore.quic.tables import NetworkPath, Stream, Streams
 
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
@@ -70,14 +77,17 @@ __all__ = [
     "QuicConnection",
     "QuicConnectionAdapter",
     "QuicConnectionError",
+    "QuicConnectionId",
     "QuicConnectionRefusedError",
     "QuicConnectionState",
+    "QuicErrorCode",
     "QuicIdleTimeoutError",
     "QuicTlsError",
     "QuicTokenHandler",
     "dump_cid",
     "is_version_compatible",
     "logger",
+    "pull_quic_header",
     "stream_is_client_initiated",
     "stream_is_unidirectional",
 ]
@@ -96,21 +106,6 @@ class _HttpConnection(Protocol):
     """HTTP/3 on top of a connection: what it is said of streams that are given up past it."""
 
     def _given_up(self, stream_id: int, reset: bool) -> None: ...
-
-
-class QuicConnectionState(Enum):
-    """Where a connection is in its life, as far as a program can tell."""
-
-    FIRSTFLIGHT = 0
-    CONNECTED = 1
-    CLOSING = 2
-    DRAINING = 3
-    TERMINATED = 4
-
-
-END_STATES = frozenset(
-    {QuicConnectionState.CLOSING, QuicConnectionState.DRAINING, QuicConnectionState.TERMINATED}
-)
 
 
 class QuicConnectionAdapter(_LoggerAdapter):
@@ -145,7 +140,7 @@ def stream_is_unidirectional(stream_id: int) -> bool:
     return bool(stream_id & 2)
 
 
-class QuicConnection(QuicConnectionCore):
+class QuicConnection(PrivateNames, QuicConnectionCore):
     """A QUIC connection.
 
     The id of an original packet that aioquic's servers pass in is not needed here, and that of a Retry
@@ -226,6 +221,8 @@ class QuicConnection(QuicConnectionCore):
         event: events.QuicEvent | None = super().next_event()
         if type(event) is events.HandshakeCompleted:
             self._completed = event
+        elif type(event) is events.ConnectionTerminated:
+            self._note_close(event, is_pending=self._close_pending)
         if event is not None and self._quic_logger is not None:
             self._log(event)
         return event
@@ -233,9 +230,24 @@ class QuicConnection(QuicConnectionCore):
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """What has to go out now, as ``(data, address)``. Empty on a loop, which sends by itself."""
         datagrams = super().datagrams_to_send(now)
+        self._close_pending = False
         if self._trace_is_over:
             self._end_trace()
         return datagrams
+
+    def close(
+        self, error_code: int = 0, frame_type: int | None = None, reason_phrase: str = ""
+    ) -> None:
+        """Closes the connection: with an application's code, or with ``frame_type`` with the transport's.
+
+        Raises ``ValueError`` for a code or frame type that does not fit in 62 bits.
+        """
+        super().close(error_code, frame_type, reason_phrase)
+        if self._close_event is None and self._is_started:
+            event = events.ConnectionTerminated(
+                int(error_code), frame_type, reason_phrase, kind="local"
+            )
+            self._note_close(event, is_pending=True)
 
     def reset_stream(self, stream_id: int, error_code: int) -> None:
         """Abandons our side of a stream (RFC 9000 section 19.4), in HTTP/3 on top as well."""
@@ -275,6 +287,14 @@ class QuicConnection(QuicConnectionCore):
     def _streams(self) -> Streams:
         """aioquic's table of streams, which its programs look into."""
         return Streams(self)
+
+    def _get_or_create_stream_for_send(self, stream_id: int) -> Stream:
+        """The stream, opened if it is this side's and new. Raises ``ValueError`` if nothing can be sent on it."""
+        if stream_id not in self._streams:
+            self.send_stream_data(stream_id, b"")
+        elif not self._stream_can_send(stream_id):
+            raise ValueError("Cannot send data on peer-initiated unidirectional stream")
+        return Stream(self, stream_id)
 
     def get_peer_address(self) -> NetworkAddress:
         """The last address that the peer has proved, or None before the connection began.

@@ -1,11 +1,13 @@
 """What a QUIC connection tells its user: aioquic's events, and three for flow control.
 
-The classes are Rust, so that a turn's events are built without running Python. They are immutable,
-take positional and keyword arguments, compare by value, and work with ``match``.
+The classes are Rust, so that a turn's events are built without running Python. Their fields are
+immutable; they take positional and keyword arguments, and attributes of a program's own, compare by value,
+work with ``match``, are copied and pickled, and pass for dataclasses.
 """
 
 from __future__ import annotations
 
+from uringcore._event_fields import describe
 from uringcore._uringcore import (
     ConnectionIdIssued,
     ConnectionIdRetired,
@@ -43,3 +45,28 @@ __all__ = [
     "StreamReset",
     "StreamWritable",
 ]
+
+_EARLY = {"early_data": False}
+describe(ConnectionIdIssued, connection_id=bytes)
+describe(ConnectionIdRetired, connection_id=bytes)
+describe(
+    ConnectionTerminated,
+    {"kind": None, "alert": None, "errno": None},
+    error_code=int,
+    frame_type=int | None,
+    reason_phrase=str,
+)
+describe(ConnectionWritable, queued_bytes=int)
+describe(DatagramFrameReceived, _EARLY, data=bytes)
+describe(
+    HandshakeCompleted, alpn_protocol=str | None, early_data_accepted=bool, session_resumed=bool
+)
+describe(MigrationFinished, succeeded=bool)
+describe(PingAcknowledged, uid=int)
+describe(ProtocolNegotiated, alpn_protocol=str | None)
+describe(StopSendingReceived, error_code=int, stream_id=int)
+describe(StreamAbandoned, stream_id=int)
+describe(StreamDataReceived, _EARLY, data=bytes, end_stream=bool, stream_id=int)
+describe(StreamFinished, stream_id=int)
+describe(StreamReset, error_code=int, stream_id=int)
+describe(StreamWritable, stream_id=int)

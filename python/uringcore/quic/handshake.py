@@ -54,6 +54,11 @@ class HandshakeView:
         completed = self._quic._completed
         return completed is not None and completed.session_resumed
 
+    @property
+    def key_schedule(self) -> HandshakeView | None:
+        """What has a ``cipher_suite``, once one is agreed."""
+        return None if self.cipher_suite is None else self
+
     # aioquic has no public names for these, so its programs use them. They need `cryptography`;
     # `QuicConnection.get_peer_certificates` does not.
 

@@ -63,6 +63,10 @@ class QuicConnectionStats(TypedDict):
     datagram_frames_received: int
     datagram_frames_dropped: int
     """DATAGRAM frames that were queued and never sent."""
+    connection_ids_received: int
+    """NEW_CONNECTION_ID frames, repeated ones as well."""
+    connection_ids_retired: int
+    """RETIRE_CONNECTION_ID frames, repeated ones as well."""
 
     streams_open: int
     """Streams that are not over, in either direction."""

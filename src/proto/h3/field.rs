@@ -78,11 +78,22 @@ where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
+    validate_request_to(fields, false)
+}
+
+/// As [`validate_request`]; with `any_target`, what the request is for need not be whole or well-formed.
+pub fn validate_request_to<N, V>(fields: &[(N, V)], any_target: bool) -> Result<RequestHead, Reason>
+where
+    N: AsRef<[u8]>,
+    V: AsRef<[u8]>,
+{
     let section = Section::read(fields, SectionKind::Request)?;
     let name = section.method.ok_or("pseudo-header :method is missing")?;
     target::check_method(name)?;
     let method = Method::named(name);
-    if method == Method::Connect && section.protocol.is_none() {
+    if any_target {
+        // Whoever asks has checks of its own.
+    } else if method == Method::Connect && section.protocol.is_none() {
         // RFC 9114 section 4.4.
         if section.scheme.is_some() || section.path.is_some() {
             return Err("a CONNECT request has neither :scheme nor :path".into());

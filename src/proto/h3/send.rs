@@ -312,7 +312,8 @@ impl Connection {
         fin: bool,
     ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
-            let head = field::validate_request(fields).map_err(invalid_field)?;
+            let any_target = self.settings.any_target;
+            let head = field::validate_request_to(fields, any_target).map_err(invalid_field)?;
             return Ok(Next::plain(Half::Body, head.method));
         }
         let head = field::validate_response(fields).map_err(invalid_field)?;

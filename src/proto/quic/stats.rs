@@ -80,6 +80,10 @@ pub struct ConnectionStats {
     /// DATAGRAM frames that were queued and never sent: the oldest, when the queue was full, and
     /// those that turned out not to be sendable once the handshake was complete.
     pub datagram_frames_dropped: u64,
+    /// NEW_CONNECTION_ID frames, repeated ones as well.
+    pub connection_ids_received: u64,
+    /// RETIRE_CONNECTION_ID frames, repeated ones as well.
+    pub connection_ids_retired: u64,
 }
 
 impl ConnectionStats {
@@ -100,6 +104,8 @@ impl ConnectionStats {
             mtu_probes_sent: stats.path.sent_plpmtud_probes,
             mtu_probes_lost: stats.path.lost_plpmtud_probes,
             black_holes_detected: stats.path.black_holes_detected,
+            connection_ids_received: stats.frame_rx.new_connection_id,
+            connection_ids_retired: stats.frame_tx.retire_connection_id,
             stream_frames_sent: stats.frame_tx.stream,
             stream_frames_received: stats.frame_rx.stream,
             datagram_frames_sent: stats.frame_tx.datagram,

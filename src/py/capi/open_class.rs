@@ -1,12 +1,13 @@
-//! The classes of the transports as Python sees them: subclasses whose instances take attributes.
+//! The classes of transports and events as Python sees them: subclasses whose instances take attributes.
 //!
-//! Programs hang notes on a transport and test suites replace its methods, as on asyncio's own. An
+//! Programs hang notes on a transport or an event and test suites replace its methods, as on asyncio's and
+//! aioquic's own. An
 //! instance of a Python subclass has a dictionary for that, and unlike PyO3's `dict` a safe one (see
 //! `cell`): no interpreter makes it, or anything else that the garbage collector counts, before the
 //! Rust fields are written. Calling a method stays what it was, a look into the class, because there is
 //! no `__getattr__` of ours in the way.
 //!
-//! What the classes do is in `stream`, `datagram` and `tls`. The Rust code of the loop asks for those,
+//! What the classes do is in `stream`, `datagram`, `tls` and `events`. The Rust code of the loop asks for those,
 //! and takes the subclasses as such.
 
 use pyo3::exceptions::PyTypeError;

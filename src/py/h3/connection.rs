@@ -83,6 +83,7 @@ impl H3ConnectionCore {
             enable_connect_protocol: connect_protocol || webtransport,
             host_checks_settings: settings_hook,
             separate_writes,
+            any_target: separate_writes,
             ..announced_settings(settings)?
         };
         let streams = match opened {

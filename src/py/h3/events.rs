@@ -1,8 +1,13 @@
 //! The events of an HTTP/3 connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: immutable, compared and shown by their fields.
+//! They are values: their fields are immutable, they are compared and shown by them, and take attributes of a
+//! program's own, as aioquic's do.
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::capi::open_class;
 
 /// What an HTTP/3 connection tells its user: the base class of all events.
 #[pyclass(module = "uringcore.h3.events", subclass, frozen)]
@@ -10,8 +15,10 @@ pub struct H3Event;
 
 #[pymethods]
 impl H3Event {
+    // Subclasses have arguments of their own.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self
     }
 }
@@ -27,7 +34,7 @@ macro_rules! event_class {
         $(flag { $(#[$flag_doc:meta])* $flag:ident })?
     ) => {
         $(#[$doc])*
-        #[pyclass(module = "uringcore.h3.events", extends = H3Event, frozen, get_all)]
+        #[pyclass(module = "uringcore.h3.events", extends = H3Event, subclass, frozen, get_all)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $kind),+
             $(, $(#[$flag_doc])* pub $flag: bool)?
@@ -41,11 +48,19 @@ macro_rules! event_class {
                 PyClassInitializer::from(H3Event).add_subclass(Self { $($field),+ $(, $flag)? })
             }
 
-            #[classattr]
-            fn __match_args__<'py>(
+            fn __getnewargs_ex__<'py>(
+                &self,
                 py: Python<'py>,
-            ) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
-                pyo3::types::PyTuple::new(py, [$(stringify!($field)),+])
+            ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+                let fields = [$(self.$field.value(py)?),+];
+                let keywords = PyDict::new(py);
+                $(keywords.set_item(stringify!($flag), self.$flag)?;)?
+                Ok((PyTuple::new(py, fields)?, keywords))
+            }
+
+            #[classattr]
+            fn __match_args__<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+                PyTuple::new(py, [$(stringify!($field)),+])
             }
 
             fn __eq__(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
@@ -65,10 +80,17 @@ macro_rules! event_class {
             }
         }
 
+        impl open_class::OpenClass for $name {
+            fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+                static SUBCLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+                &SUBCLASS
+            }
+        }
+
         impl $name {
             pub fn object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
                 let event = PyClassInitializer::from(H3Event).add_subclass(self);
-                Ok(Bound::new(py, event)?.into_any())
+                Ok(open_class::instance(py, event)?.into_bound(py).into_any())
             }
         }
     };
@@ -164,20 +186,32 @@ event_class! {
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
     m.add_class::<H3Event>()?;
-    m.add_class::<DataReceived>()?;
-    m.add_class::<DatagramReceived>()?;
-    m.add_class::<HeadersReceived>()?;
-    m.add_class::<PushPromiseReceived>()?;
-    m.add_class::<WebTransportStreamDataReceived>()?;
-    m.add_class::<MessageAborted>()?;
-    m.add_class::<GoAwayReceived>()
+    m.add("DataReceived", open_class::class::<DataReceived>(py)?)?;
+    m.add(
+        "DatagramReceived",
+        open_class::class::<DatagramReceived>(py)?,
+    )?;
+    m.add("HeadersReceived", open_class::class::<HeadersReceived>(py)?)?;
+    m.add(
+        "PushPromiseReceived",
+        open_class::class::<PushPromiseReceived>(py)?,
+    )?;
+    m.add(
+        "WebTransportStreamDataReceived",
+        open_class::class::<WebTransportStreamDataReceived>(py)?,
+    )?;
+    m.add("MessageAborted", open_class::class::<MessageAborted>(py)?)?;
+    m.add("GoAwayReceived", open_class::class::<GoAwayReceived>(py)?)?;
+    Ok(())
 }
 
 /// Equality and appearance of one field, by what Python would say.
 trait FieldValue {
     fn same(&self, other: &Self, py: Python<'_>) -> PyResult<bool>;
     fn show(&self, py: Python<'_>) -> PyResult<String>;
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 }
 
 impl FieldValue for Py<PyAny> {
@@ -187,6 +221,10 @@ impl FieldValue for Py<PyAny> {
 
     fn show(&self, py: Python<'_>) -> PyResult<String> {
         self.bind(py).repr()?.extract()
+    }
+
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.bind(py).clone())
     }
 }
 
@@ -198,6 +236,10 @@ impl FieldValue for u64 {
     fn show(&self, _py: Python<'_>) -> PyResult<String> {
         Ok(self.to_string())
     }
+
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.into_pyobject(py)?.into_any())
+    }
 }
 
 impl FieldValue for Option<u64> {
@@ -208,6 +250,10 @@ impl FieldValue for Option<u64> {
     fn show(&self, _py: Python<'_>) -> PyResult<String> {
         Ok(self.map_or_else(|| "None".to_owned(), |value| value.to_string()))
     }
+
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.into_pyobject(py)?.into_any())
+    }
 }
 
 impl FieldValue for bool {
@@ -217,5 +263,9 @@ impl FieldValue for bool {
 
     fn show(&self, _py: Python<'_>) -> PyResult<String> {
         Ok(if *self { "True" } else { "False" }.to_owned())
+    }
+
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.into_pyobject(py)?.to_owned().into_any())
     }
 }

@@ -369,6 +369,12 @@ impl QuicConnectionCore {
             .flatten())
     }
 
+    /// The connection ID that the peer began with, once it is known.
+    fn _peer_connection_id<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let id = self.peek(py, Connection::peer_connection_id)?.flatten();
+        Ok(id.map(|id| PyBytes::new(py, &id)))
+    }
+
     /// aioquic's name for what HTTP/3 has to check before it believes SETTINGS_H3_DATAGRAM.
     #[getter]
     fn _remote_max_datagram_frame_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {

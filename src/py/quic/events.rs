@@ -1,13 +1,18 @@
 //! The events of a QUIC connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: immutable, compared and shown by their fields. Not here: when one is made
+//! They are values: their fields are immutable, they are compared and shown by them, and take attributes of a
+//! program's own, as aioquic's do. Not here: when one is made
 //! (`deliver`) and who gets it.
 
+use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple, PyType};
 use uringcore_proto::quic::{CloseKind, Event};
 
 use crate::capi::buffer::bytes_of;
+use crate::capi::open_class;
 
 /// What a QUIC connection tells its user: the base class of all events.
 #[pyclass(module = "uringcore.quic.events", subclass, frozen)]
@@ -15,17 +20,38 @@ pub struct QuicEvent;
 
 #[pymethods]
 impl QuicEvent {
+    // Subclasses have arguments of their own.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self
     }
+}
+
+/// The class that Python sees of an event, and the way to one.
+macro_rules! open_event {
+    ($name:ident) => {
+        impl open_class::OpenClass for $name {
+            fn subclass() -> &'static PyOnceLock<Py<PyType>> {
+                static SUBCLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+                &SUBCLASS
+            }
+        }
+
+        impl $name {
+            pub fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                let event = PyClassInitializer::from(QuicEvent).add_subclass(self);
+                Ok(open_class::instance(py, event)?.into_any())
+            }
+        }
+    };
 }
 
 /// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`.
 macro_rules! event_class {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $kind:ty),+ $(,)? }) => {
         $(#[$doc])*
-        #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+        #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
         pub struct $name { $($(#[$field_doc])* pub $field: $kind),+ }
 
         #[pymethods]
@@ -33,6 +59,14 @@ macro_rules! event_class {
             #[new]
             fn new($($field: $kind),+) -> PyClassInitializer<Self> {
                 PyClassInitializer::from(QuicEvent).add_subclass(Self { $($field),+ })
+            }
+
+            fn __getnewargs_ex__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+                let fields = [$(self.$field.value(py)?),+];
+                Ok((PyTuple::new(py, fields)?, PyDict::new(py)))
             }
 
             #[classattr]
@@ -50,12 +84,7 @@ macro_rules! event_class {
             }
         }
 
-        impl $name {
-            pub fn object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-                let event = PyClassInitializer::from(QuicEvent).add_subclass(self);
-                Ok(Py::new(py, event)?.into_any())
-            }
-        }
+        open_event!($name);
     };
 }
 
@@ -76,7 +105,7 @@ event_class! {
 }
 
 /// A DATAGRAM frame arrived (RFC 9221).
-#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct DatagramFrameReceived {
     /// Its contents.
     pub data: Py<PyBytes>,
@@ -99,6 +128,14 @@ impl DatagramFrameReceived {
         ("data",)
     }
 
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let args = PyTuple::new(py, [self.data.bind(py)])?;
+        Ok((args, early_keyword(py, self.early_data)?))
+    }
+
     fn __eq__(&self, py: Python<'_>, other: &Self) -> bool {
         self.data.same(&other.data, py) && self.early_data == other.early_data
     }
@@ -108,6 +145,14 @@ impl DatagramFrameReceived {
         let data = self.data.show(py)?;
         Ok(format!("DatagramFrameReceived(data={data}{early})"))
     }
+}
+
+open_event!(DatagramFrameReceived);
+
+fn early_keyword(py: Python<'_>, early_data: bool) -> PyResult<Bound<'_, PyDict>> {
+    let keywords = PyDict::new(py);
+    keywords.set_item(intern!(py, "early_data"), early_data)?;
+    Ok(keywords)
 }
 
 fn shown_if_early(early_data: bool) -> &'static str {
@@ -212,7 +257,7 @@ event_class! {
 }
 
 /// Data arrived on a stream, in order.
-#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct StreamDataReceived {
     /// The data; empty when only the end arrived.
     pub data: Py<PyBytes>,
@@ -249,6 +294,14 @@ impl StreamDataReceived {
         ("data", "end_stream", "stream_id")
     }
 
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let args = (self.data.bind(py), self.end_stream, self.stream_id);
+        Ok((args.into_pyobject(py)?, early_keyword(py, self.early_data)?))
+    }
+
     fn __eq__(&self, py: Python<'_>, other: &Self) -> bool {
         self.data.same(&other.data, py)
             && self.end_stream == other.end_stream
@@ -267,8 +320,10 @@ impl StreamDataReceived {
     }
 }
 
+open_event!(StreamDataReceived);
+
 /// The connection ended. The last event of a connection.
-#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, frozen, get_all)]
+#[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct ConnectionTerminated {
     /// The error code: the application's when `frame_type` is `None`, else RFC 9000 section 20.1's.
     pub error_code: u64,
@@ -287,17 +342,23 @@ pub struct ConnectionTerminated {
 
 #[pymethods]
 impl ConnectionTerminated {
+    /// Without `kind`: what the code and the frame type tell.
     #[new]
+    #[pyo3(signature = (error_code, frame_type, reason_phrase, *, kind = None, alert = None, errno = None))]
     fn new(
         error_code: u64,
         frame_type: Option<u64>,
         reason_phrase: String,
-    ) -> PyClassInitializer<Self> {
-        let alert = frame_type.and_then(|_| u8::try_from(error_code.checked_sub(0x100)?).ok());
-        let kind = match (frame_type, alert) {
-            (None, _) => "peer_application",
-            (Some(_), Some(_)) => "tls",
-            (Some(_), None) => "peer_transport",
+        kind: Option<&str>,
+        alert: Option<u8>,
+        errno: Option<i32>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let guessed = frame_type.and_then(|_| u8::try_from(error_code.checked_sub(0x100)?).ok());
+        let (kind, alert) = match (kind, frame_type, guessed) {
+            (Some(name), ..) => (known_kind(name)?, alert),
+            (None, None, _) => ("peer_application", guessed),
+            (None, Some(_), Some(_)) => ("tls", guessed),
+            (None, Some(_), None) => ("peer_transport", guessed),
         };
         let event = Self {
             error_code,
@@ -305,9 +366,21 @@ impl ConnectionTerminated {
             reason_phrase,
             kind,
             alert,
-            errno: None,
+            errno,
         };
-        PyClassInitializer::from(QuicEvent).add_subclass(event)
+        Ok(PyClassInitializer::from(QuicEvent).add_subclass(event))
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let keywords = PyDict::new(py);
+        keywords.set_item(intern!(py, "kind"), self.kind)?;
+        keywords.set_item(intern!(py, "alert"), self.alert)?;
+        keywords.set_item(intern!(py, "errno"), self.errno)?;
+        let args = (self.error_code, self.frame_type, &self.reason_phrase);
+        Ok((args.into_pyobject(py)?, keywords))
     }
 
     #[classattr]
@@ -330,6 +403,27 @@ impl ConnectionTerminated {
         ))
     }
 }
+
+open_event!(ConnectionTerminated);
+
+/// What `ConnectionTerminated.kind` can be.
+fn known_kind(name: &str) -> PyResult<&'static str> {
+    let known = KINDS.iter().find(|&&kind| kind == name);
+    known
+        .copied()
+        .ok_or_else(|| PyValueError::new_err(format!("kind: {name:?} is none of {KINDS:?}")))
+}
+
+const KINDS: [&str; 8] = [
+    "local",
+    "peer_application",
+    "peer_transport",
+    "tls",
+    "idle_timeout",
+    "stateless_reset",
+    "version_negotiation",
+    "unreachable",
+];
 
 impl ConnectionTerminated {
     pub fn from_close(
@@ -366,24 +460,18 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             stream_id,
             data,
             fin,
-        } => {
-            let event = StreamDataReceived {
-                data: bytes_of(py, data.pieces().iter(), data.len())?.unbind(),
-                end_stream: fin,
-                stream_id,
-                early_data: data.is_early(),
-            };
-            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
-            Py::new(py, event)?.into_any()
+        } => StreamDataReceived {
+            data: bytes_of(py, data.pieces().iter(), data.len())?.unbind(),
+            end_stream: fin,
+            stream_id,
+            early_data: data.is_early(),
         }
-        Event::Datagram { data, early } => {
-            let event = DatagramFrameReceived {
-                data: PyBytes::new(py, &data).unbind(),
-                early_data: early,
-            };
-            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
-            Py::new(py, event)?.into_any()
+        .object(py)?,
+        Event::Datagram { data, early } => DatagramFrameReceived {
+            data: PyBytes::new(py, &data).unbind(),
+            early_data: early,
         }
+        .object(py)?,
         Event::StreamReset {
             stream_id,
             error_code,
@@ -439,11 +527,7 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
             frame_type,
             reason,
             kind,
-        } => {
-            let event = ConnectionTerminated::from_close(error_code, frame_type, reason, kind);
-            let event = PyClassInitializer::from(QuicEvent).add_subclass(event);
-            Py::new(py, event)?.into_any()
-        }
+        } => ConnectionTerminated::from_close(error_code, frame_type, reason, kind).object(py)?,
         Event::StreamFinished { stream_id } => StreamFinished { stream_id }.object(py)?,
         Event::Accepted
         | Event::StreamReadable { .. }
@@ -458,22 +542,57 @@ pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
     m.add_class::<QuicEvent>()?;
-    m.add_class::<ConnectionIdIssued>()?;
-    m.add_class::<ConnectionIdRetired>()?;
-    m.add_class::<ConnectionTerminated>()?;
-    m.add_class::<ConnectionWritable>()?;
-    m.add_class::<DatagramFrameReceived>()?;
-    m.add_class::<HandshakeCompleted>()?;
-    m.add_class::<MigrationFinished>()?;
-    m.add_class::<PingAcknowledged>()?;
-    m.add_class::<ProtocolNegotiated>()?;
-    m.add_class::<StopSendingReceived>()?;
-    m.add_class::<StreamAbandoned>()?;
-    m.add_class::<StreamDataReceived>()?;
-    m.add_class::<StreamFinished>()?;
-    m.add_class::<StreamReset>()?;
-    m.add_class::<StreamWritable>()
+    m.add(
+        "ConnectionIdIssued",
+        open_class::class::<ConnectionIdIssued>(py)?,
+    )?;
+    m.add(
+        "ConnectionIdRetired",
+        open_class::class::<ConnectionIdRetired>(py)?,
+    )?;
+    m.add(
+        "ConnectionTerminated",
+        open_class::class::<ConnectionTerminated>(py)?,
+    )?;
+    m.add(
+        "ConnectionWritable",
+        open_class::class::<ConnectionWritable>(py)?,
+    )?;
+    m.add(
+        "DatagramFrameReceived",
+        open_class::class::<DatagramFrameReceived>(py)?,
+    )?;
+    m.add(
+        "HandshakeCompleted",
+        open_class::class::<HandshakeCompleted>(py)?,
+    )?;
+    m.add(
+        "MigrationFinished",
+        open_class::class::<MigrationFinished>(py)?,
+    )?;
+    m.add(
+        "PingAcknowledged",
+        open_class::class::<PingAcknowledged>(py)?,
+    )?;
+    m.add(
+        "ProtocolNegotiated",
+        open_class::class::<ProtocolNegotiated>(py)?,
+    )?;
+    m.add(
+        "StopSendingReceived",
+        open_class::class::<StopSendingReceived>(py)?,
+    )?;
+    m.add("StreamAbandoned", open_class::class::<StreamAbandoned>(py)?)?;
+    m.add(
+        "StreamDataReceived",
+        open_class::class::<StreamDataReceived>(py)?,
+    )?;
+    m.add("StreamFinished", open_class::class::<StreamFinished>(py)?)?;
+    m.add("StreamReset", open_class::class::<StreamReset>(py)?)?;
+    m.add("StreamWritable", open_class::class::<StreamWritable>(py)?)?;
+    Ok(())
 }
 
 /// ALPN names are bytes on the wire; aioquic shows them as text, and so do we.
@@ -485,6 +604,7 @@ fn alpn_name(py: Python<'_>, alpn: Option<Vec<u8>>) -> Option<Py<PyString>> {
 trait Field {
     fn same(&self, other: &Self, py: Python<'_>) -> bool;
     fn show(&self, py: Python<'_>) -> PyResult<String>;
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 }
 
 impl Field for u64 {
@@ -493,6 +613,9 @@ impl Field for u64 {
     }
     fn show(&self, _py: Python<'_>) -> PyResult<String> {
         Ok(self.to_string())
+    }
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.into_pyobject(py)?.into_any())
     }
 }
 
@@ -503,6 +626,9 @@ impl Field for bool {
     fn show(&self, _py: Python<'_>) -> PyResult<String> {
         Ok(if *self { "True" } else { "False" }.to_owned())
     }
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyBool::new(py, *self).to_owned().into_any())
+    }
 }
 
 impl Field for Py<PyBytes> {
@@ -512,6 +638,9 @@ impl Field for Py<PyBytes> {
     fn show(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.bind(py).repr()?.to_string())
     }
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.bind(py).clone().into_any())
+    }
 }
 
 impl Field for Py<PyString> {
@@ -520,6 +649,9 @@ impl Field for Py<PyString> {
     }
     fn show(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.bind(py).repr()?.to_string())
+    }
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.bind(py).clone().into_any())
     }
 }
 
@@ -534,5 +666,9 @@ impl<T: Field> Field for Option<T> {
     fn show(&self, py: Python<'_>) -> PyResult<String> {
         self.as_ref()
             .map_or_else(|| Ok("None".to_owned()), |value| value.show(py))
+    }
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.as_ref()
+            .map_or_else(|| Ok(py.None().into_bound(py)), |value| value.value(py))
     }
 }

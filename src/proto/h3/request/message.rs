@@ -39,7 +39,7 @@ impl RequestStream {
         fields: Vec<Field>,
     ) -> Result<Event, RemoteError> {
         let kind = match (self.recv, cx.role) {
-            (Half::Head, Role::Server) => self.handle_request(&fields, cx.connect_protocol),
+            (Half::Head, Role::Server) => self.handle_request(&fields, cx),
             (Half::Head, Role::Client) => self.handle_response(&fields),
             _ => field::validate_trailers(&fields).map(|()| {
                 self.recv = Half::Trailers;
@@ -58,10 +58,10 @@ impl RequestStream {
     fn handle_request(
         &mut self,
         fields: &[Field],
-        connect_protocol: bool,
+        cx: &Receiver<'_>,
     ) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_request(fields)?;
-        if head.has_protocol && !connect_protocol {
+        let head = field::validate_request_to(fields, cx.any_target)?;
+        if head.has_protocol && !cx.connect_protocol {
             // RFC 9220 section 3 (RFC 8441 section 3): it is defined only where it was announced.
             return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
         }

@@ -33,6 +33,7 @@ pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
     pub connect_protocol: bool,
+    pub any_target: bool,
     pub max_push_id: Option<u64>,
     pub pushes: &'a mut Pushes,
     /// A longer HEADERS frame is refused before any of it is buffered.

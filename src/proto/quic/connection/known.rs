@@ -2,8 +2,8 @@
 
 use rustls::pki_types::CertificateDer;
 
-use super::Connection;
-use crate::{quic::ConnectionStats, seams::gauge};
+use super::{Connection, session_details};
+use crate::{quic::ConnectionStats, seams::gauge, wire::parameters::Parameters};
 
 impl Connection {
     /// The peer's certificates in DER, leaf first, once it has shown any.
@@ -28,6 +28,14 @@ impl Connection {
         self.ids.host.as_deref()
     }
 
+    /// The connection ID that the peer began with (RFC 9000 section 7.3), once its transport parameters are known.
+    pub fn peer_connection_id(&self) -> Option<Vec<u8>> {
+        let parameters = session_details(&self.quinn).peer_parameters?;
+        Parameters::of(&parameters)
+            .find(|&(identifier, _)| identifier == INITIAL_SOURCE_CONNECTION_ID)
+            .map(|(_, id)| id.to_vec())
+    }
+
     pub fn stats(&self) -> ConnectionStats {
         let stats = ConnectionStats::from_quinn(self.quinn.stats());
         let gauge = gauge::read(self.quinn.congestion_state());
@@ -49,3 +57,6 @@ impl Connection {
         }
     }
 }
+
+/// RFC 9000 section 18.2.
+const INITIAL_SOURCE_CONNECTION_ID: u64 = 0x0f;

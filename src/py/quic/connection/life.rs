@@ -287,6 +287,8 @@ pub(super) fn stats_to_dict<'py>(
         ("datagram_frames_sent", stats.datagram_frames_sent),
         ("datagram_frames_received", stats.datagram_frames_received),
         ("datagram_frames_dropped", stats.datagram_frames_dropped),
+        ("connection_ids_received", stats.connection_ids_received),
+        ("connection_ids_retired", stats.connection_ids_retired),
     ] {
         dict.set_item(name, value)?;
     }

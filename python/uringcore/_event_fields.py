@@ -1,0 +1,64 @@
+"""Has events of Rust's pass for dataclasses: ``fields``, ``replace``, ``asdict`` and ``copy.replace`` take them.
+
+The descriptions are made when they are first asked for: making a dataclass takes longer than importing
+most modules. Copying and pickling need nothing of this; the classes do that by themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+__all__ = ["describe"]
+
+
+class _Description:
+    """One attribute of a dataclass, such as ``__dataclass_fields__``, made from the names of the fields."""
+
+    def __init__(self, attribute: str, make: _Maker) -> None:
+        self._attribute = attribute
+        self._make = make
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        return getattr(self._make(), self._attribute)
+
+
+class _Maker:
+    """A dataclass with the fields of an event class, made once."""
+
+    def __init__(self, name: str, fields: dict[str, Any], keywords: dict[str, Any]) -> None:
+        self._name = name
+        self._fields = fields
+        self._keywords = keywords
+        self._made: type[Any] | None = None
+
+    def __call__(self) -> type[Any]:
+        if self._made is None:
+            fields: list[Any] = [
+                (name, kind[0], dataclasses.field(default=kind[1]))
+                if isinstance(kind, tuple)
+                else (name, kind)
+                for name, kind in self._fields.items()
+            ]
+            fields += [
+                (name, type(default), dataclasses.field(default=default, kw_only=True))
+                for name, default in self._keywords.items()
+            ]
+            self._made = dataclasses.make_dataclass(self._name, fields)
+        return self._made
+
+
+def describe(cls: type[Any], keywords: dict[str, Any] | None = None, **fields: Any) -> None:
+    """Has ``cls`` pass for a dataclass.
+
+    ``fields`` are its fields and their types, or types and defaults; ``keywords`` those which only a
+    keyword gives, and their defaults.
+    """
+    maker = _Maker(cls.__name__, fields, keywords or {})
+    for attribute in ("__dataclass_fields__", "__dataclass_params__"):
+        setattr(cls, attribute, _Description(attribute, maker))
+    cls.__replace__ = _replace
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    return dataclasses.replace(self, **changes)
