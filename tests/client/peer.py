@@ -74,6 +74,8 @@ class Answers(QuicConnectionProtocol):
             request = dict(event.headers) | {b"content": b""}
             request["early"] = not self._quic._handshake_complete
             self.requests[event.stream_id] = request
+            name = request[b":path"].decode().strip("/").replace("-", "_")
+            getattr(self, f"begin_{name}", lambda *request: None)(event.stream_id, request)
 
     def ended(self, stream_id):
         request = self.requests[stream_id]
@@ -138,6 +140,23 @@ class Answers(QuicConnectionProtocol):
 
     def do_misdirected(self, stream_id, request):
         self.answer(stream_id, status=421)
+
+    # Answers before the request is over
+
+    def begin_enough(self, stream_id, request):
+        """Wants no more of the request, with the code that it names, and answers."""
+        self._quic.stop_stream(stream_id, int(request[b"x-code"], 16))
+        self.answer(stream_id, b"enough")
+
+    def do_enough(self, stream_id, request):
+        """Answered already."""
+
+    def begin_stops(self, stream_id, request):
+        """Wants no more of the request, and says nothing else."""
+        self._quic.stop_stream(stream_id, int(request[b"x-code"], 16))
+
+    def do_stops(self, stream_id, request):
+        """Stopped already."""
 
     # Faults
 
@@ -223,6 +242,11 @@ class Socket:
         elif isinstance(event, (TextMessage, BytesMessage)):
             self.send(type(event)(event.data, message_finished=event.message_finished))
 
+    def huge(self):
+        """A message that is too large, of a server that reads no further."""
+        self.quic.stop_stream(self.stream_id, 0x100)
+        self.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
+
     def raw(self, data, end=False):
         self.http.send_data(self.stream_id, data, end)
 
@@ -233,6 +257,7 @@ SAYINGS = {
     "reset": lambda socket: socket.quic.reset_stream(socket.stream_id, H3_INTERNAL_ERROR),
     "ping": lambda socket: socket.send(Ping(b"are you there?")),
     "reserved": lambda socket: socket.raw(b"\xf1\x00"),
+    "huge": lambda socket: socket.huge(),
     "large": lambda socket: socket.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big")),
     # A ping in the midst of a message of three frames.
     "pieces": lambda socket: socket.raw(b"\x01\x01a\x89\x00\x00\x01b\x80\x01c"),
@@ -290,6 +315,19 @@ class Peer:
                 connection.close()
 
         self._loop.call_soon_threadsafe(close)
+
+    def speak(self):
+        """Sends every client a packet."""
+        done = threading.Event()
+
+        def speak():
+            for number, connection in enumerate(self.connections):
+                connection._quic.send_ping(number)
+                connection.transmit()
+            done.set()
+
+        self._loop.call_soon_threadsafe(speak)
+        assert done.wait(30)
 
     def vanish(self):
         """Is gone without a word, as if it had been killed."""

@@ -1,6 +1,6 @@
 """Tests that wait for programs: each says how long, so that a test fails where a program hangs.
 
-`tests/ecosystem` has a runner with times of its own.
+`tests/ecosystem` has a runner with times of its own. Also here: how the package waits.
 """
 
 from __future__ import annotations
@@ -36,3 +36,15 @@ def test_one_without_it_is_found() -> None:
     assert list(endless("import subprocess\nsubprocess.run(['x'])\nsubprocess.run(timeout=1)")) == [
         2
     ]
+
+
+def test_the_package_waits_by_what_lets_cancellations_through() -> None:
+    """`asyncio.wait_for` does not, before CPython 3.12: `uringcore._within` says how."""
+    package = TESTS.parent / "python" / "uringcore"
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("asyncio.wait_for")
+    ]
+    assert found == []

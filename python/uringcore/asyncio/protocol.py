@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from uringcore._raising import fresh
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio.first_flight import FirstFlight
 from uringcore.asyncio.migration import DriverSockets, Migrator
@@ -190,7 +191,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             # The handshake is confirmed with the server's next packets.
             await self.ping()
         if self._error is not None:
-            raise self._error
+            raise fresh(self._error)
         if self._sockets is None:
             raise RuntimeError("the connection has no transport")
         await self._migrator.migrate(self._sockets, local_addr, timeout)
@@ -209,7 +210,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         Raises :class:`~uringcore.quic.errors.QuicConnectionError` when the connection ends first.
         """
         if self._error is not None:
-            raise self._error
+            raise fresh(self._error)
         waiter = self._loop.create_future()
         uid = next(_ping_numbers)
         self._ping_waiters[uid] = waiter
@@ -251,7 +252,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         :class:`~uringcore.quic.errors.QuicConnectionError`.
         """
         if self._error is not None:
-            raise self._error
+            raise fresh(self._error)
         self._begin()
         if not self._connected:
             waiter = self._loop.create_future()

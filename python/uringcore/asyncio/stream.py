@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from typing import Protocol
 
+from uringcore._raising import fresh
 from uringcore.quic.connection import QuicConnection
 
 __all__ = ["QuicStreamAdapter"]
@@ -165,7 +166,7 @@ class StreamFlow:
 
     async def _drain_helper(self) -> None:
         if self._adapter.write_error is not None:
-            raise self._adapter.write_error
+            raise fresh(self._adapter.write_error)
         await self._adapter.protocol.drain(self._adapter.stream_id)
 
     def _get_close_waiter(self, stream: asyncio.StreamWriter) -> asyncio.Future[None]:

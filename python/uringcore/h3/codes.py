@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from uringcore._pickling import PickledWhole
+
 __all__ = [
     "RESERVED_FRAME_TYPES",
     "RESERVED_SETTINGS",
@@ -101,7 +103,7 @@ class StreamType(IntEnum):
     WEBTRANSPORT = 0x54
 
 
-class ProtocolError(Exception):
+class ProtocolError(PickledWhole, Exception):
     """Base class of the protocol's errors, by their codes.
 
     A peer's error closes the QUIC connection and raises nothing. Of these only

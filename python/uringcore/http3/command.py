@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import sys
 
+from uringcore._within import within
 from uringcore import new_event_loop, run
 from uringcore.http3.failures import EPILOG, INTERRUPTED, TIMED_OUT, WRONG_USAGE, Failure, named
 from uringcore.http3.transfer import Transfer
@@ -118,7 +119,7 @@ async def fetch(options: argparse.Namespace) -> int:
     with named(options):
         transfer = Transfer(options)
         try:
-            return await asyncio.wait_for(transfer.run(), options.max_time)
+            return await within(transfer.run(), options.max_time)
         except asyncio.TimeoutError as exc:
             if options.max_time is None or isinstance(exc, QuicConnectionError):
                 raise  # the idle time-out is one of both kinds

@@ -224,6 +224,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         Raises ``ConnectionResetError`` when the server wants none, or the connection is lost.
         """
         assert self._http is not None
+        if exchange.request_stopped:
+            raise ConnectionResetError("the server wants no more of the request")
         self._http.send_data(exchange.stream_id, data, end_stream)
         self.transmit()
         if not end_stream:
@@ -251,6 +253,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     def finish(self, exchange: Exchange) -> None:
         """Lets go of an exchange, complete or not."""
         del self._exchanges[exchange.stream_id]
+        exchange.handle_error(RuntimeError("the response was closed before its end was read"))
         complete = exchange.ended and exchange.request_ended
         if self._http is not None and self.lost is None and not complete:
             try:

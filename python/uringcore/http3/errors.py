@@ -8,6 +8,7 @@ response, says of one that cannot be had what QUIC says
 
 from __future__ import annotations
 
+from uringcore._pickling import PickledWhole
 from uringcore.h3.connection import ErrorCode
 from uringcore.quic.errors import QuicConnectionError
 
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-class HTTP3Error(Exception):
+class HTTP3Error(PickledWhole, Exception):
     """A request that got no complete response, whatever the reason."""
 
     @property

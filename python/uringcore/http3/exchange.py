@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from uringcore.h3.connection import ErrorCode
+from uringcore._raising import fresh
 from uringcore.http3.errors import ReadTimeout, RequestFailed, RequestReset
 from uringcore.http3.limits import Timeouts
 from uringcore.http3.request import Fields
@@ -105,10 +106,14 @@ class Exchange:
         self._end(ended)
 
     def handle_stop(self, code: int) -> None:
-        """The server wants no more of the request. With NO_ERROR the response goes on."""
+        """The server wants no more of the request. Its response goes on, or is to come (RFC 9114 section
+        4.1), whatever the code: servers send 0, H3_NO_ERROR and others before they answer. Only a request
+        that was rejected has no answer (section 4.1.1)."""
         self.request_stopped = True
-        if code != ErrorCode.H3_NO_ERROR and not self.ended:
+        if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
             self.handle_error(RequestReset(code))
+        # The time in which the server has to answer begins.
+        self._wake()
 
     def handle_error(self, error: Exception) -> None:
         """The end without a complete response."""
@@ -135,10 +140,11 @@ class Exchange:
         of the request on. Raises what ended the exchange before."""
         while self.status is None and self._interim_error is None:
             if self._error is not None:
-                raise self._error
-            await self._wait(timeout if self.request_ended else None)
+                raise fresh(self._error)
+            is_awaited = self.request_ended or self.request_stopped
+            await self._wait(timeout if is_awaited else None)
         if self._interim_error is not None:
-            raise self._interim_error
+            raise fresh(self._interim_error)
 
     async def read(self, timeout: float | None = None) -> bytes:
         """The next part of the body, empty at its end. Raises what cut it off."""
@@ -146,7 +152,7 @@ class Exchange:
             if self.ended:
                 return b""
             if self._error is not None:
-                raise self._error
+                raise fresh(self._error)
             await self._wait(timeout)
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
@@ -206,6 +212,9 @@ class Response:
         self._timeouts = timeouts
         self._upload = upload
         self._is_closed = False
+        self._is_streamed = False
+        self._parts: list[bytes] = []
+        self._is_read = False
         self._on_close: Callable[[], None] = lambda: None
         self.status: int = exchange.status
         """The status code, 200 to 999."""
@@ -267,14 +276,31 @@ class Response:
     async def iter_bytes(self) -> AsyncIterator[bytes]:
         """The body in the parts in which it arrives, no faster than they are taken.
 
-        Raises an :class:`~uringcore.http3.HTTP3Error` if it is cut off.
+        After :meth:`read` it is what that has read. Raises an :class:`~uringcore.http3.HTTP3Error` if it is
+        cut off, ``RuntimeError`` for what was not there when the response was closed.
         """
+        if self._is_read:
+            if self.content:
+                yield self.content
+            return
+        self._is_streamed = True
         while data := await self._exchange.read(self._timeouts.read):
             yield data
 
     async def read(self) -> bytes:
-        """The whole body, in memory however large it is."""
-        self.content += b"".join([part async for part in self.iter_bytes()])
+        """The whole body, in memory however large it is. Again, it is the same body.
+
+        Raises ``RuntimeError`` if :meth:`iter_bytes` has begun to read it: the parts that it has given out
+        are not kept. Raises an :class:`~uringcore.http3.HTTP3Error` if the body is cut off.
+        """
+        if self._is_streamed:
+            raise RuntimeError("iter_bytes() has begun to read this response's body")
+        while not self._is_read:
+            part = await self._exchange.read(self._timeouts.read)
+            self._parts.append(part)
+            self._is_read = not part
+        if self._parts:
+            self.content, self._parts = b"".join(self._parts), []
         return self.content
 
     async def aclose(self) -> None:

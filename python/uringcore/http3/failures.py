@@ -13,6 +13,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 
+from uringcore._pickling import PickledWhole
 from uringcore.http3.errors import HTTP3Error, ReadTimeout, RequestInvalid, URLError
 from uringcore.quic.errors import (
     QuicCertificateError,
@@ -48,7 +49,7 @@ resume, 35 TLS handshake failed, 47 too many redirects, 56 connection lost or re
 certificate not accepted, 65 body cannot be sent again after a redirect, 130 interrupted"""
 
 
-class Failure(Exception):
+class Failure(PickledWhole, Exception):
     """The end, with the exit status and the line that says why."""
 
     def __init__(self, code: int, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from uringcore._within import within
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3.connection import HTTP3ClientProtocol
@@ -54,7 +55,7 @@ class PooledConnection:
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
         self._rested_at = 0.0
-        self._doubted_at: int | None = None
+        self._doubt: asyncio.Task[None] | None = None
         self._memory = memory
         self._retired = False
         self._ending = asyncio.Event()
@@ -106,7 +107,7 @@ class PooledConnection:
             self.idle_timer.cancel()
             self.idle_timer = None
             if asyncio.get_running_loop().time() - self._rested_at > SURE_SECONDS:
-                self._doubted_at = self._heard
+                self._ask()
         return self
 
     def rest(self, seconds: float) -> None:
@@ -118,21 +119,23 @@ class PooledConnection:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether nothing was heard of the server since a request ended the connection's rest. A server
-        that was killed, or a path that is blocked by now, says nothing of it."""
-        if self._doubted_at is not None and self._heard != self._doubted_at:
-            self._doubted_at = None
-        return self._doubted_at is not None
+        """Whether the server has not answered since a request ended the connection's rest. A server that
+        was killed, or a path that is blocked by now, says nothing of it."""
+        return self._doubt is not None and not self._doubt.done()
+
+    def _ask(self) -> None:
+        """Sends a PING beside the request: its answer alone says that the server is there. Datagrams that
+        arrive now may have waited in the socket since it was."""
+        if self.protocol is not None and not self.is_doubtful:
+            self._doubt = asyncio.ensure_future(self.protocol.ping())
+            # An end of the connection is told to the requests that are on it.
+            self._doubt.add_done_callback(lambda doubt: doubt.cancelled() or doubt.exception())
 
     @property
     def patience(self) -> float:
         """Seconds in which a server that is there acknowledges something, with a few packets lost."""
         rtt = 0.0 if self.protocol is None else self.protocol.stats()["rtt"]
         return max(SILENCE_SECONDS, SILENCE_ROUND_TRIPS * rtt)
-
-    @property
-    def _heard(self) -> int:
-        return 0 if self.protocol is None else self.protocol.stats()["datagrams_received"]
 
     async def wait_established(self) -> None:
         """Waits for the end of the handshake, good or bad."""
@@ -178,6 +181,8 @@ class PooledConnection:
             self.error = self.error or exc
         finally:
             self.is_over = True
+            if self._doubt is not None:
+                self._doubt.cancel()
             if self.is_early and not self.is_established:
                 self._memory.forget()
             if self._timer is not None:
@@ -211,7 +216,7 @@ class PooledConnection:
     async def _wait_answer(self) -> None:
         patience = max(ATTEMPT_DELAY, PATIENCE_ROUND_TRIPS * self._memory.rtt)
         try:
-            await asyncio.wait_for(self.wait_established(), patience)
+            await within(self.wait_established(), patience)
         except asyncio.TimeoutError:
             self._ending.set()
 

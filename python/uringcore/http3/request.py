@@ -5,7 +5,8 @@ Not here: where it is sent (client.py, pool.py), and what becomes of it (exchang
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from typing import Any
 
 from uringcore.http3.errors import ConnectionLost, HTTP3Error, RequestInvalid, URLError
 from uringcore.http3.url import Origin, parse_url, target
@@ -14,10 +15,14 @@ __all__ = ["Content", "Fields", "Headers", "Request"]
 
 Fields = list[tuple[bytes, bytes]]
 
-Content = bytes | Iterable[bytes] | AsyncIterable[bytes]
-"""A request's body: whole, or in parts that are sent as the connection takes them."""
+BytesLike = bytes | bytearray | memoryview
 
-Headers = Iterable[tuple[str | bytes, str | bytes]]
+Content = BytesLike | str | Iterable[BytesLike | str] | AsyncIterable[BytesLike | str]
+"""A request's body: whole, or in parts that are sent as the connection takes them. Text is sent as
+UTF-8."""
+
+Headers = Iterable[tuple[str | bytes, str | bytes]] | Mapping[Any, Any]
+"""Names and values as pairs, or a mapping of them. A multi-mapping's ``multi_items`` is asked for."""
 
 # RFC 9110 section 9.2: what is safe changes nothing, what is idempotent may be done twice.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -40,6 +45,12 @@ class Request:
     ) -> None:
         self.method = method
         self.origin = origin
+        if isinstance(content, (str, bytearray, memoryview)):
+            content = part_bytes(content)
+        elif content is not None and not isinstance(content, (bytes, Iterable, AsyncIterable)):
+            raise RequestInvalid(
+                f"content: {type(content).__name__} is no bytes, text or iterable of them"
+            )
         self.content = content
         self.fields: Fields = request_fields(method, origin, path, headers)
         if isinstance(content, bytes) and all(name != b"content-length" for name, _ in self.fields):
@@ -102,17 +113,17 @@ class Request:
                 yield bytes(view[start : start + PART_BYTES])
         elif isinstance(content, AsyncIterable):
             async for part in content:
-                yield part
+                yield part_bytes(part)
         else:
             for part in content:
-                yield part
+                yield part_bytes(part)
 
 
 def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> Fields:
     """The header section. A ``host`` among the headers is the authority that is asked for: it goes
     into ``:authority``, which stands in its place (RFC 9114 section 4.3.1)."""
     try:
-        given = [(to_bytes(name).lower(), to_bytes(value)) for name, value in headers]
+        given = [(to_bytes(name).lower(), to_bytes(value)) for name, value in pairs(headers)]
         method_bytes = method.encode("ascii")
     except UnicodeEncodeError as exc:
         raise RequestInvalid(f"{exc.object!r} cannot be sent in a header section") from None
@@ -128,5 +139,30 @@ def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> 
     ]
 
 
+def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
+    """Names and values of header fields, however they are given."""
+    if isinstance(headers, Mapping):
+        items = getattr(headers, "multi_items", headers.items)
+        headers = items()
+    for pair in headers:
+        # A text of two characters would be a name and a value.
+        if isinstance(pair, (str, bytes)) or len(pair) != 2:
+            raise RequestInvalid(f"headers: {pair!r} is no pair of a name and a value")
+        name, value = pair
+        yield name, value
+
+
 def to_bytes(text: str | bytes) -> bytes:
-    return text.encode("latin-1") if isinstance(text, str) else text
+    if isinstance(text, str):
+        return text.encode("latin-1")
+    if not isinstance(text, (bytes, bytearray, memoryview)):
+        raise RequestInvalid(f"headers: {text!r} is neither text nor bytes")
+    return bytes(text)
+
+
+def part_bytes(part: BytesLike | str) -> bytes:
+    if isinstance(part, str):
+        return part.encode()
+    if not isinstance(part, (bytes, bytearray, memoryview)):
+        raise RequestInvalid(f"content: a part is {type(part).__name__}, neither bytes nor text")
+    return bytes(part)

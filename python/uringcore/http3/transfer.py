@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from uringcore import _uringcore
+from uringcore._within import within
 from uringcore.http3.client import Client, client_configuration, connect
 from uringcore.http3.download import Download, remote_name
 from uringcore.http3.exchange import Response
@@ -161,9 +162,7 @@ class Transfer:
         else:
             connection = self.connect_http3(url)
         try:
-            return await asyncio.wait_for(
-                stack.enter_async_context(connection), options.connect_timeout
-            )
+            return await within(stack.enter_async_context(connection), options.connect_timeout)
         except (asyncio.TimeoutError, TimeoutError) as exc:
             if isinstance(exc, QuicConnectionError):
                 raise  # the idle time-out is one of both kinds

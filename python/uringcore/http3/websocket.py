@@ -18,6 +18,8 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypeVar
 
+from uringcore._within import within
+from uringcore._raising import fresh
 from uringcore._uringcore import (
     WebSocketFault,
     WebSocketReader,
@@ -127,7 +129,7 @@ class WebSocket:
         """
         while True:
             if self._closed is not None:
-                raise self._closed
+                raise fresh(self._closed)
             try:
                 kind, *content = await self._next()
             except WebSocketFault as fault:
@@ -155,7 +157,7 @@ class WebSocket:
             with contextlib.suppress(WebSocketClosed):
                 await self._write(frame)
         with contextlib.suppress(HTTP3Error, asyncio.TimeoutError):
-            await asyncio.wait_for(self._drain(), CLOSE_SECONDS)
+            await within(self._drain(), CLOSE_SECONDS)
         await self._end(code, reason)
 
     async def _messages(self) -> AsyncIterator[str | bytes]:
@@ -177,7 +179,7 @@ class WebSocket:
             data = await self._exchange.read(self._timeouts.read)
             if not data:
                 self._closed = self._closed or WebSocketClosed(ABNORMAL, "the stream ended")
-                raise self._closed
+                raise fresh(self._closed)
             self._reader.feed(data)
         return found
 
@@ -193,7 +195,7 @@ class WebSocket:
 
     async def _send(self, kind: str, data: bytes) -> None:
         if self._closed is not None or self._close_sent:
-            raise self._closed or WebSocketClosed(NORMAL, "closed on this side")
+            raise fresh(self._closed or WebSocketClosed(NORMAL, "closed on this side"))
         await self._write(websocket_frame(kind, data, os.urandom(MASK_BYTES)))
 
     async def _write(self, data: bytes, *, end: bool = False) -> None:
@@ -203,7 +205,7 @@ class WebSocket:
             )
         except ConnectionResetError as exc:
             self._closed = self._closed or WebSocketClosed(ABNORMAL, "the stream was reset")
-            raise self._closed from exc
+            raise fresh(self._closed) from exc
 
     async def _end(self, code: int, reason: str) -> None:
         """Sends a Close frame, if none was, and the end of the stream (RFC 9220 section 3)."""
@@ -251,7 +253,7 @@ async def opened(
 
 async def _within(timeout: float | None, awaited: Awaitable[T]) -> T:
     try:
-        return await asyncio.wait_for(awaited, timeout)
+        return await within(awaited, timeout)
     except asyncio.TimeoutError as exc:
         if isinstance(exc, HTTP3Error):
             raise

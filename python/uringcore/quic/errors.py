@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import errno as _errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from uringcore._pickling import PickledWhole
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.tls import AlertDescription
 
@@ -40,7 +41,7 @@ __all__ = [
 ]
 
 
-class QuicConfigurationError(ValueError):
+class QuicConfigurationError(PickledWhole, ValueError):
     """A field of a configuration is impossible or not supported; ``field`` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
@@ -48,11 +49,8 @@ class QuicConfigurationError(ValueError):
         self.field = field
         self.message = message
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.field, self.message)
 
-
-class QuicError(ConnectionError):
+class QuicError(PickledWhole, ConnectionError):
     """Something of a connection has ended: it as a whole, or a stream of it."""
 
     code: int = 0
@@ -74,9 +72,6 @@ class StreamError(QuicError):
 
     _text = "it has failed"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stream_id, self.code, self.reason)
-
 
 class StreamReset(StreamError):
     """The peer gave up sending (RFC 9000 section 19.4), with this code."""
@@ -96,9 +91,6 @@ class StreamClosed(StreamError):
     def __init__(self, stream_id: int, reason: str) -> None:
         super().__init__(stream_id, 0, reason)
         self.args = (f"stream {stream_id}: {reason}",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stream_id, self.reason)
 
 
 class DatagramError(QuicError, ValueError):
@@ -150,10 +142,6 @@ class QuicConnectionError(QuicError):
         self.reason_phrase = reason_phrase
         self.code = error_code
         self.reason = reason_phrase
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        args = (self.error_code, self.frame_type, self.reason_phrase, self.args[0])
-        return type(self), args
 
 
 class ConnectionClosed(QuicConnectionError):

@@ -130,7 +130,9 @@ class PrivateNames:
     @property
     def _peer_cid_available(self) -> list[QuicConnectionId]:
         numbers = sorted(self._peer_cid_sequence_numbers)
-        return [QuicConnectionId(b"", number) for number in numbers[self._peer_cids_retired() + 1 :]]
+        return [
+            QuicConnectionId(b"", number) for number in numbers[self._peer_cids_retired() + 1 :]
+        ]
 
     @property
     def _peer_cid_sequence_numbers(self) -> set[int]:

@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from uringcore._within import within
 from uringcore.server.report import Report
 
 __all__ = ["Colleagues"]
@@ -55,7 +56,7 @@ class Colleagues:
     async def _ask(self, path: Path) -> Report | None:
         """``None`` of one that has ended, perhaps without a word, or is stuck."""
         try:
-            return await asyncio.wait_for(fetch(path), PATIENCE_SECONDS)
+            return await within(fetch(path), PATIENCE_SECONDS)
         except (OSError, EOFError, asyncio.TimeoutError):
             return None
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
+from uringcore._within import within
+
 __all__ = ["METRICS_PATH", "MetricsPort"]
 
 METRICS_PATH = "/metrics"
@@ -75,7 +77,7 @@ class MetricsPort:
                 asyncio.LimitOverrunError,
                 asyncio.TimeoutError,
             ):
-                await asyncio.wait_for(self._serve(reader, writer), REQUEST_SECONDS)
+                await within(self._serve(reader, writer), REQUEST_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

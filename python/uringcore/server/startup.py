@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from uringcore._pickling import PickledWhole
+
 __all__ = [
     "STARTUP_FAILURE",
     "StartupError",
@@ -23,7 +25,7 @@ __all__ = [
 STARTUP_FAILURE = 3
 
 
-class StartupError(Exception):
+class StartupError(PickledWhole, Exception):
     """The server cannot start; the text is one line that says why and what to do.
 
     ``status`` is the command's exit status: uvicorn's 3 where a socket is at fault. ``option`` is the

@@ -6,7 +6,6 @@ Streams of a session raise :class:`~uringcore.quic.StreamReset` and the like, wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from uringcore.quic.errors import QuicError
 
@@ -23,9 +22,6 @@ class WebTransportError(QuicError):
         self.code = code
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.reason, self.code)
-
 
 class WebTransportRefused(WebTransportError):
     """The server does not want the session: it has answered with a ``status`` that is not 2xx."""
@@ -35,9 +31,6 @@ class WebTransportRefused(WebTransportError):
         self.status = status
         self.headers = list(headers)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status, self.headers)
-
 
 class WebTransportSessionClosed(WebTransportError):
     """The session is over: one side has closed it, with a ``code`` and a ``reason`` of its own."""
@@ -46,6 +39,3 @@ class WebTransportSessionClosed(WebTransportError):
         said = f": {reason}" if reason else ""
         super().__init__(f"the session was closed with code {code}{said}", code)
         self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.code, self.reason)

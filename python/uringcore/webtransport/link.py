@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from uringcore._within import within
 from uringcore._uringcore import WebTransportSessionCore
 from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.connection import QuicConnection
@@ -242,7 +243,7 @@ class SessionLink:
     async def wait_released(self) -> None:
         """Until the peer has our last word, ``close_timeout`` seconds at most."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.released.wait(), self.close_timeout)
+            await within(self.released.wait(), self.close_timeout)
 
 
 class OfSession:

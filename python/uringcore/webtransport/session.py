@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+from uringcore import _within
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.making import Making
@@ -198,7 +199,7 @@ async def within(
 ) -> _Result:
     """What ``work`` gives; the built-in ``TimeoutError`` if it takes longer."""
     try:
-        return await asyncio.wait_for(work, seconds)
+        return await _within.within(work, seconds)
     except asyncio.TimeoutError:
         # Another class than the built-in one before CPython 3.11.
         raise TimeoutError(f"{missed} within {seconds} seconds") from None
