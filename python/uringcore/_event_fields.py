@@ -1,4 +1,4 @@
-"""Has events of Rust's pass for dataclasses: ``fields``, ``replace``, ``asdict`` and ``copy.replace`` take them.
+"""Has events of Rust's pass for dataclasses, which ``fields``, ``replace``, ``asdict`` and others take.
 
 The descriptions are made when they are first asked for: making a dataclass takes longer than importing
 most modules. Copying and pickling need nothing of this; the classes do that by themselves.

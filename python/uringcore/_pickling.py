@@ -12,7 +12,7 @@ __all__ = ["PickledWhole"]
 
 
 class PickledWhole:
-    """A base of exceptions that come out of a pickle as they went in, without a call of their ``__init__``."""
+    """A base of exceptions that come out of a pickle as they went in: ``__init__`` is not called."""
 
     args: tuple[Any, ...]
 

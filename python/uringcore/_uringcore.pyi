@@ -380,8 +380,15 @@ class ConnectionIdRetired(QuicEvent):
 class ConnectionTerminated(QuicEvent):
     __match_args__: tuple[str, str, str]
     def __new__(
-        cls, error_code: int, frame_type: int | None, reason_phrase: str
-    ) -> ConnectionTerminated: ...
+        cls,
+        error_code: int,
+        frame_type: int | None,
+        reason_phrase: str,
+        *,
+        kind: str | None = None,
+        alert: int | None = None,
+        errno: int | None = None,
+    ) -> Self: ...
     @property
     def error_code(self) -> int: ...
     @property

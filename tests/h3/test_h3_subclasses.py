@@ -111,7 +111,7 @@ def test_a_subclass_that_opens_the_streams_itself_says_what_it_likes() -> None:
     quic = FakeQuic(is_client=False)
     http = Own(quic)
     calls = quic.take()
-    sent = {number: b"" for number in (3, 7, 11)}
+    sent = dict.fromkeys((3, 7, 11), b"")
     for _, number, content, _ in calls:
         sent[number] += content
     assert sent == {3: b"\x00\x04\x07\xab\x60\x37\x42\x01\x33\x01", 7: b"\x02", 11: b"\x03"}

@@ -7,8 +7,8 @@ import argparse
 import asyncio
 import sys
 
-from uringcore._within import within
 from uringcore import new_event_loop, run
+from uringcore._within import within
 from uringcore.http3.failures import EPILOG, INTERRUPTED, TIMED_OUT, WRONG_USAGE, Failure, named
 from uringcore.http3.transfer import Transfer
 from uringcore.quic.errors import QuicConnectionError

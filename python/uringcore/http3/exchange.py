@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-from uringcore.h3.connection import ErrorCode
 from uringcore._raising import fresh
+from uringcore.h3.connection import ErrorCode
 from uringcore.http3.errors import ReadTimeout, RequestFailed, RequestReset
 from uringcore.http3.limits import Timeouts
 from uringcore.http3.request import Fields

@@ -141,10 +141,10 @@ def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> 
 
 def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
     """Names and values of header fields, however they are given."""
+    given: Iterable[Any] = headers
     if isinstance(headers, Mapping):
-        items = getattr(headers, "multi_items", headers.items)
-        headers = items()
-    for pair in headers:
+        given = getattr(headers, "multi_items", headers.items)()
+    for pair in given:
         # A text of two characters would be a name and a value.
         if isinstance(pair, (str, bytes)) or len(pair) != 2:
             raise RequestInvalid(f"headers: {pair!r} is no pair of a name and a value")

@@ -18,7 +18,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, TypeVar
 
-from uringcore._within import within
 from uringcore._raising import fresh
 from uringcore._uringcore import (
     WebSocketFault,
@@ -26,6 +25,7 @@ from uringcore._uringcore import (
     websocket_close_frame,
     websocket_frame,
 )
+from uringcore._within import within
 from uringcore.http3.connection import HTTP3ClientProtocol
 from uringcore.http3.errors import HTTP3Error, ReadTimeout, RequestFailed
 from uringcore.http3.exchange import Exchange

@@ -289,7 +289,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return Streams(self)
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> Stream:
-        """The stream, opened if it is this side's and new. Raises ``ValueError`` if nothing can be sent on it."""
+        """The stream, opened if it is this side's and new; ``ValueError`` if nothing can be sent on it."""
         if stream_id not in self._streams:
             self.send_stream_data(stream_id, b"")
         elif not self._stream_can_send(stream_id):

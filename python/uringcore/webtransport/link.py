@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from uringcore._within import within
 from uringcore._uringcore import WebTransportSessionCore
+from uringcore._within import within
 from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicError
