@@ -13,6 +13,7 @@ from uringcore.quic.connection import QuicConnection, QuicTokenHandler
 from uringcore.quic.endpoint import begin_at, connect_first
 from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic.sockets import resolve
+from uringcore.quic.targets import check_target, server_name_of
 from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicketHandler
 
@@ -114,8 +115,9 @@ async def connect(
         configuration = QuicConfiguration(is_client=True)
     if not configuration.is_client:
         raise ValueError("configuration: is_client must be true for connect()")
+    check_target(host, port)
     if configuration.server_name is None:
-        configuration = configuration._named(host)
+        configuration = configuration._named(server_name_of(host))
 
     def prepare(quic: QuicConnection) -> None:
         quic._set_credential_handlers(session_ticket_handler, token_handler)

@@ -18,6 +18,7 @@ from uringcore.http3.limits import NO_TIMEOUTS, Timeouts
 from uringcore.http3.request import Content, Headers, Request
 from uringcore.http3.url import Origin, parse_url
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.targets import server_name_of
 
 __all__ = ["Client", "client_configuration", "connect"]
 
@@ -110,7 +111,7 @@ async def connect(
     origin, _ = parse_url(url)
     if configuration is None:
         configuration = client_configuration(cafile, verify)
-        configuration.server_name = origin.host
+        configuration.server_name = server_name_of(origin.host)
     async with quic_connect(
         origin.host,
         origin.port,

@@ -43,6 +43,7 @@ from uringcore.http3.websocket import (
 )
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicIdleTimeoutError
+from uringcore.quic.targets import server_name_of
 
 __all__ = ["Pool", "pool_configuration"]
 
@@ -274,7 +275,7 @@ class Pool:
             self._tasks = set()
         line = self._lines.get(route)
         if line is None:
-            configuration = self._configuration._named(route.origin.host)
+            configuration = self._configuration._named(server_name_of(route.origin.host))
             line = Line(
                 self.limits,
                 lambda early, timeout: self._open(route, configuration, early, timeout),

@@ -38,13 +38,26 @@ def parse_url(url: str) -> tuple[Origin, str]:
         raise URLError(f"{url!r} names no host")
     if parts.username is not None or parts.password is not None:
         raise URLError(f"{url!r}: user names in URLs are not supported (RFC 9110 section 4.2.4)")
-    host = to_ascii(parts.hostname, url)
+    if port == 0:
+        raise URLError(f"{url!r}: the port must be from 1 to 65535")
+    host = without_escape(to_ascii(parts.hostname, url))
     port = port or 443
     return Origin(host, port, authority(host, port)), target(parts.path, parts.query)
 
 
+def without_escape(host: str) -> str:
+    """A zone of an IPv6 address as the system writes it: URLs have its ``%`` as ``%25`` (RFC 6874)."""
+    address, separator, zone = host.partition("%")
+    if ":" not in address or not separator:
+        return host
+    return f"{address}%{zone.removeprefix('25') or '25'}"
+
+
 def authority(host: str, port: int) -> str:
-    """As it goes on the wire: the usual port is left out."""
+    """As it goes on the wire: the usual port is left out, and so is the zone of an IPv6 address, which means
+    nothing to another host (RFC 6874 section 4)."""
+    if ":" in host:
+        host = host.partition("%")[0]
     shown = f"[{host}]" if ":" in host else host
     return shown if port == 443 else f"{shown}:{port}"
 

@@ -8,6 +8,7 @@ impossible or that uringcore cannot do. How it does that is in :mod:`uringcore.q
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -168,12 +169,26 @@ class QuicConfiguration(ConfigurationFields):
             self._setup = (key, built)
         return self._setup[1]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the fields: a copy makes it anew, with a memory of sessions of its own."""
+        return {**self.__dict__, "_setup": None, "_own_sessions": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuicConfiguration:
+        """The same fields, copied; loggers, files and stores are shared."""
+        state = self.__getstate__()
+        shared = {name: state.pop(name) for name in _SHARED}
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(state, memo))
+        copied.__dict__.update(shared)
+        return copied
+
     def _named(self, server_name: str) -> QuicConfiguration:
         """A copy for one server. The original may serve for many, so it is not written to."""
         self.setup()
-        copy = replace(self, server_name=server_name)
-        copy._setup = self._setup
-        return copy
+        named = replace(self, server_name=server_name)
+        named._setup = self._setup
+        return named
 
     def _without_credentials(self) -> QuicConfiguration:
         """This configuration, or a copy of it, without what only one server may be shown."""
@@ -198,3 +213,7 @@ class QuicConfiguration(ConfigurationFields):
         if self._own_sessions is None:
             self._own_sessions = MemorySessionStore()
         return self._own_sessions
+
+
+# What stands for something outside of the configuration.
+_SHARED = ("quic_logger", "secrets_log_file", "session_store")

@@ -54,6 +54,7 @@ from uringcore.quic.private_names import (
 )
 from uringcore.quic.sessions import _TicketCallbacks
 from uringcore.quic.tables import NetworkPath, Stream, Streams
+from uringcore.quic.targets import server_name_of
 
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
@@ -197,7 +198,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         setup = self._configuration.setup()
         assert isinstance(setup, QuicClientSetup)
         name = self._configuration.server_name
-        name = addr[0] if name is None else name
+        name = server_name_of(addr[0]) if name is None else name
         self._start_client(self._attached, setup, addr, name, now, self._named_host_cid)
         self._start_trace()
 

@@ -13,6 +13,8 @@ import socket
 import struct
 from typing import Any
 
+from uringcore.quic.targets import check_bound, number_of
+
 __all__ = [
     "bind_udp",
     "bound_socket",
@@ -60,8 +62,10 @@ async def resolve(
     A numeric host needs no look-up, which would cost a thread.
     """
     numeric = numeric_family(addr[0])
-    if numeric and family in (0, numeric):
-        return [(numeric, tuple(addr))]
+    port = number_of(addr[1])
+    # A service's name is the system's to know.
+    if numeric and family in (0, numeric) and not isinstance(port, str):
+        return [(numeric, (addr[0], port, *addr[2:]))]
     infos = await loop.getaddrinfo(addr[0], addr[1], family=family, type=socket.SOCK_DGRAM)
     if not infos:
         raise OSError(f"getaddrinfo() returned nothing for {addr[0]!r}")
@@ -76,9 +80,12 @@ async def bound_socket(
 ) -> socket.socket:
     """A bound UDP socket for QUIC; without a host in ``local_addr``, on all addresses."""
     host, port = (None, 0) if local_addr is None else local_addr[:2]
-    if host is None or local_addr is None:
+    check_bound(host, port)
+    # Empty is what asyncio's servers take for all addresses.
+    if not host or local_addr is None:
         family = family or socket.AF_INET
-        address: tuple[Any, ...] = ("::" if family == socket.AF_INET6 else "0.0.0.0", port)
+        every = "::" if family == socket.AF_INET6 else "0.0.0.0"
+        address: tuple[Any, ...] = (every, number_of(port))
     else:
         family, address = (await resolve(loop, local_addr, family))[0]
     return bind_udp(family, address, reuse_port=bool(reuse_port))

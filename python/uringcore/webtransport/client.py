@@ -16,6 +16,7 @@ from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic.native.config import ClientConfig
 from uringcore.quic.native.link import Life
 from uringcore.quic.sockets import resolve
+from uringcore.quic.targets import check_target, server_name_of
 from uringcore.webtransport.carrier import quic_configuration, session_limits
 from uringcore.webtransport.fields import HeadersLike
 from uringcore.webtransport.link import Asked, SessionLink
@@ -89,9 +90,10 @@ async def _connect(
 async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
     """A connection that has no session yet."""
     loop = asyncio.get_running_loop()
+    check_target(*address)
     configuration = quic_configuration(config)
     if configuration.server_name is None:
-        configuration = configuration._named(address[0])
+        configuration = configuration._named(server_name_of(address[0]))
     lives: dict[int, _Life] = {}
 
     def prepare(quic: QuicConnection) -> None:

@@ -15,6 +15,7 @@ from uringcore.quic.native.connection import Connection
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.making import Making
 from uringcore.quic.sockets import resolve
+from uringcore.quic.targets import check_target, server_name_of
 
 __all__ = ["Connecting", "connect"]
 
@@ -63,8 +64,9 @@ async def _connect(
 ) -> Connection:
     loop = asyncio.get_running_loop()
     configuration = config._configuration
+    check_target(*target)
     if configuration.server_name is None:
-        configuration = configuration._named(target[0])
+        configuration = configuration._named(server_name_of(target[0]))
     links: dict[int, Link] = {}
 
     def prepare(quic: QuicConnection) -> Link:

@@ -1,0 +1,49 @@
+"""Where to connect, and where to listen: checked before a name is looked up, which names no argument.
+
+Not here: the addresses of a name (``sockets``), and which of them is used (``eyeballs``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["check_bound", "check_target", "number_of", "server_name_of"]
+
+
+def check_target(host: Any, port: Any) -> None:
+    """Raises ``TypeError`` or ``ValueError``, which name the argument. A port may be text: a number, or a
+    service's name, which the system knows."""
+    if not isinstance(host, str):
+        raise TypeError(f"host: must be text, not {type(host).__name__}")
+    if not host:
+        raise ValueError("host: must not be empty")
+    _check_port(port, 1)
+
+
+def check_bound(host: Any, port: Any) -> None:
+    """The same of an address to be bound: without a host it is all of them, and port 0 is the system's to
+    choose."""
+    if host is not None and not isinstance(host, str):
+        raise TypeError(f"host: must be text, not {type(host).__name__}")
+    _check_port(port, 0)
+
+
+def _check_port(port: Any, least: int) -> None:
+    if isinstance(port, bool) or not isinstance(port, (int, str)):
+        raise TypeError(f"port: must be a number, not {type(port).__name__}")
+    if isinstance(port, str) and not (port.isascii() and port.isdecimal()):
+        if not port:
+            raise ValueError("port: must not be empty")
+        return
+    if not least <= int(port) <= 65535:
+        raise ValueError(f"port: must be from {least} to 65535, not {port}")
+
+
+def number_of(port: Any) -> Any:
+    """A port as a number, where its text is one."""
+    return int(port) if isinstance(port, str) and port.isascii() and port.isdecimal() else port
+
+
+def server_name_of(host: str) -> str:
+    """The name that the server's certificate has to carry: that of an IPv6 address has no zone."""
+    return host.partition("%")[0] if ":" in host else host
