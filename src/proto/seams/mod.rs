@@ -21,6 +21,7 @@
 //! - `waiting_incoming`: new connections that wait until somebody has decided about them.
 //! - `peak_tables`: the room that connections took which have gone.
 //! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
+//! - `datagram_limit`: the size of DATAGRAM frames that each side announces.
 //! - `inflow`: how far the data of each stream has come.
 //! - `credit`: a receive window that grows with its use and can be taken back.
 //! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
@@ -44,6 +45,7 @@
 
 pub(crate) mod credit;
 pub(crate) mod datagram_buffer;
+pub(crate) mod datagram_limit;
 pub(crate) mod delivered;
 pub(crate) mod draft_parameters;
 pub(crate) mod duplicates;

@@ -361,6 +361,31 @@ fn early_data_is_not_taken_by_a_server_with_lower_limits() {
     }
 }
 
+#[test]
+fn early_data_beyond_the_limit_of_a_server_that_does_not_take_it_arrives_all_the_same() {
+    for limit in [1, 1_000, 5_000, 60_000] {
+        let store: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
+        let mut first = early_server();
+        first.sessions = Some(store.clone());
+        let ticket = ticket(&mut Pair::new(client_settings(), first.clone()));
+        let mut second = first;
+        second.transport.max_data = limit;
+        let mut pair = Pair::new(with_ticket(&ticket), second);
+        let length = (limit as u32 * 60).min(150_000);
+        let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let key = speak_at_once(&mut pair, &data);
+        pair.run_until("the data", |pair| {
+            let is_end = |event: &Event| matches!(event, Event::StreamData { fin: true, .. });
+            let closed = pair.client.closed(key);
+            assert_eq!(closed, None, "with a limit of {limit}");
+            pair.server.events.iter().any(|(_, event)| is_end(event))
+        });
+        assert_eq!(outcome(&pair.client, key), Some((false, false)));
+        let server = newest_server(&pair);
+        assert_eq!(pair.server.received(server, 0), data);
+    }
+}
+
 /// A store that keeps nothing, or gives out nonsense.
 #[derive(Debug, Default)]
 struct Unwilling {

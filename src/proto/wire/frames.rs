@@ -38,6 +38,8 @@ pub enum Frame<'a> {
         stream_id: u64,
         final_size: u64,
     },
+    /// How many bytes all streams together may have sent.
+    MaxData(u64),
     Other,
 }
 
@@ -195,6 +197,7 @@ impl<'a> Frames<'a> {
                 *rest = after;
                 Frame::Crypto { offset, data }
             }
+            0x10 => Frame::MaxData(varint::take(rest)?),
             kind @ 0x08..=0x0f => stream(kind, rest)?,
             kind => {
                 skip_body(kind, rest)?;
@@ -259,8 +262,8 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
     match kind {
         // HANDSHAKE_DONE, IMMEDIATE_ACK.
         0x1e | 0x1f => Some(()),
-        // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED.
-        0x10 | 0x12..=0x14 | 0x16 | 0x17 => skip_varints(rest, 1),
+        // MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED.
+        0x12..=0x14 | 0x16 | 0x17 => skip_varints(rest, 1),
         // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
         0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
         // RESET_STREAM.

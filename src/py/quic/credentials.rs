@@ -11,6 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
 use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
@@ -103,6 +104,7 @@ pub fn token_to_python<'py>(
 /// The protocol cannot call Python from within a handshake, so what it puts waits here until the
 /// turn's events are delivered, and what it takes was asked of the program before the handshake
 /// began (`Event::SessionsAsked`). Here: the object and how it is called. When: `endpoint/store`.
+#[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ForeignStore {
     object: Py<PyAny>,
     pub keeps_tokens: bool,
@@ -129,6 +131,16 @@ impl SessionStore for ForeignSessions {
 
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         lock(&self.found).remove(ticket)
+    }
+}
+
+// Setups and endpoints have a reference each, which the garbage collector sees: a store that leads back to them
+// is collected with them.
+#[pymethods]
+impl ForeignStore {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)?;
+        visit.call(&self.thread)
     }
 }
 
@@ -249,15 +261,15 @@ fn token_bytes(py: Python<'_>, token: u128) -> Bound<'_, PyBytes> {
 }
 
 /// As the protocol sees it, and as a program's own.
-type Store = (Arc<dyn SessionStore>, Option<Arc<ForeignStore>>);
+type Store = (Arc<dyn SessionStore>, Option<Py<ForeignStore>>);
 
 /// The store behind a Python object, and the object itself if it is the program's own.
 pub fn session_store(object: &Bound<'_, PyAny>) -> PyResult<Store> {
     if let Ok(store) = object.cast::<MemorySessionStore>() {
         return Ok((store.get().sessions.clone(), None));
     }
-    let foreign = Arc::new(ForeignStore::new(object)?);
-    Ok((foreign.sessions.clone(), Some(foreign)))
+    let foreign = Py::new(object.py(), ForeignStore::new(object)?)?;
+    Ok((foreign.get().sessions.clone(), Some(foreign)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -61,10 +61,11 @@ impl QuicEndpoint {
             tells_connection_ids: true,
             ..EndpointSettings::default()
         };
-        Self::with_settings(endpoint_settings::checked(py, settings)?, server, None)
+        Self::with_settings(py, endpoint_settings::checked(py, settings)?, server, None)
     }
 
     fn with_settings(
+        py: Python<'_>,
         settings: EndpointSettings,
         server: Option<&QuicServerSetup>,
         now: Option<f64>,
@@ -79,7 +80,7 @@ impl QuicEndpoint {
         };
         Ok(Self {
             home: Home::Own(Box::new(GilCell::new(own))),
-            state: GilCell::new(State::new(server)),
+            state: GilCell::new(State::new(py, server)),
         })
     }
 
@@ -110,9 +111,9 @@ impl QuicEndpoint {
         self.state.with(py, |state| {
             state.connections.insert(key, connection);
             if let Some(log) = &setup.shared.key_log
-                && !state.key_logs.iter().any(|known| Arc::ptr_eq(known, log))
+                && !state.key_logs.iter().any(|known| known.is(log))
             {
-                state.key_logs.push(log.clone());
+                state.key_logs.push(log.clone_ref(py));
             }
         });
         Ok(key)
@@ -194,7 +195,7 @@ impl QuicEndpoint {
             on_accept,
             when_negotiated,
             on_closed,
-            ..State::new(server)
+            ..State::new(py, server)
         };
         let home = Home::Loop {
             owner: owner.clone().unbind(),
@@ -229,7 +230,7 @@ impl QuicEndpoint {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let server = server.map(|server| server.get());
-        let endpoint = Self::with_settings(settings_from(py, options)?, server, now)?;
+        let endpoint = Self::with_settings(py, settings_from(py, options)?, server, now)?;
         endpoint.state.with(py, |state| {
             state.on_accept = on_accept;
             state.when_negotiated = when_negotiated;
@@ -270,14 +271,15 @@ impl QuicEndpoint {
             // Logs that no connection writes to any more.
             let (mut kept, old): (Vec<_>, Vec<_>) = std::mem::take(&mut state.key_logs)
                 .into_iter()
-                .partition(|log| Arc::strong_count(log) > 1);
+                .partition(|log| Arc::strong_count(&log.get().log) > 1);
             if let Some(log) = &server.shared.key_log
-                && !kept.iter().any(|known| Arc::ptr_eq(known, log))
+                && !kept.iter().any(|known| known.is(log))
             {
-                kept.push(log.clone());
+                kept.push(log.clone_ref(py));
             }
             state.key_logs = kept;
-            let store = server.foreign_store.clone();
+            let store = server.foreign_store.as_ref();
+            let store = store.map(|store| store.clone_ref(py));
             (old, std::mem::replace(&mut state.foreign_store, store))
         });
         drop(old);
@@ -557,6 +559,9 @@ impl QuicEndpoint {
                 visit.call(&state.on_closed)?;
                 visit.call(&state.on_answer)?;
                 visit.call(&state.on_error)?;
+                visit.call(&state.foreign_store)?;
+                let mut key_logs = state.key_logs.iter();
+                key_logs.try_for_each(|log| visit.call(log))?;
                 state
                     .connections
                     .values()

@@ -1,41 +1,56 @@
 //! The key log: TLS secrets on their way to a file of the program's.
 //!
-//! The TLS library writes to it while no Python code may run: lines are kept until `KeyLog::flush`. Not
+//! The TLS library writes to it while no Python code may run: lines are kept until `KeyLogFile::flush`. Not
 //! here: which setups have one (`setup`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 
-/// TLS secrets in NSS key log format, on their way to a Python text file.
-///
-/// Connections and setups share it, so no one of them may show the file to the garbage collector: it
-/// would count one reference several times.
-#[derive(Debug)]
+/// TLS secrets in NSS key log format that wait for their file. Connections and setups share it.
+#[derive(Debug, Default)]
 pub struct KeyLog {
-    file: Py<PyAny>,
     lines: Mutex<String>,
     waiting: AtomicBool,
 }
 
-impl KeyLog {
-    pub fn new(file: &Py<PyAny>) -> Self {
-        let file = Python::attach(|py| file.clone_ref(py));
-        Self {
-            file,
-            lines: Mutex::default(),
-            waiting: AtomicBool::new(false),
-        }
+/// The Python text file of a key log. Each setup and endpoint has a reference of its own to this object, which
+/// it shows to the garbage collector: a file that leads back to its setup is collected with it.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct KeyLogFile {
+    file: Py<PyAny>,
+    pub log: Arc<KeyLog>,
+}
+
+#[pymethods]
+impl KeyLogFile {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.file)
+    }
+}
+
+impl KeyLogFile {
+    pub fn new(py: Python<'_>, file: &Py<PyAny>) -> PyResult<Py<Self>> {
+        let file = file.clone_ref(py);
+        let log = Arc::default();
+        Py::new(py, Self { file, log })
     }
 
     /// Writes what has gathered. No lock is held while Python runs.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.waiting.swap(false, Ordering::Acquire) {
+        if !self.log.waiting.swap(false, Ordering::Acquire) {
             return Ok(());
         }
-        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        let lines = std::mem::take(
+            &mut *self
+                .log
+                .lines
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let file = self.file.bind(py);
         file.call_method1(intern!(py, "write"), (lines,))?;
         file.call_method0(intern!(py, "flush"))?;

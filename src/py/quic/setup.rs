@@ -9,6 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_engine::SystemClock;
 use uringcore_proto::quic::{
@@ -18,7 +19,7 @@ use uringcore_proto::quic::{
 use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
-use super::key_log::KeyLog;
+use super::key_log::KeyLogFile;
 use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
 
 /// Chain, key and names.
@@ -63,7 +64,14 @@ pub struct Shared {
     pub connection_id_length: usize,
     /// Send queue bytes of a stream: `(high, low)`.
     pub watermarks: (usize, usize),
-    pub key_log: Option<Arc<KeyLog>>,
+    pub key_log: Option<Py<KeyLogFile>>,
+}
+
+impl Shared {
+    fn rustls_key_log(&self) -> Option<Arc<dyn rustls::KeyLog>> {
+        let file = self.key_log.as_ref()?;
+        Some(file.get().log.clone())
+    }
 }
 
 /// A client's checked configuration.
@@ -78,7 +86,7 @@ pub struct QuicClientSetup {
 pub struct QuicServerSetup {
     pub setup: ServerSetup,
     pub shared: Shared,
-    pub foreign_store: Option<Arc<ForeignStore>>,
+    pub foreign_store: Option<Py<ForeignStore>>,
 }
 
 #[pymethods]
@@ -106,7 +114,7 @@ impl QuicClientSetup {
             }
             _ => None,
         };
-        let shared = common.shared();
+        let shared = common.shared(py)?;
         let session_ticket = session_ticket
             .map(TicketFields::into_ticket)
             .transpose()
@@ -126,16 +134,17 @@ impl QuicClientSetup {
             verify,
             certificate_hashes: certificate_hashes.map(|hashes| hashes.0),
             client_cert,
-            key_log: shared
-                .key_log
-                .clone()
-                .map(|log| log as Arc<dyn rustls::KeyLog>),
+            key_log: shared.rustls_key_log(),
             supported_versions: common.supported_versions.0,
             original_version: common.original_version,
             ..ClientSettings::new(SystemClock::shared())
         };
         let setup = ClientSetup::new(&settings).map_err(|error| config_error(py, &error))?;
         Ok(Self { setup, shared })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.shared.key_log)
     }
 
     /// Whether a DER certificate can stand for an authority.
@@ -165,7 +174,7 @@ impl QuicServerSetup {
         common: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let common = extract_common(common)?;
-        let shared = common.shared();
+        let shared = common.shared(py)?;
         let (store, foreign_store) = session_store(sessions)?;
         let client_auth = match client_roots {
             Some(pem) if client_required => ClientAuth::Required(Roots::Pem(pem.0)),
@@ -189,10 +198,7 @@ impl QuicServerSetup {
             cipher_suites: common.suites(py)?,
             alpn: common.alpn.into_vecs(),
             client_auth,
-            key_log: shared
-                .key_log
-                .clone()
-                .map(|log| log as Arc<dyn rustls::KeyLog>),
+            key_log: shared.rustls_key_log(),
             retry: match retry {
                 "always" => Retry::Always,
                 "never" => Retry::Never,
@@ -202,7 +208,7 @@ impl QuicServerSetup {
             asks_for_sessions: foreign_store.is_some(),
             asks_for_tokens: foreign_store
                 .as_ref()
-                .is_some_and(|store| store.keeps_tokens),
+                .is_some_and(|store| store.get().keeps_tokens),
             early_data,
             supported_versions: common.supported_versions.0,
             token_keys: token_keys.into_vecs(),
@@ -217,6 +223,11 @@ impl QuicServerSetup {
             shared,
             foreign_store,
         })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.shared.key_log)?;
+        visit.call(&self.foreign_store)
     }
 
     /// Checks a certificate for clients that ask for one of these names, `None` meaning those in it.
@@ -247,15 +258,16 @@ fn extract_common(common: Option<&Bound<'_, PyDict>>) -> PyResult<Common> {
 }
 
 impl Common {
-    fn shared(&self) -> Shared {
-        Shared {
+    fn shared(&self, py: Python<'_>) -> PyResult<Shared> {
+        Ok(Shared {
             connection_id_length: self.connection_id_length,
             watermarks: (self.send_buffer_high, self.send_buffer_low),
             key_log: self
                 .key_log
                 .as_ref()
-                .map(|file| Arc::new(KeyLog::new(file))),
-        }
+                .map(|file| KeyLogFile::new(py, file))
+                .transpose()?,
+        })
     }
 
     fn transport(&self, py: Python<'_>) -> PyResult<TransportSettings> {
@@ -282,9 +294,16 @@ impl Common {
             mtu_discovery: self.mtu_discovery,
             initial_rtt: seconds(py, "initial_rtt", self.initial_rtt)?,
             congestion: congestion(py, &self.congestion)?,
+            // RFC 9221 section 3: 0 is what a side without the extension means.
             datagram_recv_bytes: self
                 .max_datagram_frame_size
+                .filter(|&size| size > 0)
                 .map(|size| size.max(DATAGRAM_RECEIVE_BYTES)),
+            datagram_frame_bytes: self
+                .max_datagram_frame_size
+                .map_or(DATAGRAM_FRAME_BYTES, |size| {
+                    (size as u64).min(DATAGRAM_FRAME_BYTES)
+                }),
             keep_alive,
             use_preferred_address: self.use_preferred_address,
             preferred_v4: preferred(py, self.preferred_v4.as_deref())?,
@@ -410,3 +429,5 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Received DATAGRAM frames that may wait for the turn's end, whatever the size of one.
 const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;
+/// As much as is ever announced: no UDP datagram has more.
+const DATAGRAM_FRAME_BYTES: u64 = 65_535;

@@ -98,6 +98,10 @@ pub struct Connection {
     /// At a server: what this connection holds of its client's account.
     holding: Option<Holding>,
     peer_parameters: PeerParameters,
+    /// The limit on all streams' data that 0-RTT data was sent with, which the state machine keeps.
+    early_max_data: u64,
+    /// The limit that holds, while that is a smaller one: see `Streams::set_room`.
+    counted_max_data: Option<u64>,
     /// Where the server would have this client go, once the handshake is confirmed.
     preferred: Option<PreferredAddress>,
     probing: Option<Probing>,
@@ -253,8 +257,12 @@ impl Connection {
             batches = Batches::Missed;
         }
         let mut streams = Streams::new(side, settings.send_window);
+        let mut early_max_data = 0;
         if side.is_client() && quinn.has_0rtt() {
             streams.begin_early();
+            // Those that the ticket remembers.
+            let parameters = session_details(&quinn).peer_parameters.unwrap_or_default();
+            early_max_data = PeerParameters::read(&parameters).initial_max_data;
         }
         if settings.reset_stream_at {
             streams.take_reset_at();
@@ -284,6 +292,8 @@ impl Connection {
             addresses: Addresses::default(),
             holding: None,
             peer_parameters: PeerParameters::default(),
+            early_max_data,
+            counted_max_data: None,
             preferred: None,
             probing: None,
             use_preferred: settings.use_preferred_address,

@@ -287,6 +287,12 @@ impl Connection {
             self.preferred = peers.preferred_like(self.quinn.remote_address());
         }
         self.peer_parameters = peers;
+        let allowed = peers.initial_max_data;
+        if self.early_max_data > allowed && early_data::is_accepted(&self.quinn) == Some(false) {
+            self.streams.set_room(Some(allowed));
+            self.counted_max_data = Some(allowed);
+            self.watch.expect_max_data(allowed);
+        }
         if let Some(tokens) = &self.tokens {
             tokens.set_version(self.versions.current());
         }

@@ -29,7 +29,27 @@ impl Connection {
         }
     }
 
+    /// After 0-RTT data that a server with a smaller limit has not taken: raises our own count of what it allows.
+    fn count_room(&mut self) {
+        let (Some(room), Some(counted)) = (self.streams.room(), self.counted_max_data) else {
+            return;
+        };
+        let Some(allowed) = self.watch.max_data() else {
+            return;
+        };
+        if allowed >= self.early_max_data {
+            // The state machine's own count is right from here on.
+            self.watch.forget_max_data();
+            self.streams.set_room(None);
+            self.counted_max_data = None;
+        } else if allowed > counted {
+            self.streams.set_room(Some(room + (allowed - counted)));
+            self.counted_max_data = Some(allowed);
+        }
+    }
+
     fn hand_over(&mut self, batch_size: usize) {
+        self.count_room();
         let served_before = self.streams.served();
         if !self.holds_streams() {
             for stream_id in self.streams.flush(&mut self.quinn) {

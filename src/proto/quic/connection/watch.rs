@@ -114,6 +114,23 @@ impl Watch {
         self.tap.inflow()
     }
 
+    /// The peer allows `bytes` for now, and the state machine takes more for allowed.
+    pub fn expect_max_data(&mut self, bytes: u64) {
+        self.inner.state().max_data = Some(bytes);
+        self.tap.set_open(true);
+    }
+
+    /// What the peer allows by now, if that was asked for.
+    pub fn max_data(&self) -> Option<u64> {
+        self.inner.state().max_data
+    }
+
+    pub fn forget_max_data(&mut self) {
+        let mut state = self.inner.state();
+        state.max_data = None;
+        self.tap.set_open(state.is_needed());
+    }
+
     /// A path was asked with `data` (RFC 9000 section 8.2.1).
     pub fn expect_path_response(&mut self, data: [u8; 8]) {
         self.inner.state().challenge = Some(data);
@@ -226,6 +243,8 @@ struct State {
     close_frame_type: Option<u64>,
     awaits_close: bool,
     ids: Option<IdWatch>,
+    /// What the peer's MAX_DATA frames allow, while the state machine takes more for allowed.
+    max_data: Option<u64>,
     /// What a PATH_RESPONSE is to repeat.
     challenge: Option<[u8; 8]>,
     paths: Option<Box<PathWatch>>,
@@ -279,6 +298,13 @@ impl PacketObserver for Inner {
         }
         if let Some(paths) = &mut state.paths {
             paths.opened(payload);
+        }
+        if let Some(max) = &mut state.max_data {
+            for (_, _, frame) in Frames::new(payload) {
+                if let Frame::MaxData(bytes) = frame {
+                    *max = bytes.max(*max);
+                }
+            }
         }
         if let Some(data) = state.challenge {
             let answers = |frame| frame == Frame::PathResponse(data);
@@ -340,7 +366,8 @@ impl State {
     /// Whether packets have to be looked at.
     fn is_needed(&self) -> bool {
         let is_asking = !self.pings.is_empty() || self.challenge.is_some();
-        is_asking || self.is_closing() || self.ids.is_some() || self.paths.is_some()
+        let is_watching = self.ids.is_some() || self.paths.is_some() || self.max_data.is_some();
+        is_asking || is_watching || self.is_closing()
     }
 
     fn drop_paths(&mut self) {

@@ -4,11 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use quinn_proto::ConnectionId;
 
-use crate::wire::parameters::Parameters;
+use crate::wire::{parameters::Parameters, varint};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::quic) struct PeerParameters {
     pub disable_active_migration: bool,
+    /// How many bytes all streams together may send at first.
+    pub initial_max_data: u64,
     pub preferred_v4: Option<SocketAddr>,
     pub preferred_v6: Option<SocketAddr>,
     /// The connection ID for use there.
@@ -30,6 +32,9 @@ impl PeerParameters {
         for (id, value) in Parameters::of(encoded) {
             match id {
                 DISABLE_ACTIVE_MIGRATION => found.disable_active_migration = true,
+                INITIAL_MAX_DATA => {
+                    found.initial_max_data = varint::get(value).map_or(0, |(bytes, _)| bytes);
+                }
                 PREFERRED_ADDRESS => {
                     (found.preferred_v4, found.preferred_v6) = addresses(value).unwrap_or_default();
                     found.preferred_id = preferred_id(value);
@@ -115,6 +120,7 @@ fn preferred_id(value: &[u8]) -> Option<ConnectionId> {
     (1..=20).contains(&length).then(|| ConnectionId::new(id))
 }
 
+const INITIAL_MAX_DATA: u64 = 0x04;
 const DISABLE_ACTIVE_MIGRATION: u64 = 0x0c;
 const PREFERRED_ADDRESS: u64 = 0x0d;
 

@@ -113,7 +113,8 @@ impl ClientSetup {
             first_version,
         })?
         .recorded(settings.transport.packet_log)
-        .taking_reset_at(settings.transport.reset_stream_at);
+        .taking_reset_at(settings.transport.reset_stream_at)
+        .taking_datagrams(settings.transport.datagram_frame_bytes);
         let crypto = Arc::new(crypto);
         let quinn_transport = Arc::new(settings.transport.build()?);
         Ok(Self {

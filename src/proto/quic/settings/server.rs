@@ -128,7 +128,8 @@ impl ServerSetup {
             versions: &settings.supported_versions,
         })?
         .recorded(settings.transport.packet_log)
-        .taking_reset_at(settings.transport.reset_stream_at);
+        .taking_reset_at(settings.transport.reset_stream_at)
+        .taking_datagrams(settings.transport.datagram_frame_bytes);
         let tokens = ServerTokens::new(&settings.token_keys)?;
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config

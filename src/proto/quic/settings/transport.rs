@@ -55,6 +55,9 @@ pub struct TransportSettings {
     /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first;
     /// `None` refuses them altogether (RFC 9221 section 3).
     pub datagram_recv_bytes: Option<usize>,
+    /// The largest DATAGRAM frame that the peer may send, with its type and length, 65,535 at most; without
+    /// meaning where those are refused.
+    pub datagram_frame_bytes: u64,
     /// How many bytes of DATAGRAM frames may wait to be sent.
     pub datagram_send_bytes: usize,
     /// How often an idle connection pings its peer.
@@ -91,6 +94,7 @@ impl Default for TransportSettings {
             initial_rtt: Duration::from_millis(100),
             congestion: Congestion::Cubic,
             datagram_recv_bytes: None,
+            datagram_frame_bytes: 65_535,
             datagram_send_bytes: 1 << 20,
             keep_alive: None,
             use_preferred_address: true,
@@ -116,7 +120,9 @@ impl TransportSettings {
 
     /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.
     pub(super) fn limits(&self) -> Vec<u8> {
-        let datagrams = self.datagram_recv_bytes.map_or(0, |bytes| bytes as u64);
+        let datagrams = self
+            .datagram_recv_bytes
+            .map_or(0, |_| self.datagram_frame_bytes);
         [
             credit::first(self.max_data),
             self.max_stream_data,

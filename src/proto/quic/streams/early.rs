@@ -33,6 +33,17 @@ impl Streams {
         }
     }
 
+    /// The peer allows so many bytes more on all streams together, or as many as the state machine says: of what
+    /// a ticket allowed and the server that did not take it does not, the state machine keeps the greater.
+    pub fn set_room(&mut self, room: Option<u64>) {
+        self.room = room;
+    }
+
+    /// Bytes that may yet be handed over, if they are counted here.
+    pub fn room(&self) -> Option<u64> {
+        self.room
+    }
+
     /// The server did not take the data: all streams wait to be opened again, with everything that
     /// was ever queued on them.
     pub fn early_rejected(&mut self) {

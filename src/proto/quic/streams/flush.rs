@@ -37,6 +37,7 @@ impl Streams {
         let mut outcome = Outcome::default();
         let mut ready = self.take_ready();
         let mut group = std::mem::take(&mut self.group);
+        let mut held = Vec::new();
         let mut at = 0;
         while let Some(&first) = ready.get(at) {
             let rank = self.rank(first);
@@ -47,12 +48,20 @@ impl Streams {
             conn.set_send_window(window);
             outcome.window = window;
             while !group.is_empty() {
-                group.retain(|&id| self.serve(conn, id, &mut outcome) == Flushed::Share);
+                group.retain(|&id| {
+                    let flushed = self.serve(conn, id, &mut outcome);
+                    if flushed == Flushed::Held {
+                        held.push(id);
+                    }
+                    flushed == Flushed::Share
+                });
             }
         }
         self.group = group;
         // Nothing was made ready meanwhile: the room is for the next time.
-        if self.ready.is_empty() {
+        if !held.is_empty() {
+            self.ready.append(&mut held);
+        } else if self.ready.is_empty() {
             ready.clear();
             self.ready = ready;
         }
@@ -101,9 +110,13 @@ impl Streams {
             send.early.get_or_insert_default();
         }
         let before = send.queue.len();
-        let flushed = send.flush(conn, id);
+        let room = self.room.unwrap_or(u64::MAX);
+        let flushed = send.flush(conn, id, usize::try_from(room).unwrap_or(usize::MAX));
         let taken = before - send.queue.len();
         self.queued_bytes -= taken;
+        if let Some(room) = &mut self.room {
+            *room = room.saturating_sub(taken as u64);
+        }
         if taken > 0 {
             self.clock += 1;
             send.handed_over += taken as u64;
@@ -117,7 +130,7 @@ impl Streams {
         if flushed == Flushed::Blocked {
             outcome.blocked = outcome.blocked.max(Some(outcome.window));
         }
-        send.ready = flushed == Flushed::Share;
+        send.ready = matches!(flushed, Flushed::Share | Flushed::Held);
         flushed
     }
 

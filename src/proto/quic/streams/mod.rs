@@ -64,6 +64,8 @@ pub(super) struct Streams {
     handed_over: u8,
     /// What is sent now may be rejected as a whole. See `early`.
     is_early: bool,
+    /// So many bytes may yet be handed over, where the state machine takes more for allowed. See `early`.
+    room: Option<u64>,
     /// The host reads when it wants data, and is only told that there is some.
     on_demand: bool,
     /// Streams that are given up, and their codes, until the peer has their heads.
@@ -121,6 +123,7 @@ impl Streams {
             held: Held::default(),
             handed_over: 0,
             is_early: false,
+            room: None,
             on_demand: false,
             given_up: Vec::new(),
             takes_reset_at: false,

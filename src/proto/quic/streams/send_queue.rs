@@ -63,6 +63,21 @@ impl SendQueue {
         self.pieces.make_contiguous()
     }
 
+    /// Has a piece end after so many bytes, if there are more.
+    pub fn cut_at(&mut self, bytes: usize) {
+        self.complete_tail();
+        let mut before = 0;
+        for at in 0..self.pieces.len() {
+            let piece = &mut self.pieces[at];
+            if before + piece.len() > bytes {
+                let rest = piece.split_off(bytes - before);
+                self.pieces.insert(at + 1, rest);
+                return;
+            }
+            before += piece.len();
+        }
+    }
+
     /// `pieces` whole pieces, `bytes` with what was cut off the front of the next one.
     pub fn taken(&mut self, pieces: usize, bytes: usize) {
         self.pieces.drain(..pieces);

@@ -118,8 +118,9 @@ impl Send {
         }
     }
 
-    /// Hands over the head and one share of the queue, and the FIN when nothing is left in front of it.
-    pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64) -> Flushed {
+    /// Hands over the head and one share of the queue, `room` bytes at most, and the FIN when nothing is left
+    /// in front of it.
+    pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64, room: usize) -> Flushed {
         if !self.has_more() {
             return Flushed::Done;
         }
@@ -134,7 +135,13 @@ impl Send {
                 }
             }
         }
-        let mut share = SHARE;
+        let mut share = SHARE.min(room);
+        if share == 0 && !self.queue.is_empty() {
+            return Flushed::Held;
+        }
+        if room < self.queue.len() {
+            self.queue.cut_at(room);
+        }
         while !self.queue.is_empty() {
             let pieces = self.queue.pieces();
             let count = pieces_within(pieces, share);
@@ -154,7 +161,10 @@ impl Send {
                 }
             }
             if share == 0 && !self.queue.is_empty() {
-                return Flushed::Share;
+                return match room <= SHARE {
+                    true => Flushed::Held,
+                    false => Flushed::Share,
+                };
             }
         }
         if self.fin && self.state == SendState::Open {
@@ -172,6 +182,8 @@ pub(in crate::quic) enum Flushed {
     Blocked,
     /// More could go, but others are to have a turn.
     Share,
+    /// The peer's limit holds the rest back, which the state machine does not know.
+    Held,
 }
 
 impl Receive {

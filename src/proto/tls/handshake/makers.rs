@@ -21,7 +21,7 @@ use super::gathering::FirstMessage;
 use super::{Inner, Session, Waiting, encode};
 use crate::{
     qlog::{ConnectionIds, Recorder},
-    seams::reset_stream_at,
+    seams::{datagram_limit, reset_stream_at},
     tls::{
         HostClock,
         keys::{self, retry, tap::Tap},
@@ -47,6 +47,8 @@ pub(crate) struct ClientCrypto {
     is_recorded: bool,
     /// RESET_STREAM_AT is announced, and understood.
     takes_reset_at: bool,
+    /// The largest DATAGRAM frame that is taken, if any is.
+    datagram_frame_size: u64,
     /// Who goes on recording what was begun before.
     recorder: Option<Arc<Recorder>>,
 }
@@ -67,6 +69,7 @@ impl ClientCrypto {
             beginning: Beginning::Chosen,
             is_recorded: false,
             takes_reset_at: false,
+            datagram_frame_size: DATAGRAM_FRAME_SIZE_MAX,
             recorder: None,
         }
     }
@@ -95,6 +98,14 @@ impl ClientCrypto {
         }
     }
 
+    /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
+    pub fn taking_datagrams(self, datagram_frame_size: u64) -> Self {
+        Self {
+            datagram_frame_size,
+            ..self
+        }
+    }
+
     /// The same after a Version Negotiation packet. What it led to is begun with for good.
     pub fn told(&self, recorder: Option<Arc<Recorder>>) -> Self {
         // The server that a ticket is from spoke the version of the first flight.
@@ -109,6 +120,7 @@ impl ClientCrypto {
             beginning: Beginning::Told,
             is_recorded: self.is_recorded,
             takes_reset_at: self.takes_reset_at,
+            datagram_frame_size: self.datagram_frame_size,
             recorder,
         }
     }
@@ -127,7 +139,12 @@ impl crypto::ClientConfig for ClientCrypto {
             .to_owned();
         let first = self.first.unwrap_or(version);
         let versions = Versions::client(version, first, &self.supported, self.beginning);
-        let params = encode(params, &versions, self.takes_reset_at);
+        let params = encode(
+            params,
+            &versions,
+            self.takes_reset_at,
+            self.datagram_frame_size,
+        );
         let ids = ConnectionIds::from_parameters(&params);
         let recorder = self
             .is_recorded
@@ -162,6 +179,8 @@ pub(crate) struct ServerCrypto {
     is_recorded: bool,
     /// RESET_STREAM_AT is announced, and understood.
     takes_reset_at: bool,
+    /// The largest DATAGRAM frame that is taken, if any is.
+    datagram_frame_size: u64,
     /// Who records the first packets of clients that have no session yet, by the destination of
     /// those packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
@@ -176,6 +195,7 @@ impl ServerCrypto {
             supported,
             is_recorded: false,
             takes_reset_at: false,
+            datagram_frame_size: DATAGRAM_FRAME_SIZE_MAX,
             first_packets: Mutex::default(),
         }
     }
@@ -200,6 +220,14 @@ impl ServerCrypto {
     pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
         Self {
             takes_reset_at,
+            ..self
+        }
+    }
+
+    /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
+    pub fn taking_datagrams(self, datagram_frame_size: u64) -> Self {
+        Self {
+            datagram_frame_size,
             ..self
         }
     }
@@ -275,6 +303,7 @@ impl crypto::ServerConfig for ServerCrypto {
     ) -> Box<dyn crypto::Session> {
         let mut bytes = Vec::new();
         params.write(&mut bytes);
+        datagram_limit::announce(&mut bytes, self.datagram_frame_size);
         if self.takes_reset_at {
             reset_stream_at::append_parameters(&mut bytes);
         }
@@ -333,3 +362,6 @@ fn new_tap(recorder: Option<Arc<Recorder>>, takes_reset_at: bool) -> Arc<Tap> {
 
 /// First packets that are opened before it is clear whether they begin a connection.
 const FIRST_PACKETS_MAX: usize = 16;
+
+/// As much as the state machine announces.
+const DATAGRAM_FRAME_SIZE_MAX: u64 = 65_535;

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        draft_parameters, early_data,
+        datagram_limit, draft_parameters, early_data,
         labels::Scope,
         phases::Phases,
         reset_stream_at,
@@ -387,9 +387,10 @@ impl crypto::Session for Session {
                 if let Some(recorder) = self.tap.recorder() {
                     recorder.remote_parameters(bytes);
                 }
+                let bytes = datagram_limit::understood(bytes);
                 Ok(Some(TransportParameters::read(
                     self.side(),
-                    &mut Cursor::new(bytes),
+                    &mut Cursor::new(&*bytes),
                 )?))
             }
         }
@@ -462,10 +463,16 @@ fn has_server_name(tls: &quic::Connection) -> bool {
     }
 }
 
-/// Transport parameters with what is said of versions and of RESET_STREAM_AT.
-fn encode(params: &TransportParameters, versions: &Versions, takes_reset_at: bool) -> Vec<u8> {
+/// Transport parameters with what is said of versions, of RESET_STREAM_AT and of DATAGRAM frames.
+fn encode(
+    params: &TransportParameters,
+    versions: &Versions,
+    takes_reset_at: bool,
+    datagram_frame_size: u64,
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
+    datagram_limit::announce(&mut bytes, datagram_frame_size);
     if takes_reset_at {
         reset_stream_at::append_parameters(&mut bytes);
     }

@@ -284,10 +284,10 @@ impl QuicEndpoint {
             .state
             .with(py, |state| match state.key_logs.is_empty() {
                 true => Vec::new(),
-                false => state.key_logs.clone(),
+                false => state.key_logs.iter().map(|log| log.clone_ref(py)).collect(),
             });
         for log in logs {
-            if let Err(error) = log.flush(py) {
+            if let Err(error) = log.get().flush(py) {
                 if error::is_exit(py, &error) {
                     return Err(error);
                 }

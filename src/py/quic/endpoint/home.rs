@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -18,7 +17,7 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;
-use crate::quic::key_log::KeyLog;
+use crate::quic::key_log::KeyLogFile;
 use crate::quic::setup::QuicServerSetup;
 
 /// Where the state machines live.
@@ -64,9 +63,9 @@ pub(super) struct State {
     pub on_closed: Option<Py<PyAny>>,
     /// `(high, low)` for accepted connections.
     pub watermarks: Option<(usize, usize)>,
-    pub key_logs: Vec<Arc<KeyLog>>,
+    pub key_logs: Vec<Py<KeyLogFile>>,
     /// A server's sessions, if the program keeps them.
-    pub foreign_store: Option<Arc<ForeignStore>>,
+    pub foreign_store: Option<Py<ForeignStore>>,
     /// Called on a store's thread when it has answered.
     pub on_answer: Option<Py<PyAny>>,
     /// Told what the program's callbacks raise, where there is no loop of ours to report it.
@@ -78,12 +77,15 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(server: Option<&QuicServerSetup>) -> Self {
+    pub fn new(py: Python<'_>, server: Option<&QuicServerSetup>) -> Self {
         Self {
-            foreign_store: server.and_then(|server| server.foreign_store.clone()),
+            foreign_store: server
+                .and_then(|server| server.foreign_store.as_ref())
+                .map(|store| store.clone_ref(py)),
             watermarks: server.map(|server| server.shared.watermarks),
             key_logs: server
-                .and_then(|server| server.shared.key_log.clone())
+                .and_then(|server| server.shared.key_log.as_ref())
+                .map(|log| log.clone_ref(py))
                 .into_iter()
                 .collect(),
             ..Self::default()

@@ -4,7 +4,6 @@
 //! (`uringcore.quic.store_thread`), and its answer arrives here at a later `deliver`, which it causes
 //! itself where there is a loop to wake. Not here: how long a handshake waits for it (the protocol).
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -84,10 +83,13 @@ impl QuicEndpoint {
             errors: Vec::new(),
         };
         if let Some(store) = this.foreign_store(py) {
-            if store.may_block() {
+            if store.get().may_block() {
                 let deadline = this.monotonic(py, deadline);
                 let answer_to = this.answer_to(slf, Some(question))?;
-                match store.ask_thread(py, &tickets, token, deadline, answer_to) {
+                match store
+                    .get()
+                    .ask_thread(py, &tickets, token, deadline, answer_to)
+                {
                     Ok(true) => {
                         this.state.with(py, |state| state.unanswered += 1);
                         return Ok(false);
@@ -101,7 +103,7 @@ impl QuicEndpoint {
                 }
             } else {
                 let _inside = this.enter(py)?;
-                ask_now(py, &store, tickets, token, &mut answer);
+                ask_now(py, store.get(), tickets, token, &mut answer);
             }
         }
         Self::answered(slf, answer, first_error)
@@ -144,7 +146,7 @@ impl QuicEndpoint {
         };
         let store = this.foreign_store(py).filter(|_| answer.is_new);
         if let Some(store) = &store {
-            store.offer(answer.found);
+            store.get().offer(answer.found);
         }
         this.with_endpoint_now(py, |endpoint, now| {
             match answer.is_new {
@@ -155,7 +157,7 @@ impl QuicEndpoint {
         })?;
         // The handshake has begun: what it did not take is of no more use.
         if let Some(store) = store {
-            store.forget_offered();
+            store.get().forget_offered();
         }
         Ok(answer.is_new)
     }
@@ -167,12 +169,16 @@ impl QuicEndpoint {
             return Ok(());
         };
         let mut first_error = FirstError::default();
-        while let Some((ticket, session)) = store.next_put() {
-            let kept = match store.may_block() {
-                true => store.keep_on_thread(py, &ticket, &session, this.answer_to(slf, None)?),
+        while let Some((ticket, session)) = store.get().next_put() {
+            let kept = match store.get().may_block() {
+                true => {
+                    store
+                        .get()
+                        .keep_on_thread(py, &ticket, &session, this.answer_to(slf, None)?)
+                }
                 false => this
                     .enter(py)
-                    .and_then(|_inside| store.keep(py, &ticket, &session)),
+                    .and_then(|_inside| store.get().keep(py, &ticket, &session)),
             };
             if let Err(error) = kept {
                 let reported = Self::report(slf, STORE_RAISED, error);
@@ -206,8 +212,11 @@ impl QuicEndpoint {
         now + at.saturating_duration_since(self.now(py)).as_secs_f64()
     }
 
-    fn foreign_store(&self, py: Python<'_>) -> Option<Arc<ForeignStore>> {
-        self.state.with(py, |state| state.foreign_store.clone())
+    fn foreign_store(&self, py: Python<'_>) -> Option<Py<ForeignStore>> {
+        self.state.with(py, |state| {
+            let store = state.foreign_store.as_ref();
+            store.map(|store| store.clone_ref(py))
+        })
     }
 
     fn with_endpoint_now(
