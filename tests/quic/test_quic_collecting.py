@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import weakref
 
+import pytest
+
 from tests.quic.harness import Echo, Recorder, serving
+from tests.quic.test_quic_sans_io import Pair
 from uringcore.asyncio import connect
 from uringcore.h3.connection import H3Connection
 from uringcore.quic.connection import QuicConnection
@@ -109,5 +113,65 @@ def test_connections_without_a_loop_go(client_configuration):
         connection.connect(("127.0.0.1", 4433), now=0.0)
         refs.append(weakref.ref(owner))
         del owner, connection, keep
+    gc.collect()
+    assert sum(ref() is not None for ref in refs) == 0
+
+
+class KeptFile(io.StringIO):
+    """A key log that takes attributes."""
+
+
+class KeptStore:
+    """A session store of a program's own, which takes attributes."""
+
+    def __init__(self, may_block=False):
+        self.may_block = may_block
+        self.sessions = {}
+
+    def put(self, ticket, session):
+        self.sessions[ticket] = session
+        return True
+
+    def take(self, ticket):
+        return self.sessions.pop(ticket, None)
+
+
+@pytest.mark.parametrize("what", ["client key log", "server key log", "store"])
+def test_what_leads_back_to_a_configuration_goes_with_it(
+    server_configuration, client_configuration, what
+):
+    refs = []
+    for _ in range(20):
+        if what == "store":
+            kept = KeptStore()
+            configuration = server_configuration(session_store=kept)
+        else:
+            kept = KeptFile()
+            make = client_configuration if what.startswith("client") else server_configuration
+            configuration = make(secrets_log_file=kept)
+        kept.owner = configuration
+        configuration.setup()
+        refs += [weakref.ref(kept), weakref.ref(configuration)]
+        del kept, configuration
+    gc.collect()
+    assert sum(ref() is not None for ref in refs) == 0
+
+
+def test_what_leads_back_to_a_connection_goes_with_it(server_configuration, client_configuration):
+    refs = []
+    for _ in range(20):
+        log, store = KeptFile(), KeptStore()
+        link = Pair(
+            client_configuration(server_name="localhost", secrets_log_file=log),
+            server_configuration(secrets_log_file=log, session_store=store),
+        )
+        client, server = link.client, link.server
+        link.connect()
+        link.run(limit=1.0)
+        assert client.is_established and server.is_established
+        assert "CLIENT_TRAFFIC_SECRET_0" in log.getvalue()
+        log.owner, store.owner = (client, server), server
+        refs += [weakref.ref(one) for one in (log, store, client, server)]
+        del client, server, log, store, link
     gc.collect()
     assert sum(ref() is not None for ref in refs) == 0

@@ -1,0 +1,82 @@
+"""How large DATAGRAM frames may be (RFC 9221 section 3): what each side announces, and keeps to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.quic.test_quic_sans_io import drained, pair  # noqa: F401 - a fixture
+from uringcore.quic import events
+from uringcore.quic.logger import QuicLogger
+
+
+def announced(logger):
+    """What the traces say of the limit, by its owner."""
+    found = {}
+    for trace in logger.to_dict()["traces"]:
+        for event in trace["events"]:
+            if event["name"] == "transport:parameters_set":
+                data = event["data"]
+                found[data["owner"]] = data.get("max_datagram_frame_size")
+    return found
+
+
+def connected(link):
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    link.run(limit=1.0)
+    drained(link.client)
+    drained(link.server)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said", "room"),
+    [
+        (None, None, None),
+        (0, None, None),
+        (1, 1, None),
+        (2, 2, 0),
+        (100, 100, 91),
+        (1000, 1000, 991),
+        (65535, 65535, 1000),
+        (65536, 65535, 1000),
+        (1 << 20, 65535, 1000),
+    ],
+)
+def test_the_limit_is_announced_as_it_was_given_and_kept_to(pair, limit, said, room):  # noqa: F811
+    logger = QuicLogger()
+    link = pair(max_datagram_frame_size=limit, quic_logger=logger)
+    connected(link)
+    assert announced(logger) == {"local": said, "remote": said}
+    for side in (link.client, link.server):
+        found = side.max_datagram_size
+        assert (found if found is None else min(found, 1000)) == room
+        if room is None:
+            assert side._remote_max_datagram_frame_size is None
+            with pytest.raises(ValueError, match="datagram"):
+                side.send_datagram_frame(b"")
+        else:
+            side.send_datagram_frame(bytes(room))
+    link.run(limit=1.0)
+    assert not link.client.is_closed and not link.server.is_closed
+    for side in (link.client, link.server):
+        expected = [] if room is None else [events.DatagramFrameReceived(bytes(room))]
+        assert [e for e in drained(side) if isinstance(e, events.DatagramFrameReceived)] == expected
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_what_was_queued_for_a_peer_that_takes_none_is_dropped(
+    server_configuration, client_configuration, limit
+):
+    from tests.quic.test_quic_sans_io import Pair
+
+    link = Pair(
+        client_configuration(server_name="localhost", max_datagram_frame_size=65536),
+        server_configuration(max_datagram_frame_size=limit),
+    )
+    link.client.send_datagram_frame(b"")
+    link.connect()
+    link.run(lambda: link.client.is_established and link.server.is_established)
+    link.run(limit=1.0)
+    assert not link.client.is_closed and not link.server.is_closed
+    assert link.client.stats()["datagram_frames_dropped"] == 1
+    assert not [e for e in drained(link.server) if isinstance(e, events.DatagramFrameReceived)]
