@@ -356,7 +356,7 @@ class DatagramTransport(BaseTransport):
     def can_write_eof(self) -> NoReturn: ...
 
 class QuicEvent:
-    def __new__(cls) -> QuicEvent: ...
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
 
 @final
 class ConnectionIdIssued(QuicEvent):
@@ -1223,7 +1223,7 @@ class H3ConnectionCore:
 class H3Event:
     """What an HTTP/3 connection tells its user: the base class of all events."""
 
-    def __new__(cls) -> Self: ...
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
 
 @final
 class DataReceived(H3Event):

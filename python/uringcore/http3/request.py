@@ -115,8 +115,8 @@ class Request:
             async for part in content:
                 yield part_bytes(part)
         else:
-            for part in content:
-                yield part_bytes(part)
+            for piece in content:
+                yield part_bytes(piece)
 
 
 def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> Fields:
@@ -160,7 +160,7 @@ def to_bytes(text: str | bytes) -> bytes:
     return bytes(text)
 
 
-def part_bytes(part: BytesLike | str) -> bytes:
+def part_bytes(part: BytesLike | str | int) -> bytes:
     if isinstance(part, str):
         return part.encode()
     if not isinstance(part, (bytes, bytearray, memoryview)):

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uringcore.quic.events import ConnectionTerminated
+
+if TYPE_CHECKING:
+    from uringcore._uringcore import QuicConnectionCore as _Core
+else:
+    _Core = object
 
 __all__ = ["END_STATES", "PrivateNames", "QuicConnectionId", "QuicConnectionState", "Recovery"]
 
@@ -92,17 +97,11 @@ class Recovery:
         return self
 
 
-class PrivateNames:
-    """A base of ``QuicConnection``, which has what is declared here."""
+class PrivateNames(_Core):
+    """A base of ``QuicConnection``, whose other base has the rest."""
 
     _close_event: ConnectionTerminated | None = None
     _close_pending: bool = False
-
-    is_closed: Any
-    is_established: Any
-    stats: Any
-    get_timer: Any
-    _peer_connection_id: Any
 
     @property
     def _loss(self) -> Recovery:
