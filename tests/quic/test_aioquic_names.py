@@ -81,7 +81,6 @@ LEFT_OUT = {
                 "MAX_PENDING_CRYPTO",
                 "MAX_PENDING_RETIRES",
                 "MAX_REMOTE_CHALLENGES",
-                "QuicConnectionId",
                 "QuicNetworkPath",
                 "STREAM_COUNT_MAX",
             ],

@@ -244,7 +244,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         Raises ``ValueError`` for a code or frame type that does not fit in 62 bits.
         """
         super().close(error_code, frame_type, reason_phrase)
-        if self._close_event is None and self._is_started:
+        if self._close_event is None and not self.is_closed:
             event = events.ConnectionTerminated(
                 int(error_code), frame_type, reason_phrase, kind="local"
             )
