@@ -27,6 +27,11 @@ async def within(awaitable: Awaitable[T], timeout: float | None) -> T:
     task = asyncio.ensure_future(awaitable)
     try:
         await asyncio.wait([task], timeout=timeout)
+    except GeneratorExit:
+        # The caller is thrown away, perhaps with its loop: nothing can be awaited any more.
+        if not task.get_loop().is_closed():
+            task.cancel()
+        raise
     except BaseException:
         await _ended(task)
         raise

@@ -210,6 +210,24 @@ def test_a_limit_in_time_lets_a_cancellation_through(run):
     run(main())
 
 
+def test_a_limit_in_time_may_be_thrown_away_with_its_loop():
+    """Nothing is said of it but that the program has left its task."""
+    kept = []
+
+    async def main():
+        kept.append(within(asyncio.sleep(30), 30))
+        kept[0].send(None)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    (inner,) = asyncio.all_tasks(loop)
+    loop.close()
+    kept.pop().close()
+    assert not inner.done()
+    # As a program that has forgotten it would do; the warning of that is asyncio's.
+    inner._log_destroy_pending = False
+
+
 def frames_of(error):
     return len(traceback.extract_tb(error.__traceback__))
 
