@@ -1,8 +1,7 @@
 """Children that asyncio's subprocess transport gets ready-made: from the request to the first instruction.
 
-Loaded with the first child, while ``subprocess.Popen`` is CPython's own: a program that only wants a loop
-does not wait for it. Not here: when children are started and how their ends are learned (``_processes``),
-what a child is given (``_popen``).
+Not here: when children are started and how their ends are learned (``_processes``), what a child is given
+(``_popen``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a transport answers to ``get_extra_info``.
 
-Imported when the first transport is made. Each entry is made when somebody asks for it: most connections
+Each entry is made when somebody asks for it: most connections
 of a server are never asked.
 
 Not here: the socket over a transport's descriptor, and the addresses (``src/py/transport/extra_info.rs``).

@@ -1,6 +1,6 @@
 """Frames for coroutines that are the extension's own and have none.
 
-``inspect.getcoroutinestate`` and a task's stack ask for one. Imported when somebody does.
+``inspect.getcoroutinestate`` and a task's stack ask for one.
 """
 
 from __future__ import annotations

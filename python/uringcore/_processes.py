@@ -24,14 +24,12 @@ import os
 import subprocess
 import sys
 import threading
-import types
 import warnings
 from asyncio import unix_events
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ._children import Start
+from ._children import PendingPopen, Start, SubprocessTransport, can_spawn
 
 __all__ = ["ProcessMixin"]
 
@@ -95,9 +93,8 @@ class ProcessMixin:
                 protocol, args, shell, *streams, bufsize, extra, **kwargs
             )
         transport_class, pidfd = _UnixSubprocessTransport, -1
-        children = _our_way()
-        if children is not None and children.can_spawn(kwargs):
-            process = children.PendingPopen(
+        if _popen_is_cpythons() and can_spawn(kwargs):
+            process = PendingPopen(
                 args,
                 shell=shell,
                 stdin=stdin,
@@ -107,8 +104,8 @@ class ProcessMixin:
                 bufsize=bufsize,
                 **kwargs,
             )
-            _, pidfd = await self._start_child(children.Start(self, process))
-            transport_class, kwargs = children.SubprocessTransport, {"process": process}
+            _, pidfd = await self._start_child(Start(self, process))
+            transport_class, kwargs = SubprocessTransport, {"process": process}
         waiter = self.create_future()
         transport = transport_class(
             self, protocol, args, shell, *streams, bufsize, waiter=waiter, extra=extra, **kwargs
@@ -242,14 +239,7 @@ def _has_watcher_of_its_own() -> bool:
             return False
 
 
-def _our_way() -> types.ModuleType | None:
-    """What makes children in our way; None where CPython's has to do."""
+def _popen_is_cpythons() -> bool:
+    """Whether no program has replaced ``subprocess.Popen`` or what it does."""
     originals = (_Popen.__init__, _Popen._execute_child)
-    if subprocess.Popen is not _Popen or originals != _ORIGINALS:
-        return None
-    try:
-        from . import _children
-    except ImportError:
-        # Out of reach by now: the program has changed its root directory, or its user.
-        return None
-    return _children
+    return subprocess.Popen is _Popen and originals == _ORIGINALS

@@ -6,12 +6,18 @@ it (``sock_*``, TLS, child processes, signals, debug mode) in front of :class:`a
 in the method resolution order. What they do not replace (happy eyeballs, name lookups, executors) is
 CPython's own code of the running version, so its behaviour and its newest arguments are exact.
 
-Not here: QUIC (``create_quic_endpoint`` imports it on first use), and any byte on the wire.
+A running loop imports nothing, because the program may have changed its root directory or its user, or
+have no descriptor left, since the loop was made.
+
+Not here: QUIC, and any byte on the wire.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
+import importlib
 import logging
 import os
 import selectors
@@ -23,7 +29,11 @@ from asyncio import events, format_helpers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+# The core asks for the first, the second and the last, and imports nothing while a loop runs.
+from . import _extra_info as _extra_info
+from . import _native_frames as _native_frames
 from . import _uringcore
+from . import transports as transports
 from ._debug import DebugHandles
 from ._forks import open_loops
 from ._own_methods import (
@@ -58,6 +68,10 @@ _SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
 _TIMEOUTS_OF_A_SERVER = 2 if sys.version_info >= (3, 11) else 1
 _ACCEPT_RETRY_SECONDS = 1.0
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+
+# Each call of `create_quic_endpoint` needs the first of these two, and the second does the work.
+_QUIC_CONFIGURATION = "uringcore.quic.configuration"
+_QUIC_ENDPOINT = "uringcore.quic.endpoint"
 
 # Bound here because programs install a loop by giving asyncio's name another value.
 _StockLoop = asyncio.SelectorEventLoop
@@ -154,6 +168,7 @@ class UringEventLoop(  # type: ignore[misc]
         return cast(UringEventLoop, loop)
 
     def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
+        _import_late_modules()
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
@@ -454,6 +469,20 @@ class UringEventLoop(  # type: ignore[misc]
 
 
 _uringcore._add_quick_methods(UringEventLoop)
+
+
+def _import_late_modules() -> None:
+    """Import what running loops need and ``import uringcore`` leaves out, because it takes time.
+
+    CPython imports the first two at the first call of an executor, and at the first name that is looked up or
+    checked against a certificate.
+    """
+    # Without them, in a changed root directory, a loop works as asyncio's does.
+    with contextlib.suppress(ImportError, LookupError):
+        importlib.import_module("concurrent.futures.thread")
+        codecs.lookup("idna")
+    if _QUIC_CONFIGURATION in sys.modules:
+        importlib.import_module(_QUIC_ENDPOINT)
 
 
 def _backend_from_environment() -> str | None:

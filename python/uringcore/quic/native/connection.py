@@ -7,6 +7,9 @@ from typing import cast
 
 from uringcore._uringcore import ConnectionBase
 from uringcore.quic.closing import check_close
+
+# The core calls it for a stream's `sendfile`; a running loop imports nothing.
+from uringcore.quic.native import files as files
 from uringcore.quic.native.leaving import leave
 from uringcore.quic.native.link import Link
 from uringcore.quic.native.origin import end_forgotten, made_at

@@ -26,7 +26,7 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
-        // Whoever asks later may be at the interpreter's end, where nothing can be imported.
+        // At the interpreter's end, where questions come too, the module has gone from `sys.modules`.
         extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
