@@ -361,22 +361,30 @@ class UringEventLoop(  # type: ignore[misc]
             base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
-        ours = isinstance(transp, _uringcore.BaseTransport)
-        if not ours:
-            base: Any = super()
-            sent: int = await base._sendfile_native(transp, file, offset, count)
-            return sent
+        # asyncio's own does not undo what it has begun if it is cancelled at the first wait (cpython#157025), so
+        # this is for its transports, too.
+        emptied = transp._make_empty_waiter()
         resume_reading = transp.is_reading()
         transp.pause_reading()
-        await transp._make_empty_waiter()
-        self._set_watchable(transp._sock_fd, True)
+        self._let_others_watch(transp, True)
         try:
+            await emptied
             return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
         finally:
-            self._set_watchable(transp._sock_fd, False)
+            self._let_others_watch(transp, False)
             transp._reset_empty_waiter()
             if resume_reading:
                 transp.resume_reading()
+
+    def _let_others_watch(self, transport: Any, allowed: bool) -> None:
+        """Whether ``sock_*`` calls and watchers may use a transport's descriptor."""
+        fd = transport._sock_fd
+        if isinstance(transport, _uringcore.BaseTransport):
+            self._set_watchable(fd, allowed)
+        elif allowed:
+            self._transports.pop(fd, None)
+        elif not transport.is_closing():
+            self._transports[fd] = transport
 
     # What the core calls ------------------------------------------------------------------------
 

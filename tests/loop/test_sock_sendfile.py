@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.loop.support import Recorder, Runner, listen
+from tests.loop.test_own_methods import Counted
 from tests.loop.test_sock_streams import pair
 
 SIZE = 3_000_000
@@ -128,6 +129,47 @@ def test_through_a_transport(run: Runner, path: Path, content: bytes) -> None:
         server.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("kind", [socket.socket, Counted])
+@pytest.mark.parametrize("when", ["before the queue is empty", "in the middle of the file"])
+def test_a_transport_outlives_a_cancelled_one(
+    run_ours: Runner, path: Path, content: bytes, kind: type[socket.socket], when: str
+) -> None:
+    """Not on asyncio: its transport breaks at the first wait (cpython#157025)."""
+    head = b"" if when == "in the middle of the file" else b"head" * 2_000_000
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with pair() as (plain, other), path.open("rb") as file:
+            one = kind(plain.family, plain.type, plain.proto, plain.detach())
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+            transport, protocol = await loop.create_connection(Recorder, sock=one)
+            transport.write(head)
+            task = asyncio.create_task(loop.sendfile(transport, file))
+            while transport.is_reading():  # until it has begun
+                await asyncio.sleep(0)
+            got = bytearray()
+            while len(got) < 100_000:
+                got += await loop.sock_recv(other, 1 << 16)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert transport.is_reading()
+            transport.write(b"middle")
+            rest = asyncio.create_task(loop.sendfile(transport, file, file.tell()))
+            rest.add_done_callback(lambda _: transport.write_eof())
+            got += await received(other)
+            await rest
+            before, _, after = bytes(got[len(head) :]).partition(b"middle")
+            assert got.startswith(head) and before + after == content
+            other.send(b"answer")
+            await protocol.until(lambda: protocol.data == b"answer")
+            transport.close()
+            await protocol.until_call("lost")
+
+    run_ours(main())
 
 
 def test_a_peer_that_goes_away(run: Runner, path: Path) -> None:
