@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import selectors
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,16 +199,125 @@ def test_wrong_descriptors_are_refused(run: Runner) -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/self/mounts", "/proc/pressure/cpu", "/sys/kernel/mm/transparent_hugepage/enabled"],
+)
+def test_a_file_that_the_kernel_makes_up_may_be_watched(run: Runner, path: str) -> None:
+    """Of regular files those of procfs and sysfs that can be polled; epoll knows which."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            pytest.skip(f"{path}: {error.strerror}")
+        ready = asyncio.Event()
+        loop.add_reader(fd, ready.set)
+        await ready.wait()
+        loop.remove_reader(fd)
+        os.close(fd)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "fifo", "socket", "device"])
+@pytest.mark.parametrize("path_only", [False, True])
+def test_what_cannot_be_watched_is_refused(
+    run: Runner, tmp_path: Path, kind: str, path_only: bool
+) -> None:
+    path = tmp_path / kind
+    if kind == "file":
+        path.touch()
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    else:
+        path = Path("/dev/null")
+    if kind in ("fifo", "socket") and not path_only:
+        return  # the one can be watched, the other not be opened
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        fd = os.open(path, os.O_PATH if path_only else os.O_RDONLY)
+        for add in (loop.add_reader, loop.add_writer):
+            with pytest.raises(OSError) as refused:
+                add(fd, print)
+            assert refused.value.errno == (errno.EBADF if path_only else errno.EPERM)
+        assert not loop.remove_reader(fd)
+        os.close(fd)
+
+    run(main())
+
+
+def test_a_wake_up_for_nothing_does_not_reach_the_callback(run: Runner) -> None:
+    """What has woken the loop may be gone when its turn begins: another reader was faster."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reader, writer = os.pipe()
+        found: list[bytes] = []
+        for fd in (reader, writer):
+            os.set_blocking(fd, False)
+
+        def read() -> None:
+            found.append(os.read(reader, 10))
+
+        loop.add_reader(reader, read)
+        await asyncio.sleep(0)  # until the kernel waits for it
+        await asyncio.sleep(0)
+        for _ in range(10):
+            os.write(writer, b"x")
+            assert os.read(reader, 10) == b"x"
+            await asyncio.sleep(0)
+        assert found == []
+        os.write(writer, b"y")
+        while not found:
+            await asyncio.sleep(0)
+        assert found == [b"y"]
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+
+    run(main())
+
+
+def test_connecting_where_nobody_answers_fails(run: Runner) -> None:
+    """A socket of AF_VSOCK wakes those who wait for it while it connects."""
+    vsock = getattr(socket, "AF_VSOCK", None)
+    if vsock is None:
+        pytest.skip("this Python has no AF_VSOCK")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            sock = socket.socket(vsock, socket.SOCK_STREAM)
+        except OSError as error:
+            pytest.skip(f"AF_VSOCK: {error.strerror}")
+        with sock:
+            sock.setblocking(False)
+            # A context of a virtual machine that is not there.
+            with pytest.raises(OSError):
+                await loop.sock_connect(sock, (77, 1234))  # type: ignore[arg-type]
+
+    run(main())
+
+
 def test_a_transports_descriptor_is_refused(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = socket.socketpair()
         transport, _ = await loop.create_unix_connection(asyncio.Protocol, sock=one)
         number = transport.get_extra_info("socket").fileno()
-        with pytest.raises(RuntimeError, match="used by transport"):
-            loop.add_reader(number, print)
-        with pytest.raises(RuntimeError, match="used by transport"):
-            loop.add_writer(number, print)
+        for add in (loop.add_reader, loop.add_writer):
+            with pytest.raises(RuntimeError) as refused:
+                add(number, print)
+            expected = f"File descriptor {number} is used by transport {transport!r}"
+            assert str(refused.value) == expected
         transport.close()
         await asyncio.sleep(0.01)
         other.close()

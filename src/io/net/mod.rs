@@ -2,23 +2,25 @@
 //! the caller keeps open; a closed one is `EBADF`.
 //!
 //! QUIC's UDP sockets are in `quic`, several on one port in `reuseport`,
-//! the error queue in `error_queue`, datagrams in `datagrams`. Creating TCP sockets is left
+//! the error queue in `error_queue`, datagrams in `datagrams`, readiness in `readiness`. Creating TCP sockets is left
 //! to the caller (socket2 or Python's socket module).
 
 mod datagrams;
 mod error_queue;
 mod quic;
+mod readiness;
 mod reuseport;
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use socket2::{SockAddr, SockRef};
 
 pub use datagrams::{BURST_MAX, recv_from, send_many};
 pub use error_queue::{SocketError, read_error_queue};
 pub use quic::{QuicSocketInfo, QuicSocketOptions, prepare_quic_socket, udp_quic_socket};
+pub use readiness::{check_watchable, is_ready, wakes_for_nothing};
 pub use reuseport::steer_by_connection_id;
 
 use crate::errno::Errno;
@@ -171,44 +173,6 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
 
 /// The most pieces of one [`send_pieces`].
 pub const PIECES_MAX: usize = 64;
-
-/// Fails for a descriptor that cannot be watched for readiness: EBADF for a closed one, EPERM for a
-/// regular file, a folder or a device such as `/dev/null`, which are always ready (the answers of
-/// `epoll_ctl`).
-pub fn check_watchable(fd: RawFd) -> io::Result<()> {
-    let mut status = mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the pointer is to memory of the right size, which the kernel fills on success.
-    if unsafe { libc::fstat(fd, status.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: fstat succeeded, so the structure is filled.
-    match unsafe { status.assume_init() }.st_mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFDIR => Err(io::Error::from_raw_os_error(libc::EPERM)),
-        // A terminal can be watched, /dev/null cannot: only the driver behind it knows.
-        libc::S_IFCHR | libc::S_IFBLK => ask_epoll(fd),
-        _ => Ok(()),
-    }
-}
-
-/// What `epoll_ctl` says to watching `fd`.
-fn ask_epoll(fd: RawFd) -> io::Result<()> {
-    let mut event = libc::epoll_event {
-        events: libc::EPOLLIN as u32,
-        u64: 0,
-    };
-    // SAFETY: a new set, owned from here on by `set`, takes `fd` with a live event structure.
-    unsafe {
-        let set = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-        if set < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let set = OwnedFd::from_raw_fd(set);
-        if libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
-}
 
 /// A descriptor whose owner gives it up.
 ///
