@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-use uringcore_io::{Driver, Errno, Interest, OpId, Outcome};
+use uringcore_io::{Backend, Driver, Errno, Interest, OpId, Outcome, net};
 
 use crate::table::Key;
 use crate::token::{Owner, Route};
@@ -47,6 +47,8 @@ struct Watch {
     op: Option<OpId>,
     /// Tells this registration from all others, on whatever descriptor.
     serial: u64,
+    /// The file is asked once more before the host is told.
+    asks_again: bool,
 }
 
 impl Watch {
@@ -82,6 +84,7 @@ impl Watchers {
         let watch = Watch {
             op: None,
             serial: self.last_serial,
+            asks_again: driver.backend() == Backend::Uring && net::wakes_for_nothing(fd),
         };
         self.watches.insert((fd, direction.sub()), watch);
         self.count[direction as usize] += 1;
@@ -146,6 +149,12 @@ impl Watchers {
             }
             // No slot, or cancelled by the kernel: not the descriptor's fault, nothing is ready.
             Outcome::Done(Err(Errno::NO_BUFFERS | Errno::CANCELED)) => {
+                self.to_arm.push((fd, direction));
+                None
+            }
+            Outcome::Done(Ok(_))
+                if watch.asks_again && !net::is_ready(fd, direction.interest()) =>
+            {
                 self.to_arm.push((fd, direction));
                 None
             }
