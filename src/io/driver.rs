@@ -78,7 +78,7 @@ impl Driver {
             },
         };
         let birthplace =
-            Birthplace::here().map_err(|error| SetupError::epoll("madvise", &error))?;
+            Birthplace::here().map_err(|error| SetupError::of(backend, "madvise", &error))?;
         Ok(Driver {
             common,
             inner,

@@ -19,10 +19,15 @@ pub(crate) struct Birthplace {
 
 impl Birthplace {
     pub(crate) fn here() -> io::Result<Birthplace> {
-        static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
-        let page = PAGE
-            .get_or_init(wiped_page)
-            .ok_or_else(io::Error::last_os_error)?;
+        static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
+        let page = match PAGE.get() {
+            Some(page) => page,
+            // Two threads may come here at once; the second one's page is given up.
+            None => {
+                let made = wiped_page()?;
+                PAGE.get_or_init(|| made)
+            }
+        };
         let pid = std::process::id();
         // Several threads may store, all of them the same value.
         page.store(pid, Ordering::Relaxed);
@@ -36,11 +41,11 @@ impl Birthplace {
     }
 }
 
-fn wiped_page() -> Option<&'static AtomicU32> {
-    let mapping = Mapping::new(4096).ok()?;
-    mapping.wipe_on_fork().ok()?;
+fn wiped_page() -> io::Result<&'static AtomicU32> {
+    let mapping = Mapping::new(4096)?;
+    mapping.wipe_on_fork()?;
     let pointer = mapping.leak().cast::<AtomicU32>();
     // SAFETY: the mapping is zeroed, page-aligned, at least four bytes long and leaked, so it is a
     // valid AtomicU32 for the rest of the process.
-    Some(unsafe { &*pointer })
+    Ok(unsafe { &*pointer })
 }

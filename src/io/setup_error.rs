@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 
 use crate::config::Backend;
 use crate::errno::Errno;
+use crate::memory::Mapping;
+use crate::waker::Waker;
 
 /// Setting up a driver failed. `Display` names the cause and the cure.
 #[derive(Clone, Debug)]
@@ -37,28 +40,38 @@ impl SetupError {
         }
     }
 
-    pub(crate) fn epoll(step: &'static str, error: &io::Error) -> SetupError {
+    /// One step of setting `backend` up has failed.
+    pub(crate) fn of(backend: Backend, step: &'static str, error: &io::Error) -> SetupError {
         let errno = errno_of(error);
-        let explanation = match errno.0 {
-            libc::EMFILE | libc::ENFILE => "too many open files: raise RLIMIT_NOFILE".to_owned(),
-            _ => String::new(),
+        let refused = match errno.0 {
+            libc::EPERM | libc::EACCES | libc::ENOSYS => refused_everywhere(),
+            _ => None,
+        };
+        let explanation = match (errno.0, refused, backend) {
+            (_, Some(call), _) => format!(
+                "a seccomp filter or container profile blocks {call}, which an event loop needs with either \
+                 backend: allow it in the profile"
+            ),
+            (libc::EMFILE | libc::ENFILE, ..) => {
+                "too many open files: raise RLIMIT_NOFILE".to_owned()
+            }
+            (_, _, Backend::Uring) => explain(errno, &Host::read()),
+            (_, _, Backend::Epoll) => String::new(),
         };
         SetupError {
-            backend: Backend::Epoll,
+            backend,
             step,
             errno,
             explanation,
         }
     }
 
+    pub(crate) fn epoll(step: &'static str, error: &io::Error) -> SetupError {
+        Self::of(Backend::Epoll, step, error)
+    }
+
     pub(crate) fn uring(step: &'static str, error: &io::Error) -> SetupError {
-        let errno = errno_of(error);
-        SetupError {
-            backend: Backend::Uring,
-            step,
-            errno,
-            explanation: explain(errno, &Host::read()),
-        }
+        Self::of(Backend::Uring, step, error)
     }
 }
 
@@ -138,13 +151,32 @@ fn explain(errno: Errno, host: &Host) -> String {
              (Docker's and Kubernetes' default profiles do): allow io_uring_setup, io_uring_enter and \
              io_uring_register in the profile or use the epoll backend"
         ),
-        (libc::ENOMEM, _) => "the ring's memory could not be had: raise RLIMIT_MEMLOCK (ulimit -l) or the \
-             memory limit of the container, or ask for fewer ring entries and buffers"
+        (libc::ENOMEM, _) => "the kernel has no memory left for the ring: each loop takes some 90 KiB of \
+             RLIMIT_MEMLOCK, which all processes of a user share (ulimit -l, LimitMEMLOCK= of a systemd unit); \
+             raise it, or the memory limit of the container, or use the epoll backend"
             .to_owned(),
-        (libc::EMFILE | libc::ENFILE, _) => "too many open files: raise RLIMIT_NOFILE".to_owned(),
         (libc::EINVAL, _) => format!("Linux {release} does not know a needed feature: use the epoll backend"),
         _ => String::new(),
     }
+}
+
+/// Which system call is refused that both backends make: a filter may forbid one of these and no call of
+/// io_uring's own, and the step that fails does not show it (a ring is mapped, too).
+fn refused_everywhere() -> Option<&'static str> {
+    let is_refused = |error: &io::Error| {
+        let code = error.raw_os_error();
+        matches!(code, Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+    };
+    let calls: [(&str, fn() -> io::Result<()>); 4] = [
+        ("eventfd2", || Waker::new().map(drop)),
+        ("mmap", || Mapping::new(1).map(drop)),
+        ("madvise", || Mapping::new(1)?.wipe_on_fork()),
+        ("socketpair", || UnixStream::pair().map(drop)),
+    ];
+    let refused = calls
+        .into_iter()
+        .find(|(_, call)| call().is_err_and(|error| is_refused(&error)));
+    refused.map(|(name, _)| name)
 }
 
 fn errno_of(error: &io::Error) -> Errno {
@@ -191,7 +223,6 @@ mod tests {
             ),
             (libc::ENOSYS, host("6.0.19", None), "6.1 or later"),
             (libc::ENOMEM, host("6.1.0", None), "RLIMIT_MEMLOCK"),
-            (libc::EMFILE, host("6.1.0", None), "RLIMIT_NOFILE"),
         ];
         for (errno, host, words) in cases {
             let text = explain(Errno(errno), &host);

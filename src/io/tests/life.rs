@@ -145,6 +145,30 @@ fn a_forbidden_ring_is_explained_and_strict() {
     assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
 }
 
+/// A filter that allows io_uring may refuse what every loop needs. The advice is about that call then.
+#[test]
+fn a_forbidden_call_of_both_backends_is_named() {
+    for backend in [Backend::Uring, Backend::Epoll] {
+        for (call, name) in [
+            (libc::SYS_eventfd2, "eventfd2"),
+            (libc::SYS_madvise, "madvise"),
+        ] {
+            // The page that is made once a process is there already where other tests have run.
+            let Err(error) = with_blocked(&[call], libc::EPERM, Some(backend)) else {
+                assert_eq!((backend, name), (Backend::Epoll, "madvise"));
+                continue;
+            };
+            let text = error.to_string();
+            assert_eq!(
+                (error.backend(), error.errno()),
+                (backend, Errno(libc::EPERM))
+            );
+            assert!(text.contains(&format!("blocks {name}")), "{text}");
+            assert!(!text.contains("io_uring_setup in"), "{text}");
+        }
+    }
+}
+
 #[test]
 fn a_forbidden_ring_falls_back_to_epoll_with_a_reason() {
     for calls in [&[SETUP][..], &[ENTER]] {

@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
-use uringcore_io::{Errno, SetupError};
+use uringcore_io::{Backend, Errno, SetupError};
 
 /// `OSError(errno, strerror)`; Python picks the subclass (`ConnectionResetError` and so on).
 pub fn os_error(errno: Errno) -> PyErr {
@@ -44,8 +44,16 @@ pub fn io_error(error: &std::io::Error) -> PyErr {
     }
 }
 
+/// `OSError` where the process has no descriptor left or epoll fails, as with asyncio's selectors. What is
+/// about io_uring itself is a `RuntimeError`.
 pub fn setup_error(error: &SetupError) -> PyErr {
-    PyRuntimeError::new_err(error.to_string())
+    let errno = error.errno().0;
+    let is_about_the_ring = error.backend() == Backend::Uring;
+    match errno {
+        libc::EMFILE | libc::ENFILE => PyOSError::new_err((errno, error.to_string())),
+        _ if is_about_the_ring => PyRuntimeError::new_err(error.to_string()),
+        _ => PyOSError::new_err((errno, error.to_string())),
+    }
 }
 
 /// The loop is inside the kernel on its own thread, and this is another thread.
