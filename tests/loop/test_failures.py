@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import gc
 import os
 import signal
@@ -23,7 +24,9 @@ from tests.loop.support import (
     collect,
     connected_pair,
     listen,
+    open_descriptors,
 )
+from tests.loop.test_listening import filled_descriptors
 
 # Connects, sends without end, and is killed in the middle of it.
 SENDER = """
@@ -404,3 +407,47 @@ def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> No
 
     run(main())
     assert seen == ["outer", "next"]
+
+
+def test_a_loop_that_finds_no_descriptor_says_so_by_its_errno(run_ours: Runner) -> None:
+    """As asyncio's, which is not run here: it complains of itself when it is collected then."""
+    before = open_descriptors()
+    with filled_descriptors():
+        with pytest.raises(OSError) as failed:
+            run_ours.factory()
+        assert failed.value.errno == errno.EMFILE
+    collect()
+    assert open_descriptors() == before
+    run_ours.factory().close()
+
+
+@pytest.mark.parametrize("how", ["close", "abort", "write"])
+def test_a_descriptor_that_was_closed_under_its_transport(run: Runner, how: str) -> None:
+    """The report names the transport, and its protocol where we know it."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        one, other = connected_pair()
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        os.close(one.fileno())
+        if how == "write":
+            transport.write(b"lost")
+        else:
+            getattr(transport, how)()
+        await protocol.until_call("lost")
+        while not run.complaints.contexts:
+            await asyncio.sleep(0.01)
+        assert run.complaints.errors == [OSError]
+        context = run.complaints.contexts.pop()
+        assert context["exception"].errno == errno.EBADF
+        if run.ours:
+            assert context["transport"] is transport
+            assert context["protocol"] is protocol
+        else:
+            assert "_call_connection_lost" in context["message"]
+        other.setblocking(True)
+        assert other.recv(10) == b""
+        other.close()
+        one.detach()
+
+    run(main())

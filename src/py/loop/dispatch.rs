@@ -40,7 +40,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event) -> PyResult<()> {
         }),
         Event::Lost { transport } => on(slf, transport, BaseTransport::lose),
         Event::Closed { transport } => {
-            on(slf, transport, |one| one.get().closed(one.py(), transport))
+            on(slf, transport, |one| BaseTransport::closed(one, transport))
         }
         Event::PollReady(ready) => {
             let py = slf.py();

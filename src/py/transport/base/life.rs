@@ -182,8 +182,20 @@ impl BaseTransport {
                 Self::report(slf, message, error, &protocol)
             }
         };
-        drop(protocol);
-        outcome.and(Self::let_go(slf))
+        // Closing a Python socket may fail, and the report names the protocol. The others are let go first.
+        let reported = slf.get().has_python_socket(py).then_some(protocol);
+        let ended = Self::let_go(slf);
+        let ended = match (ended, reported) {
+            (Err(error), Some(protocol)) => Self::report(slf, CLOSE_FAILED, error, &protocol),
+            (ended, _) => ended,
+        };
+        outcome.and(ended)
+    }
+
+    fn has_python_socket(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            matches!(state.descriptor, Descriptor::Socket(_))
+        })
     }
 
     fn let_go(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -243,9 +255,13 @@ impl BaseTransport {
     }
 
     /// The engine's last word: no operation is in flight on the descriptor.
-    pub fn closed(&self, py: Python<'_>, key: Key) -> PyResult<()> {
-        self.forget(py, key);
-        self.close_socket(py)
+    pub fn closed(slf: &Bound<'_, Self>, key: Key) -> PyResult<()> {
+        let py = slf.py();
+        slf.get().forget(py, key);
+        match slf.get().close_socket(py) {
+            Err(error) => Self::report(slf, CLOSE_FAILED, error, &py.None().into_bound(py)),
+            closed => closed,
+        }
     }
 
     /// The loop is closed: a socket that waited for the engine is closed now.
@@ -288,6 +304,9 @@ pub fn fail_waiter(waiter: &Bound<'_, PyAny>, error: Py<PyAny>) -> PyResult<()> 
     }
     Ok(())
 }
+
+/// Its number was closed by `os.close`, as a rule.
+const CLOSE_FAILED: &str = "Exception when a transport closed its socket";
 
 fn connection_error(py: Python<'_>) -> Py<PyAny> {
     PyConnectionError::new_err("Connection is closed by peer")
