@@ -13,6 +13,7 @@ from asyncio import trsock
 from asyncio.transports import BaseTransport
 from typing import Any
 
+from . import _uringcore
 from ._own_methods import stock_get_extra_info
 
 __all__ = ["everything", "find", "keep_addresses"]
@@ -65,8 +66,40 @@ def _entry(transport: Any, name: str, default: Any = None) -> Any:
 def _shown_socket(transport: Any) -> trsock.TransportSocket:
     """The socket as asyncio shows it: without the methods that would move bytes past the transport."""
     sock = transport._socket()
-    if sock is None:
-        # asyncio shows a closed socket after the end, and so does this.
-        sock = socket.socket()
-        sock.close()
-    return trsock.TransportSocket(sock)
+    return trsock.TransportSocket(_ClosedSocket(transport) if sock is None else sock)
+
+
+class _ClosedSocket(socket.socket):
+    """Stands for the socket of a transport that has ended, as asyncio shows it then: closed, and of its kind.
+
+    Made without a descriptor, of which there may be none left.
+    """
+
+    __slots__ = ("_kind",)
+
+    def __new__(cls, transport: Any) -> _ClosedSocket:
+        return super().__new__(cls)
+
+    def __init__(self, transport: Any) -> None:
+        self._io_refs = 0
+        self._closed = True
+        name = _entry(transport, "sockname")
+        is_datagram = isinstance(transport, _uringcore.DatagramTransport)
+        kind = socket.SOCK_DGRAM if is_datagram else socket.SOCK_STREAM
+        if not isinstance(name, tuple):
+            self._kind = (socket.AF_UNIX, kind, 0)
+            return
+        family = socket.AF_INET if len(name) == 2 else socket.AF_INET6
+        self._kind = (family, kind, socket.IPPROTO_UDP if is_datagram else socket.IPPROTO_TCP)
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return self._kind[0]
+
+    @property
+    def type(self) -> socket.SocketKind:
+        return self._kind[1]
+
+    @property
+    def proto(self) -> int:
+        return self._kind[2]

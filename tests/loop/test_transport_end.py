@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import gc
 import logging
 import socket
 import struct
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.loop.support import Recorder, Runner, connected_pair, listen
+from tests.loop.test_listening import filled_descriptors
 
 Diary = list[Any]
 
@@ -377,3 +380,41 @@ def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bo
         return expected
 
     assert run(main()) == told
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX])
+@pytest.mark.parametrize("none_left", [False, True])
+def test_the_socket_of_a_connection_that_has_ended(
+    run: Runner, tmp_path: Path, family: socket.AddressFamily, none_left: bool
+) -> None:
+    """It is closed and of the connection's kind, also where nobody had asked for it before."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server_side: list[Recorder] = []
+
+        def make() -> Recorder:
+            server_side.append(Recorder())
+            return server_side[-1]
+
+        if family == socket.AF_UNIX:
+            path = str(tmp_path / "socket")
+            server = await loop.create_unix_server(make, path)
+            transport, client = await loop.create_unix_connection(Recorder, path)
+        else:
+            host = "127.0.0.1" if family == socket.AF_INET else "::1"
+            server = await loop.create_server(make, host, 0)
+            address = server.sockets[0].getsockname()
+            transport, client = await loop.create_connection(Recorder, *address[:2])
+        transport.close()
+        await client.until_call("lost")
+        await server_side[0].until_call("lost")
+        with filled_descriptors() if none_left else contextlib.nullcontext():
+            for side in (client, server_side[0]):
+                sock = side.transport.get_extra_info("socket")
+                assert (sock.family, sock.type) == (family, socket.SOCK_STREAM)
+                assert sock.fileno() == -1
+        server.close()
+        await server.wait_closed()
+
+    run(main())

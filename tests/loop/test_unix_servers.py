@@ -193,6 +193,7 @@ def test_an_existing_connected_socket(run: Runner) -> None:
             transport.close()
             await protocol.until_call("lost")
             assert ours.fileno() == -1
+            assert (extra.family, extra.type) == (socket.AF_UNIX, socket.SOCK_STREAM)
 
     run(main())
 
