@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import errno
 import importlib
 import logging
 import os
@@ -25,7 +26,7 @@ import socket
 import sys
 import threading
 import weakref
-from asyncio import events, format_helpers
+from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,6 +68,7 @@ _asyncio_logger = logging.getLogger("asyncio")
 _SERVER_KNOWS_ITS_CLIENTS = sys.version_info >= (3, 13)
 _TIMEOUTS_OF_A_SERVER = 2 if sys.version_info >= (3, 11) else 1
 _ACCEPT_RETRY_SECONDS = 1.0
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
 # Each call of `create_quic_endpoint` needs the first of these two, and the second does the work.
@@ -105,6 +107,7 @@ class UringEventLoop(  # type: ignore[misc]
     Raises:
         RuntimeError: ``backend="uring"`` was asked for and io_uring cannot be set up. The message
             names the cause and the cure.
+        OSError: the process has no descriptor left (``EMFILE``), or epoll cannot be set up.
         ValueError: ``backend`` or ``busy_poll_us`` (or the variable) is something else.
     """
 
@@ -361,8 +364,8 @@ class UringEventLoop(  # type: ignore[misc]
             base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
-        # asyncio's own does not undo what it has begun if it is cancelled at the first wait (cpython#157025), so
-        # this is for its transports, too.
+        # asyncio's own does not undo what it has begun if it is cancelled at the first wait (cpython#157025).
+        # So this is for its transports, too.
         emptied = transp._make_empty_waiter()
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -389,13 +392,14 @@ class UringEventLoop(  # type: ignore[misc]
     # What the core calls ------------------------------------------------------------------------
 
     def _accept_failed(self, fd: int, exc: OSError) -> None:
-        self.call_exception_handler(
-            {
-                "message": "socket.accept() out of system resource",
-                "exception": exc,
-                "socket": fd,
-            }
-        )
+        sock = self._listening_sockets.get(fd)
+        if sock is None:  # it was stopped meanwhile
+            return
+        message = "socket.accept() failed"
+        if exc.errno in _OUT_OF_RESOURCES:
+            message = "socket.accept() out of system resource"
+        shown = trsock.TransportSocket(sock)
+        self.call_exception_handler({"message": message, "exception": exc, "socket": shown})
         self.call_later(_ACCEPT_RETRY_SECONDS, self._relisten, fd)
 
     def _server_attach(self, server: Any, transport: Any) -> None:

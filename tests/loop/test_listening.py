@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
+import resource
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -263,3 +268,65 @@ def test_a_loop_that_rests_says_nothing_of_a_listener_closed_meanwhile(name: str
         server.close()
     loop.close()
     assert complaints == []
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_failing_accept_shows_the_listening_socket(run: Runner, given: bool) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        # First: the kernel keeps the limit of the time when an accept was armed.
+        with few_descriptors():
+            if given:
+                listener = socket.create_server(("127.0.0.1", 0))
+                server = await loop.create_server(Echo, sock=listener)
+            else:
+                server, _ = await listen(Echo)
+            address = server.sockets[0].getsockname()
+            with socket.socket() as client, filled_descriptors():
+                client.setblocking(False)
+                await loop.sock_connect(client, address)
+                while not run.complaints.contexts:
+                    await asyncio.sleep(0.01)
+        for context in run.complaints.contexts:
+            assert context["message"] == "socket.accept() out of system resource"
+            assert context["exception"].errno == errno.EMFILE
+            assert type(context["socket"]) is type(server.sockets[0])
+            assert context["socket"].getsockname() == address
+        run.complaints.contexts.clear()
+        # It accepts again after a while.
+        transport, protocol = await loop.create_connection(Recorder, *address)
+        transport.write(b"served")
+        await protocol.until(lambda: protocol.data == b"served")
+        transport.close()
+        await protocol.until_call("lost")
+        server.close()
+        await server.wait_closed()
+
+    run(main())
+
+
+@contextlib.contextmanager
+def few_descriptors() -> Iterator[None]:
+    """This process can open a few files more, and no others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, highest + 24), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def filled_descriptors() -> Iterator[None]:
+    """This process can open no file."""
+    opened = []
+    with few_descriptors():
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    opened.append(os.open(os.devnull, os.O_RDONLY))
+            yield
+        finally:
+            for fd in opened:
+                os.close(fd)

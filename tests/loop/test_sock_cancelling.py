@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import random
 import socket
 import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -332,3 +335,40 @@ async def _both(
 ) -> list[bytes]:
     receives = [loop.sock_recv(one, 100), loop.sock_recv(other, 100)]
     return await asyncio.wait_for(asyncio.gather(*receives), PATIENCE)
+
+
+CALLS: dict[str, Callable[[asyncio.AbstractEventLoop, socket.socket], Coroutine[Any, Any, Any]]] = {
+    "recv": lambda loop, sock: loop.sock_recv(sock, 10),
+    "recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
+    "sendall": lambda loop, sock: loop.sock_sendall(sock, b"x" * 20_000_000),
+    "sendfile": lambda loop, sock: loop.sock_sendfile(sock, io.BytesIO(b"x" * 20_000_000)),
+}
+if hasattr(asyncio.AbstractEventLoop, "sock_recvfrom"):
+    CALLS["recvfrom"] = lambda loop, sock: loop.sock_recvfrom(sock, 10)
+    CALLS["recvfrom_into"] = lambda loop, sock: loop.sock_recvfrom_into(sock, bytearray(10))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("closed_first", [False, True])
+def test_a_call_that_outlives_its_loop_ends_quietly(
+    run: Runner, call: str, closed_first: bool
+) -> None:
+    """Its coroutine is closed when it is collected, after the loop, and the future is pending then."""
+    loop = run.factory()
+    one, other = connected_pair()
+    coroutine = CALLS[call](loop, one)
+    with other:
+        loop.run_until_complete(_step(coroutine))
+        if closed_first:
+            one.close()
+            # A turn in which the loop may notice that, and forget the operation.
+            loop.run_until_complete(asyncio.sleep(0.15))
+        loop.close()
+        coroutine.close()
+        one.close()
+
+
+async def _step(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Has a coroutine come as far as its first wait."""
+    while coroutine.send(None) is None:  # it lets the other tasks run
+        await asyncio.sleep(0)

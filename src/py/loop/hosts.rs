@@ -53,6 +53,17 @@ impl Hosts {
         (*at == key).then(|| transport.bind(py).clone())
     }
 
+    /// The transport that has the descriptor `fd`, and is not closing.
+    pub fn transport_over<'py>(
+        &self,
+        py: Python<'py>,
+        fd: RawFd,
+    ) -> Option<Bound<'py, BaseTransport>> {
+        let mut all = self.transports.iter().flatten();
+        let found = all.find(|(_, one)| one.get().fd == fd && !one.get().view.is_closing());
+        found.map(|(_, transport)| transport.bind(py).clone())
+    }
+
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.transports
             .iter()

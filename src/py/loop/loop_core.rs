@@ -5,6 +5,7 @@
 //! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
 //! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
 
+use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -119,6 +120,26 @@ impl LoopCore {
             .hosts
             .with(py, |hosts| hosts.watchable_fds.contains(&fd));
         Ok(!watchable && self.with_engine(py, |engine| engine.has_transport(fd))?)
+    }
+
+    /// Fails where a transport has the descriptor `fd`, which the message shows as `shown`.
+    pub fn check_no_transport(
+        &self,
+        py: Python<'_>,
+        fd: RawFd,
+        shown: impl Display,
+    ) -> PyResult<()> {
+        if !self.is_driven(py, fd)? {
+            return Ok(());
+        }
+        let transport = self.hosts.with(py, |hosts| hosts.transport_over(py, fd));
+        let name = match transport {
+            Some(transport) => format!(" {}", transport.repr()?),
+            None => String::new(),
+        };
+        Err(PyRuntimeError::new_err(format!(
+            "File descriptor {shown} is used by transport{name}"
+        )))
     }
 
     pub fn push_ready(&self, py: Python<'_>, item: Ready) {
@@ -418,13 +439,10 @@ impl LoopCore {
             return Ok(()); // no descriptor has this number
         };
         // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
-        if let Ok(true) = self.is_driven(py, number) {
-            return Err(PyRuntimeError::new_err(format!(
-                "File descriptor {} is used by transport",
-                fd.repr()?
-            )));
+        match self.is_driven(py, number) {
+            Ok(true) => self.check_no_transport(py, number, fd.repr()?),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Allows watchers on a transport's descriptor while sendfile() drives it.

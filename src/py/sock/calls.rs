@@ -13,7 +13,7 @@
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
@@ -112,7 +112,7 @@ fn queue_receive(
     } else {
         SocketOp::RecvFrom(size.min(SIZE_MAX))
     };
-    check_no_transport(r#loop.get(), r#loop.py(), fd)?;
+    r#loop.get().check_no_transport(r#loop.py(), fd, fd)?;
     launch(r#loop, &RECEIVE, sock, fd, op)
 }
 
@@ -218,7 +218,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
             Err(error) => return Err(error::io_error(&error)),
         }
     }
-    check_no_transport(this, py, fd)?;
+    this.check_no_transport(py, fd, fd)?;
     launch(r#loop, &ACCEPT, sock, fd, SocketOp::Accept).map(Some)
 }
 
@@ -255,7 +255,7 @@ fn send_all(
         Err(error) if is_transient(&error) => 0,
         Err(error) => return Err(error::io_error(&error)),
     };
-    check_no_transport(this, py, fd)?;
+    this.check_no_transport(py, fd, fd)?;
     let rest = buffer::rest_of(data, sent)?;
     launch(r#loop, &SEND, sock, fd, SocketOp::Send(rest)).map(Some)
 }
@@ -291,7 +291,7 @@ fn send_to(
         Some(Err(error)) if is_transient(&error) => {}
         Some(Err(error)) => return Err(error::io_error(&error)),
     }
-    check_no_transport(this, py, fd)?;
+    this.check_no_transport(py, fd, fd)?;
     let data = buffer::rest_of(data, 0)?;
     launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
@@ -323,7 +323,7 @@ fn connect(
         Err(error) if is_under_way(&error) => {}
         Err(error) => return Err(error::io_error(&error)),
     }
-    check_no_transport(this, py, fd)?;
+    this.check_no_transport(py, fd, fd)?;
     launch(r#loop, &CONNECT, sock, fd, SocketOp::Connect(to)).map(Some)
 }
 
@@ -335,7 +335,7 @@ fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<O
     let Some((fd, _)) = plain(r#loop, sock, NO_METHODS)? else {
         return Ok(None);
     };
-    check_no_transport(r#loop.get(), py, fd)?;
+    r#loop.get().check_no_transport(py, fd, fd)?;
     launch(r#loop, &SEND, sock, fd, SocketOp::Writable).map(Some)
 }
 
@@ -350,7 +350,9 @@ fn abandon(
 ) -> PyResult<()> {
     let py = r#loop.py();
     waiting::abandon(r#loop, future)?;
-    if future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
+    // Pending: the loop is closed, or the socket is, and the operation was forgotten then.
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()?
+        || future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         || !future.call_method0(intern!(py, "exception"))?.is_none()
     {
         return Ok(());
@@ -495,15 +497,6 @@ fn cut(
     let (first, rest) = (PyBytes::new(py, first), PyBytes::new(py, rest));
     orphans::give_back(slf, socket, rest.into_any().unbind())?;
     Ok(first.into_any().unbind())
-}
-
-fn check_no_transport(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
-    if this.is_driven(py, fd)? {
-        return Err(PyRuntimeError::new_err(format!(
-            "File descriptor {fd} is used by transport"
-        )));
-    }
-    Ok(())
 }
 
 /// A connect that goes on in the background; EAGAIN is a Unix listener's full backlog.
