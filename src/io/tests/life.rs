@@ -149,13 +149,13 @@ fn a_forbidden_ring_is_explained_and_strict() {
 #[test]
 fn a_forbidden_call_of_both_backends_is_named() {
     for backend in [Backend::Uring, Backend::Epoll] {
-        for (call, name) in [
-            (libc::SYS_eventfd2, "eventfd2"),
-            (libc::SYS_madvise, "madvise"),
+        for (calls, name) in [
+            (&[libc::SYS_eventfd2], "eventfd2"),
+            (&[libc::SYS_madvise], "madvise"),
         ] {
             // The page that is made once a process is there already where other tests have run.
-            let Err(error) = with_blocked(&[call], libc::EPERM, Some(backend)) else {
-                assert_eq!((backend, name), (Backend::Epoll, "madvise"));
+            let Err(error) = with_blocked(calls, libc::EPERM, Some(backend)) else {
+                assert_eq!(name, "madvise");
                 continue;
             };
             let text = error.to_string();
