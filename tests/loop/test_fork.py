@@ -388,6 +388,49 @@ def test_datagrams_and_the_rest_of_a_large_write_in_a_child(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+def test_a_child_that_aborts_a_transport_leaves_its_queue_to_the_parent(name: str) -> None:
+    """What is queued at the fork is in both processes, and each that runs its loop sends it.
+
+    Not on asyncio, whose child shares its parent's epoll set and takes the transport out of it.
+    """
+    check(
+        name,
+        """
+        loop = new_loop()
+        asyncio.set_event_loop(loop)
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        payload = bytes(range(256)) * 20_000
+        async def begin():
+            stream, recorder = await loop.create_connection(Recorder, sock=one)
+            stream.write(payload)
+            await asyncio.sleep(0.01)
+            return stream, recorder
+        stream, recorder = loop.run_until_complete(begin())
+        def child():
+            async def work():
+                stream.abort()
+                await recorder.until_call("lost")
+            loop.run_until_complete(work())
+        assert status_of(child_of(child)) == 0
+        received = bytearray()
+        def receive():
+            while piece := other.recv(1 << 16):
+                received.extend(piece)
+        thread = threading.Thread(target=receive)
+        thread.start()
+        async def finish():
+            stream.close()
+            await recorder.until_call("lost")
+        loop.run_until_complete(finish())
+        thread.join()
+        loop.close()
+        assert received == payload
+        """,
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_loop_that_another_thread_runs_is_nobodys_in_a_child(name: str) -> None:
     check(
         name,
