@@ -49,10 +49,13 @@ def run(
             :class:`UringEventLoop`.
 
     Raises:
-        RuntimeError: another loop is running in this thread.
+        RuntimeError: another loop is running in this thread; as with ``asyncio.run``, runs do not nest.
         ValueError: ``main`` is not a coroutine, ``backend`` is unknown, or ``busy_poll_us`` out of
             its range.
     """
+
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError("uringcore.run() cannot be called from a running event loop")
 
     def make_loop() -> UringEventLoop:
         return new_event_loop(backend, busy_poll_us=busy_poll_us)
@@ -67,8 +70,6 @@ def _run_without_runner(
     main: Coroutine[Any, Any, _T], debug: bool | None, make_loop: Callable[[], UringEventLoop]
 ) -> _T:
     """What CPython 3.10's ``asyncio.run`` does; it has neither a Runner nor a loop factory."""
-    if asyncio._get_running_loop() is not None:
-        raise RuntimeError("uringcore.run() cannot be called from a running event loop")
     if not asyncio.iscoroutine(main):
         raise ValueError(f"a coroutine was expected, got {main!r}")
     loop = make_loop()
@@ -109,18 +110,34 @@ def install() -> None:
 
     asyncio deprecates policies in 3.14 and removes them in 3.16: prefer :func:`run` or a
     ``loop_factory``.
+
+    Raises:
+        RuntimeError: this CPython has no policies. The message says what to write instead.
     """
+    if not hasattr(asyncio, "set_event_loop_policy"):
+        raise RuntimeError(_NO_POLICIES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         asyncio.set_event_loop_policy(_policy_class()())
 
 
+_NO_POLICIES = (
+    "CPython 3.16 and later have no event loop policies: "
+    "write uringcore.run(main()) or asyncio.run(main(), loop_factory=uringcore.new_event_loop)"
+)
+
 _policy: type[Any] | None = None
 
 
 def _policy_class() -> type[Any]:
-    """Make the policy class on first use: merely naming asyncio's base class warns on 3.14."""
+    """Make the policy class on first use: merely naming asyncio's base class warns on 3.14.
+
+    Raises:
+        AttributeError: this CPython has no policies.
+    """
     global _policy
+    if not hasattr(asyncio, "set_event_loop_policy"):
+        raise AttributeError(f"uringcore has no EventLoopPolicy: {_NO_POLICIES}")
     if _policy is None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)

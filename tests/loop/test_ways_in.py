@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -102,6 +103,19 @@ def test_install() -> None:
         asyncio.set_event_loop_policy(None)
 
 
+def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython 3.16 has none."""
+    if hasattr(asyncio, "set_event_loop_policy"):
+        monkeypatch.delattr(asyncio, "set_event_loop_policy")
+    instead = "asyncio.run\\(main\\(\\), loop_factory=uringcore.new_event_loop\\)"
+    with pytest.raises(RuntimeError, match=instead):
+        uringcore.install()
+    with pytest.raises(AttributeError, match=instead):
+        uringcore.EventLoopPolicy  # noqa: B018
+    assert not hasattr(uringcore, "EventLoopPolicy")
+    assert asyncio.Runner(loop_factory=uringcore.new_event_loop).run(what())[0] == "UringEventLoop"
+
+
 def test_the_class_may_take_the_place_of_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "SelectorEventLoop", uringcore.UringEventLoop)
     loop = asyncio.SelectorEventLoop()
@@ -135,8 +149,10 @@ def test_run_refuses_what_is_no_coroutine() -> None:
 def test_run_refuses_a_running_loop() -> None:
     async def main() -> None:
         coroutine = what()
-        with pytest.raises(RuntimeError, match="running"):
+        with pytest.raises(RuntimeError) as refused:
             uringcore.run(coroutine)
+        expected = "uringcore.run() cannot be called from a running event loop"
+        assert str(refused.value) == expected
         coroutine.close()
 
     uringcore.run(main())
@@ -170,19 +186,16 @@ def test_a_loop_in_each_of_several_threads(backend: str) -> None:
     assert sorted(answers) == list(range(6))
 
 
-def test_the_uring_backend_is_strict_where_io_uring_is_forbidden() -> None:
-    """Under a seccomp filter as containers have it: strict says why, automatic falls back."""
-    code = """
+# Forbids the system call `number` to the process: classic BPF, whose answer is EPERM.
+_FORBID = """
 import logging, sys
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(levelname)s %(message)s")
 import uringcore
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)
-SETUP = 425
-# Classic BPF: io_uring_setup answers EPERM, everything else is allowed.
 program = b"".join(struct.pack("HBBI", *one) for one in (
     (0x20, 0, 0, 0),
-    (0x15, 0, 1, SETUP),
+    (0x15, 0, 1, int(sys.argv[1])),
     (0x06, 0, 0, 0x00050000 | 1),
     (0x06, 0, 0, 0x7FFF0000),
 ))
@@ -192,6 +205,76 @@ class Program(ctypes.Structure):
 filter = Program(4, ctypes.cast(buffer, ctypes.c_void_p))
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0
+"""
+
+
+def _run_without(number: int, code: str) -> list[str]:
+    """What a program prints from which the system call `number` is withheld."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FORBID + code, str(number)],
+        capture_output=True,
+        text=True,
+        env={key: value for key, value in os.environ.items() if key != "URINGCORE_BACKEND"},
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# Of the architectures on which Linux numbers these differently, this is the one that tests run on.
+on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="x86_64's numbers of calls")
+
+
+@on_x86_64
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("number", "name"), [(290, "eventfd2"), (28, "madvise")])
+def test_a_call_that_each_loop_needs_is_named_where_a_filter_forbids_it(
+    backend: str, number: int, name: str
+) -> None:
+    code = f"""
+try:
+    uringcore.new_event_loop(backend={backend!r})
+except (RuntimeError, OSError) as error:
+    print(type(error).__name__, error)
+"""
+    (line,) = _run_without(number, code)
+    assert line.startswith("RuntimeError" if backend == "uring" else "PermissionError")
+    assert f"blocks {name}, which an event loop needs with either backend" in line
+    assert "allow io_uring" not in line
+
+
+def test_an_ordinary_user_without_lockable_memory_gets_epoll() -> None:
+    """The kernel counts a ring against RLIMIT_MEMLOCK, unless its user has CAP_IPC_LOCK as root has."""
+    if os.geteuid() != 0:
+        pytest.skip("takes root, to become a user of whom no other process counts")
+    code = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (16384, 16384))
+os.setgroups([])
+os.setuid(64321)
+try:
+    uringcore.new_event_loop(backend="uring").close()
+except RuntimeError as error:
+    print("refused:", error)
+else:
+    print("allowed")
+loop = uringcore.new_event_loop()
+print("backend:", loop.backend)
+loop.close()
+"""
+    lines = _run_without(0xFFFF, code)
+    if "allowed" in lines:
+        pytest.skip("this kernel does not count rings")
+    refused, reason, backend = lines
+    for line in (refused, reason):
+        assert "each loop takes some 90 KiB of RLIMIT_MEMLOCK" in line
+    assert backend == "backend: epoll"
+
+
+def test_the_uring_backend_is_strict_where_io_uring_is_forbidden() -> None:
+    """Under a seccomp filter as containers have it: strict says why, automatic falls back."""
+    code = """
 try:
     uringcore.new_event_loop(backend="uring")
 except RuntimeError as error:
@@ -200,16 +283,8 @@ loop = uringcore.new_event_loop()
 print("backend:", loop.backend)
 loop.close()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={key: value for key, value in os.environ.items() if key != "URINGCORE_BACKEND"},
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    # io_uring_setup
+    lines = _run_without(425, code)
     refused = next(line for line in lines if line.startswith("refused:"))
     assert "seccomp" in refused or "container" in refused
     assert "backend: epoll" in lines
