@@ -150,6 +150,7 @@ class UringEventLoop(  # type: ignore[misc]
         # What asyncio's classes have and typeshed leaves out.
         _csock: socket.socket
         _signal_handlers: dict[int, events.Handle]
+        _transports: Any
         _check_closed: Callable[[], None]
         if sys.version_info >= (3, 13):
             _run_forever_setup: Callable[[], None]

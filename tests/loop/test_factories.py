@@ -116,9 +116,15 @@ def test_a_server_without_a_protocol_closes_the_connection(
 ) -> None:
     """And says so once. asyncio says so in debug mode only, and leaves the socket to the collector."""
 
+    made: list[Any] = []
+
+    def make_and_keep() -> Any:
+        made.append(make())
+        return made[-1]
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        server, address = await listen(make, ssl=server_tls if tls else None)
+        server, address = await listen(make_and_keep, ssl=server_tls if tls else None)
         collect()
         descriptors = open_descriptors()
         with socket.create_connection(address) as peer:
@@ -127,6 +133,7 @@ def test_a_server_without_a_protocol_closes_the_connection(
         assert open_descriptors() <= descriptors
         (told,) = run_ours.complaints.contexts
         assert told["message"] == "Error on transport creation for incoming connection"
+        assert told.get("protocol") is made[0]
         server.close()
         await asyncio.wait_for(server.wait_closed(), 5)
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use uringcore_engine::Key;
 use uringcore_io::Errno;
 
-use crate::capi::context::Inside;
+use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
@@ -42,6 +42,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     lanes::forget_descriptor(this, py, fd.as_raw_fd())?;
     let context = context.fork(py)?;
     let inside = Inside::of(context.get().bind(py))?;
+    let mut protocol = None;
     let made = match tls {
         tls if replaced_methods(py)? & STREAMING != 0 => {
             socket_object::object(py, fd).and_then(|socket| {
@@ -50,21 +51,13 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
                     .map(drop)
             })
         }
-        None => factory.bind(py).call0().and_then(|protocol| {
-            let transport = StreamTransport::open(
-                slf,
-                fd.as_raw_fd(),
-                Descriptor::Owned(fd),
-                protocol.unbind(),
-                None,
-                Some(server),
-                context,
-            )?;
-            let base = transport.bind(py).as_super().clone().unbind();
-            this.push_ready(py, Ready::Start(base, None));
-            Ok(())
+        tls => factory.bind(py).call0().and_then(|made| {
+            protocol = Some(made.clone());
+            match tls {
+                Some(tls) => crate::tls::accepted(slf, fd, &made, tls.bind(py), server, context),
+                None => begin(slf, fd, made.unbind(), server, context),
+            }
         }),
-        Some(tls) => crate::tls::accepted(slf, fd, factory.bind(py), tls.bind(py), server, context),
     };
     drop(inside);
     match made {
@@ -76,11 +69,28 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
                 (
                     "Error on transport creation for incoming connection",
                     error.into_value(py),
+                    py.None(),
+                    protocol,
                 ),
             )?;
             Ok(())
         }
     }
+}
+
+fn begin(
+    slf: &Bound<'_, LoopCore>,
+    fd: OwnedFd,
+    protocol: Py<PyAny>,
+    server: Py<PyAny>,
+    context: CallbackContext,
+) -> PyResult<()> {
+    let py = slf.py();
+    let (number, fd) = (fd.as_raw_fd(), Descriptor::Owned(fd));
+    let opened = StreamTransport::open(slf, number, fd, protocol, None, Some(server), context)?;
+    let base = opened.bind(py).as_super().clone().unbind();
+    slf.get().push_ready(py, Ready::Start(base, None));
+    Ok(())
 }
 
 /// Accepting has stopped; the loop begins again after a while.

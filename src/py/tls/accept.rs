@@ -17,7 +17,7 @@ use crate::transport::stream::StreamTransport;
 pub fn accepted(
     owner: &Bound<'_, LoopCore>,
     fd: OwnedFd,
-    factory: &Bound<'_, PyAny>,
+    app: &Bound<'_, PyAny>,
     tls: &Bound<'_, PyAny>,
     server: Py<PyAny>,
     callbacks: CallbackContext,
@@ -28,7 +28,6 @@ pub fn accepted(
         Ok(value) if !value.is_none() => Some(value),
         _ => None,
     };
-    let app = factory.call0()?;
     let setup = Setup {
         context,
         server_side: true,
@@ -38,7 +37,7 @@ pub fn accepted(
         handshake_timeout: timeout(0),
         shutdown_timeout: timeout(1),
     };
-    let protocol = TlsProtocol::create(owner, &app, None, setup)?;
+    let protocol = TlsProtocol::create(owner, app, None, setup)?;
     let opened = StreamTransport::open(
         owner,
         fd.as_raw_fd(),
