@@ -167,7 +167,8 @@ fn refused_everywhere() -> Option<&'static str> {
         let code = error.raw_os_error();
         matches!(code, Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
     };
-    let calls: [(&str, fn() -> io::Result<()>); 4] = [
+    type Attempt = fn() -> io::Result<()>;
+    let calls: [(&str, Attempt); 4] = [
         ("eventfd2", || Waker::new().map(drop)),
         ("mmap", || Mapping::new(1).map(drop)),
         ("madvise", || Mapping::new(1)?.wipe_on_fork()),

@@ -113,7 +113,7 @@ def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.Mon
     with pytest.raises(AttributeError, match=instead):
         uringcore.EventLoopPolicy  # noqa: B018
     assert not hasattr(uringcore, "EventLoopPolicy")
-    assert asyncio.Runner(loop_factory=uringcore.new_event_loop).run(what())[0] == "UringEventLoop"
+    assert uringcore.run(what())[0] == "UringEventLoop"
 
 
 def test_the_class_may_take_the_place_of_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
