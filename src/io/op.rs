@@ -97,6 +97,8 @@ pub(crate) enum Payload {
     Events(u32),
     /// `poll_again`.
     EventsAgain(u32),
+    /// `poll_unheld`.
+    EventsUnheld(u32),
     /// `close`, until the kernel has taken the descriptor over.
     Descriptor(OwnedFd),
     /// `file`.

@@ -105,6 +105,14 @@ impl Driver {
         self.start(OpKind::Poll, fd, token, events)
     }
 
+    /// As [`poll`](Driver::poll), and the wait does not keep the file open: if the caller closes its last
+    /// descriptor, the file is closed, and the operation has no completion until it is cancelled. A poll of the
+    /// ring holds its file; so this one waits in an epoll set, at three system calls each time.
+    pub fn poll_unheld(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
+        let events = Payload::EventsUnheld(interest.poll_bits());
+        self.start(OpKind::Poll, fd, token, events)
+    }
+
     /// Carries a file operation out. A bad descriptor in it is an ordinary completion with `EBADF`.
     /// The epoll backend blocks meanwhile.
     pub fn file(&mut self, request: Box<FileRequest>, token: Token) -> OpId {

@@ -152,7 +152,9 @@ fn whole(result: isize) -> Step {
 
 pub(super) fn poll_events(slot: &Slot) -> u32 {
     match slot.payload {
-        Payload::Events(events) | Payload::EventsAgain(events) => events,
+        Payload::Events(events) | Payload::EventsAgain(events) | Payload::EventsUnheld(events) => {
+            events
+        }
         _ => 0,
     }
 }

@@ -19,6 +19,8 @@ both_backends!(
     poll_write_and_hang_up,
     polls_in_both_directions_are_independent,
     poll_of_a_reused_descriptor_number,
+    an_unheld_poll_leaves_the_file_to_its_owner,
+    an_unheld_poll_is_a_poll,
     a_duplicate_of_a_closed_descriptor_is_not_heard,
     nonblocking_pipes_wait_instead_of_failing,
     a_full_pipe_is_written_when_it_drains,
@@ -34,6 +36,64 @@ both_backends!(
     needs_enter_tells_of_work,
     a_signal_interrupts,
 );
+
+fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (first, mut peer) = unix_pair();
+    let (second, mut theirs) = unix_pair();
+    let number = first.as_raw_fd();
+    let poll = rig.driver.poll_unheld(number, Interest::Read, 1);
+    rig.turn(Duration::from_millis(5));
+    // SAFETY: `first` is closed by that, and its number a second name of `second`; both stay owned.
+    let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
+    assert_eq!(renamed, number);
+    assert_eq!(
+        peer.read(&mut [0; 1]).unwrap(),
+        0,
+        "the peer sees the end at once"
+    );
+    rig.turn(Duration::from_millis(5));
+    assert!(rig.done.is_empty(), "the wait does not end");
+    // The old wait does not touch the new file, not even when it is cancelled.
+    let next = rig.driver.poll_unheld(number, Interest::Read, 2);
+    rig.driver.cancel(poll);
+    assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
+    theirs.write_all(b"x").unwrap();
+    assert!(rig.result_of(next).is_ok());
+    rig.assert_idle();
+}
+
+fn an_unheld_poll_is_a_poll(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (ours, mut theirs) = tcp_pair();
+    let fd = ours.as_raw_fd();
+    for _ in 0..3 {
+        let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+        rig.turn(Duration::from_millis(1));
+        assert!(rig.done.is_empty());
+        theirs.write_all(b"ab").unwrap();
+        assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+        // One shot, and level-triggered.
+        rig.turn(Duration::from_millis(1));
+        assert!(rig.done.is_empty());
+        let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+        assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
+        assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
+    }
+    // Beside a wait of another kind for the same file, which the set has no place for.
+    let write = rig.driver.poll_unheld(fd, Interest::Write, 1);
+    let read = rig.driver.poll_unheld(fd, Interest::Read, 1);
+    assert!(rig.result_of(write).is_ok());
+    theirs.write_all(b"c").unwrap();
+    assert!(rig.result_of(read).is_ok());
+    // Over a rest, and cancelled.
+    assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
+    let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
+    rig.driver.park(Duration::from_secs(1));
+    rig.driver.cancel(poll);
+    assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
+    rig.assert_idle();
+}
 
 fn poll_is_level_triggered(backend: Backend) {
     let mut rig = Rig::new(backend);

@@ -47,9 +47,10 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
         (OpKind::Connect, Payload::Address(address)) => {
             opcode::Connect::new(fd, address.as_ptr().cast(), address.len()).build()
         }
-        (OpKind::Poll, Payload::Events(events) | Payload::EventsAgain(events)) => {
-            opcode::PollAdd::new(fd, *events).build()
-        }
+        (
+            OpKind::Poll,
+            Payload::Events(events) | Payload::EventsAgain(events) | Payload::EventsUnheld(events),
+        ) => opcode::PollAdd::new(fd, *events).build(),
         (OpKind::File, Payload::File(request)) => request.entry(),
         (kind, _) => unreachable!("a {kind:?} with another kind's payload"),
     };

@@ -133,6 +133,9 @@ impl Uring {
         if common.table.at(index).kind == OpKind::Close {
             return self.queue_close(common, op);
         }
+        if self.waits_unheld(common, op) {
+            return;
+        }
         let entry = entry::of(op, common.table.at(index), &self.receive_header);
         self.push(entry, &mut common.stats.syscalls);
     }
@@ -345,6 +348,9 @@ impl Uring {
     fn arm_again(&mut self, common: &mut Common, op: OpId) {
         common.stats.rearms += 1;
         let index = op.index();
+        if self.waits_unheld(common, op) {
+            return;
+        }
         common.table.set_phase(index, Phase::Active);
         let slot = common.table.at(index);
         let entry = match (slot.kind, &slot.payload) {

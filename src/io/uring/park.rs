@@ -209,6 +209,18 @@ impl Uring {
         self.parked = parked;
     }
 
+    /// An operation that must not hold its file waits in the set from the start. False where the set cannot
+    /// stand for it, or it is of another kind.
+    pub(super) fn waits_unheld(&mut self, common: &mut Common, op: OpId) -> bool {
+        let index = op.index();
+        let is_unheld = matches!(common.table.at(index).payload, Payload::EventsUnheld(_));
+        let waits = is_unheld && self.set_aside(common, op);
+        if waits {
+            common.table.set_phase(index, Phase::Parked);
+        }
+        waits
+    }
+
     fn set_aside(&mut self, common: &mut Common, op: OpId) -> bool {
         let slot = common.table.at(op.index());
         let fd = slot.fd;
@@ -356,7 +368,10 @@ fn awaited(slot: &Slot) -> Option<u32> {
             Some(libc::POLLIN as u32)
         }
         // Taken back along with the others.
-        (OpKind::Poll, Payload::Events(bits) | Payload::EventsAgain(bits)) => Some(*bits),
+        (
+            OpKind::Poll,
+            Payload::Events(bits) | Payload::EventsAgain(bits) | Payload::EventsUnheld(bits),
+        ) => Some(*bits),
         _ => None,
     }
 }
