@@ -10,7 +10,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use uringcore_io::net::{self, FileId};
-use uringcore_io::{Completion, Driver, Errno, Interest, OpId, Outcome};
+use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 
 use crate::event::Event;
 use crate::queue::Queue;
@@ -74,8 +74,11 @@ impl Listener {
             }) => return,
             Some(Shared {
                 has_waited: true, ..
-            }) => driver.poll_again(self.fd, Interest::Read, token),
-            Some(_) => driver.poll(self.fd, Interest::Read, token),
+            }) if driver.backend() == Backend::Epoll => {
+                driver.poll_again(self.fd, Interest::Read, token)
+            }
+            // The socket is the program's, which may close it: nobody is accepted from then on.
+            Some(_) => driver.poll_unheld(self.fd, Interest::Read, token),
         };
         self.op = Some(op);
     }
@@ -114,8 +117,6 @@ impl Listener {
                     events.push_acceptable(self.key);
                 }
             }
-            // The multishot accept that `share` has cancelled.
-            Outcome::Accepted(Err(Errno::CANCELED)) if self.shared.is_some() => self.arm(driver),
             Outcome::Accepted(Err(error)) | Outcome::Done(Err(error)) => {
                 if let Some(event) = self.failed(error, driver) {
                     events.push(event);
@@ -151,6 +152,8 @@ impl Listener {
         match error {
             // The client gave up between SYN and accept, or another process has it: more may come.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
+            // The multishot accept that `share` has cancelled.
+            Errno::CANCELED if self.shared.is_some() => self.arm(driver),
             // The host closed the socket: there is nothing left to accept on, and nothing to report.
             Errno(libc::EBADF) => {}
             error => {

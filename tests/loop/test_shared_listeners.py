@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.loop.shared import Serve, Worker, workers
-from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Runner, listen
+from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Echo, Recorder, Runner, listen
 from tests.loop.test_fork import check as check_plainly
 
 CLIENTS = 10
@@ -461,5 +461,40 @@ def test_the_loops_own_listener_stays_its_own(run: Runner) -> None:
             transport, _ = await loop.create_connection(asyncio.Protocol, *address)
             transport.close()
             server.close()
+
+    run(main())
+
+
+def test_a_listening_socket_that_its_program_closes_refuses_clients(run: Runner) -> None:
+    """At once, as an epoll set forgets it: the wait of the loop does not keep it open."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = listener.getsockname()
+        server = await loop.create_server(Echo, sock=listener)
+        for _ in range(2):
+            transport, client = await loop.create_connection(Recorder, *address)
+            transport.write(b"served")
+            await client.until(lambda client=client: client.data == b"served")
+            transport.close()
+            await client.until_call("lost")
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        if not run.ours:
+            return  # asyncio's selector does not know of the close, and fails where the number is used again
+        # Its address is free, and its number another server's.
+        with socket.create_server(address) as other:
+            second = await loop.create_server(Echo, sock=other)
+            with pytest.raises(ValueError, match="Invalid file descriptor"):  # as on asyncio
+                server.close()
+            transport, client = await loop.create_connection(Recorder, *address)
+            transport.write(b"served")
+            await client.until(lambda: client.data == b"served")
+            transport.close()
+            await client.until_call("lost")
+            second.close()
+            await second.wait_closed()
 
     run(main())
