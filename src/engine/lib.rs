@@ -19,6 +19,7 @@
 //! | `stream` | the bytes of a stream: write queue, receive |
 //! | `tail` | small writes of a stream, gathered |
 //! | `datagram` | the datagrams of a socket |
+//! | `write_delay` | how long written bytes wait for others to leave with |
 //! | `pace` | how much a turn takes on where the host receives |
 //! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
@@ -67,6 +68,7 @@ mod transport;
 mod transports;
 mod turn;
 mod view;
+mod write_delay;
 
 pub use datagram::DatagramSize;
 pub use event::{CopiedDatagram, Event, Received, StreamBytes};
@@ -84,5 +86,5 @@ pub use system::{SystemClock, system_roots};
 pub use table::{Key, Table};
 pub use timers::{TimerKey, Timers};
 pub use token::{Owner, Route};
-pub use turn::Engine;
+pub use turn::{Engine, Piece};
 pub use view::{HIGH_MARK_BYTES, View};

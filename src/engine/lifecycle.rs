@@ -71,6 +71,8 @@ pub(crate) struct Lifecycle {
     is_fall_untold: bool,
     wants_flushed: bool,
     is_dirty: bool,
+    /// What was written waits for others, and nothing else keeps it.
+    pub(crate) is_held: bool,
     is_being_closed: bool,
     pub(crate) recv_op: Option<OpId>,
     pub(crate) send_op: Option<OpId>,
@@ -93,6 +95,7 @@ impl Lifecycle {
             is_fall_untold: false,
             wants_flushed: false,
             is_dirty: false,
+            is_held: false,
             is_being_closed: false,
             recv_op: None,
             send_op: None,
@@ -110,6 +113,7 @@ impl Lifecycle {
 
     pub(crate) fn unmark_dirty(&mut self) {
         self.is_dirty = false;
+        self.is_held = false;
     }
 
     // Reading ------------------------------------------------------------------------------------

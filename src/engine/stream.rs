@@ -178,6 +178,16 @@ impl Stream {
         self.queue.is_empty() && self.tail.is_empty()
     }
 
+    /// Nothing is queued, in flight or to be told of sending.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_drained() && self.life.send_op.is_none() && self.send_error.is_none()
+    }
+
+    /// Sends without the ring since they were last counted.
+    pub(crate) fn direct_sends(&self) -> u32 {
+        self.direct_sends
+    }
+
     /// Puts in flight what is queued, tells what there is to tell of it.
     pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
         if !self.life.is_sending() || self.life.send_op.is_some() {

@@ -188,7 +188,7 @@ impl Transport {
         }
     }
 
-    fn send_now(&mut self, events: &mut Queue) {
+    pub(crate) fn send_now(&mut self, events: &mut Queue) {
         match self {
             Self::Stream(stream) => stream.send_now(),
             Self::Datagram(socket) => socket.send_now(events),

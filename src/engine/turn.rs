@@ -21,12 +21,17 @@ use crate::queue::{Queue, Queued};
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 use crate::transports::Transports;
+use crate::write_delay::WriteDelay;
+use writes::Held;
+
+pub use writes::Piece;
 
 mod listeners;
 mod ops;
 mod quic;
 mod transports;
 mod watchers;
+mod writes;
 
 pub struct Engine {
     pub(crate) driver: Driver,
@@ -39,6 +44,9 @@ pub struct Engine {
     pub(crate) events: Queue,
     pub(crate) turns: u64,
     pace: Pace,
+    delay: WriteDelay,
+    /// Who has written what waits for others, each once or a few times.
+    held: Vec<Held>,
     /// When a busy loop last asked epoll.
     looked: Instant,
 }
@@ -56,6 +64,8 @@ impl Engine {
             events: Queue::default(),
             turns: 0,
             pace: Pace::new(),
+            delay: WriteDelay::new(Instant::now()),
+            held: Vec::new(),
             looked: Instant::now(),
         })
     }
@@ -86,6 +96,7 @@ impl Engine {
     /// Turns what was commanded since the last flush into queued operations. A datagram of a QUIC endpoint that is
     /// alone leaves at once.
     pub fn flush(&mut self, now: Instant) {
+        self.end_writes();
         if self.transports.needs_flush() {
             self.transports.flush(&mut self.driver, &mut self.events);
         }

@@ -100,6 +100,12 @@ impl Driver {
         self.fallback_reason.as_deref()
     }
 
+    /// When the last wait that was timed came to its end: all are, unless the configuration says how long to
+    /// look for work before a sleep.
+    pub fn last_wait(&self) -> Instant {
+        self.last_wait
+    }
+
     /// A handle that wakes this driver from any thread.
     pub fn waker(&self) -> Waker {
         self.common.waker.clone()

@@ -226,7 +226,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         return cast(QuicConnectionStats, self._quic.stats())
 
     def transmit(self) -> None:
-        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end.
+        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end, and this
+        call sends sooner only in turns that last long.
 
         One that a program overrides is called as well when all that a batch of datagrams brought has
         been told, and what a timer did.
@@ -236,6 +237,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             first.release()
         if self._flush is not None:
             self._flush()
+        else:
+            self._quic._written()
 
     async def wait_closed(self) -> None:
         """Waits until the connection is closed. Never raises for the way in which it ended."""

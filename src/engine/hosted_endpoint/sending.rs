@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_io::{Driver, Errno, OpId, SendMsg, SockAddr};
-use uringcore_proto::quic::Transmit;
+use uringcore_proto::quic::{ConnectionKey, Endpoint, Transmit};
 
 use super::{HostedEndpoint, SUB_SEND, State};
 
@@ -45,9 +45,7 @@ impl HostedEndpoint {
             }
         }
         let mut queued = 0;
-        while self.in_flight.len() < SENDS_IN_FLIGHT_MAX
-            && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
-        {
+        while self.has_room() {
             let Some(batch) = self.next_batch(now) else {
                 break;
             };
@@ -58,6 +56,37 @@ impl HostedEndpoint {
                 driver.submit();
             }
         }
+    }
+
+    /// Sends what one connection has to send, and nothing of the others: their acknowledgements may still leave
+    /// together with their data.
+    pub(crate) fn send_connection(
+        &mut self,
+        driver: &mut Driver,
+        connection: ConnectionKey,
+        now: Instant,
+    ) {
+        let mut is_queued = false;
+        while self.has_room() && self.again.is_empty() {
+            let Some(batch) = self.next_batch_of(connection, now) else {
+                break;
+            };
+            // What waits in the kernel for room goes first.
+            match self.in_flight.is_empty() {
+                true => self.send_alone(driver, batch),
+                false => {
+                    self.queue(driver, batch, false);
+                    is_queued = true;
+                }
+            }
+        }
+        if is_queued {
+            driver.submit();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < SENDS_IN_FLIGHT_MAX && self.in_flight_bytes < BYTES_IN_FLIGHT_MAX
     }
 
     fn queue(&mut self, driver: &mut Driver, batch: Batch, was_refused: bool) {
@@ -89,14 +118,32 @@ impl HostedEndpoint {
     }
 
     fn next_batch(&mut self, now: Instant) -> Option<Batch> {
-        if self.is_parents || matches!(self.state, State::Ending | State::Ended) {
+        if self.is_silent() {
             return None;
         }
         if let Some(batch) = self.again.pop_front() {
             return Some(batch);
         }
+        self.make_batch(|protocol, buffer| protocol.poll_transmit(now, buffer))
+    }
+
+    fn next_batch_of(&mut self, connection: ConnectionKey, now: Instant) -> Option<Batch> {
+        if self.is_silent() {
+            return None;
+        }
+        self.make_batch(|protocol, buffer| protocol.poll_transmit_of(connection, now, buffer))
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_parents || matches!(self.state, State::Ending | State::Ended)
+    }
+
+    fn make_batch(
+        &mut self,
+        poll: impl FnOnce(&mut Endpoint, &mut Vec<u8>) -> Option<Transmit>,
+    ) -> Option<Batch> {
         let mut buffer = self.buffers.take();
-        let Some(transmit) = self.protocol.poll_transmit(now, buffer.vec()) else {
+        let Some(transmit) = poll(&mut self.protocol, buffer.vec()) else {
             buffer.give_back();
             return None;
         };

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use bytes::Bytes;
-use uringcore_io::{Driver, Errno, SendMsg};
+use uringcore_io::{Driver, Errno};
 
 use super::Engine;
 use crate::datagram::{DatagramSize, DatagramSocket};
@@ -13,7 +13,7 @@ use crate::lifecycle::WriteOutcome;
 use crate::queue::Queue;
 use crate::stream::{NextReceive, Stream};
 use crate::table::Key;
-use crate::tail::{BLOCK_BYTES, Blocks};
+use crate::tail::Blocks;
 use crate::transport::Transport;
 use crate::transports::Transports;
 use crate::view::View;
@@ -68,34 +68,6 @@ impl Engine {
 
     pub fn resume_reading(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life_mut().set_paused(false));
-    }
-
-    /// Accepts bytes for sending at the next flush.
-    pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
-        // A `Bytes` of somebody's own is allocated for once more when the kernel is lent it.
-        if data.len() < BLOCK_BYTES {
-            return self.write_copy(key, &data);
-        }
-        self.on_stream(key, |stream, _| stream.write(data))
-            .unwrap_or(WriteOutcome::Lost)
-    }
-
-    /// The same for a copy of `data`. For less than 4 KiB, written often, no memory is allocated.
-    pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
-        self.on_stream(key, |stream, blocks| match data.len() {
-            ..BLOCK_BYTES => stream.write_copy(data, blocks),
-            _ => stream.write(Bytes::copy_from_slice(data)),
-        })
-        .unwrap_or(WriteOutcome::Lost)
-    }
-
-    /// Accepts a datagram for sending at the next flush.
-    pub fn send_datagram(&mut self, key: Key, message: SendMsg) -> WriteOutcome {
-        self.on(key, |one, _, events| match one {
-            Transport::Datagram(socket) => socket.send(message, events),
-            Transport::Stream(_) => WriteOutcome::Lost,
-        })
-        .unwrap_or(WriteOutcome::Lost)
     }
 
     /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.

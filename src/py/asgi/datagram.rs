@@ -61,7 +61,9 @@ impl Request {
         let data = buffer::bytes_like(&required(message, intern!(py, "data"))?)?;
         // What a datagram belongs to is to be known first.
         Self::release_head(slf)?;
-        match slf.get().with_wire(py, |wire| wire.datagram(py, &data)) {
+        let sent = slf.get().with_wire(py, |wire| wire.datagram(py, &data));
+        slf.get().written(py);
+        match sent {
             Some(Ok(true)) => Ok(Sent::Taken),
             // So that the loop comes to sending what waits.
             Some(Ok(false) | Err(Refused::Gone)) | None => Ok(Sent::ToNobody),

@@ -442,7 +442,16 @@ impl Request {
     }
 
     /// Hands a file on as the client takes it.
-    pub(super) fn send_file(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
+    pub(super) fn send_file(slf: &Bound<'_, Self>, body: Box<FileBody>) -> PyResult<Sent> {
+        let left = body.left;
+        let sent = Self::send_file_parts(slf, body);
+        if left > 0 {
+            slf.get().written(slf.py());
+        }
+        sent
+    }
+
+    fn send_file_parts(slf: &Bound<'_, Self>, mut body: Box<FileBody>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let is_full = |wire: &dyn Wire| wire.is_held_up(py);
         while body.left > 0 {

@@ -386,6 +386,11 @@ impl Request {
         Some(run(&*wire))
     }
 
+    /// The application has written all that it has for now.
+    pub(super) fn written(&self, py: Python<'_>) {
+        self.with_wire(py, |wire| wire.written(py));
+    }
+
     /// Ends the exchange before its time, unless it is over.
     pub(super) fn end(&self, py: Python<'_>, ending: Ending) {
         let is_open = self.state.with(py, |state| {

@@ -270,7 +270,13 @@ impl Request {
     }
 
     /// Hands content on as the client takes it.
-    pub(super) fn send_rest(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
+    pub(super) fn send_rest(slf: &Bound<'_, Self>, rest: Bytes, last: bool) -> PyResult<Sent> {
+        let sent = Self::send_parts(slf, rest, last);
+        slf.get().written(slf.py());
+        sent
+    }
+
+    fn send_parts(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         // A frame goes as a whole: another one may be sent while the rest of a body waits.
         let part_bytes = match this.is_socket() {
@@ -382,17 +388,22 @@ impl Request {
         Self::outcome(slf, sent)?;
         if is_sent {
             this.finished(py)?;
+            this.written(py);
         }
         Ok(Sent::Taken)
+    }
+
+    /// Whether a head waits for its content.
+    pub(super) fn holds_head(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            matches!(state.response.phase, Phase::Held(_)) && !state.disconnected
+        })
     }
 
     /// Sends a head that has been held long enough.
     pub(super) fn release_head(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let is_held = this.state.with(py, |state| {
-            matches!(state.response.phase, Phase::Held(_)) && !state.disconnected
-        });
-        if !is_held {
+        if !this.holds_head(py) {
             return Ok(());
         }
         match Self::send_part(slf, Bytes::new(), false) {

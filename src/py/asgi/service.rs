@@ -156,7 +156,14 @@ impl AsgiService {
             changing.will_flush = false;
             std::mem::take(&mut changing.held)
         });
-        let release = |request: Py<Request>| Request::release_head(request.bind(py));
+        let release = |request: Py<Request>| {
+            if !request.get().holds_head(py) {
+                return Ok(());
+            }
+            let released = Request::release_head(request.bind(py));
+            request.get().written(py);
+            released
+        };
         held.into_iter().map(release).fold(Ok(()), Result::and)
     }
 

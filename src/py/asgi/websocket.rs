@@ -368,6 +368,7 @@ impl Request {
         // RFC 9220 section 3: what 101 is in HTTP/1.1.
         Self::hold_head(slf, 200, headers.as_ref(), line)?;
         Self::send_part(slf, Bytes::new(), false)?;
+        this.written(py);
         if this.state.with(py, |state| state.disconnected) {
             return Err(ClientDisconnected::new_err("the client has gone"));
         }

@@ -51,6 +51,9 @@ pub trait Wire: Send + Sync {
 
     fn content(&self, py: Python<'_>, content: Bytes, end: bool) -> Result<(), Refused>;
 
+    /// The application has written all that it has for now.
+    fn written(&self, py: Python<'_>);
+
     /// An HTTP datagram that belongs to the exchange; whether there is room for another. What finds none is lost.
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused>;
 

@@ -47,6 +47,10 @@ impl Wire for Exchange {
         outcome(sent)
     }
 
+    fn written(&self, py: Python<'_>) {
+        self.connection.get().written(py);
+    }
+
     fn datagram(&self, py: Python<'_>, data: &[u8]) -> Result<bool, Refused> {
         let stream_id = self.stream_id;
         let mut has_room = false;

@@ -299,6 +299,11 @@ impl Http3Connection {
         Ok(result.flatten())
     }
 
+    /// The application has written all that it has for now.
+    pub fn written(&self, py: Python<'_>) {
+        self.endpoint.get().written(py, self.key);
+    }
+
     /// The same where nobody can be told that the connection is out of reach but `sys.unraisablehook`.
     pub fn ask<R>(
         &self,

@@ -99,6 +99,10 @@ impl Host for ServerHost {
         self.dispatch(py)
     }
 
+    fn written(&self, py: Python<'_>) {
+        self.0.get().written(py);
+    }
+
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
         Http3Connection::tell_sessions(self.0.bind(py))
     }

@@ -305,13 +305,25 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
+    with_engine_at_hand(this, py, |engine| engine.begin_callbacks(count));
     for _ in 0..count {
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
         };
         run_reported(slf, item)?;
+        with_engine_at_hand(this, py, Engine::end_callback);
     }
     Ok(())
+}
+
+/// Runs `run`, unless a callback has closed the loop.
+#[inline]
+pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mut Engine)) {
+    this.engine.with(py, |engine| {
+        if let Some(engine) = engine {
+            run(engine);
+        }
+    });
 }
 
 /// Runs one item. Here is the one place where an error that nobody took ends.

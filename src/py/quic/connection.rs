@@ -228,6 +228,12 @@ impl QuicConnectionCore {
         )
     }
 
+    /// The program has written all that it has for now: the loop may send it before the end of its turn.
+    #[pyo3(name = "_written")]
+    fn written_by_program(&self, py: Python<'_>) {
+        self.written(py);
+    }
+
     /// Abandons our side of a stream (RFC 9000 section 19.4).
     fn reset_stream(
         &self,

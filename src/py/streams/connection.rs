@@ -105,6 +105,7 @@ impl ConnectionBase {
             .hub
             .get()
             .need(py, |carrier| carrier.send_datagram(data))?;
+        self.hub.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
 
@@ -124,6 +125,7 @@ impl ConnectionBase {
             all.into_iter()
                 .try_for_each(|data| carrier.send_datagram(data))
         })?;
+        self.hub.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
 

@@ -184,6 +184,11 @@ impl Hub {
         Ok(result)
     }
 
+    /// The program has written all that it has for now.
+    pub fn written(&self, py: Python<'_>) {
+        self.reach.written(py);
+    }
+
     /// As [`reach`](Self::reach), where the carrier's end is an error.
     pub fn need<R>(&self, py: Python<'_>, run: impl FnOnce(&mut dyn Carrier) -> R) -> PyResult<R> {
         match self.reach(py, run)? {

@@ -11,6 +11,9 @@ pub trait Reach: Send + Sync {
     /// Calls `run` once, unless the carrier has not begun, or is over, or its loop is.
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()>;
 
+    /// The program has written to the carrier, all that it has for now.
+    fn written(&self, py: Python<'_>);
+
     /// The same with a question, which changes nothing.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()>;
 
@@ -26,6 +29,10 @@ pub trait Reach: Send + Sync {
 impl Reach for Py<QuicConnectionCore> {
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
         self.get().running(py, |quic| run(quic)).map(drop)
+    }
+
+    fn written(&self, py: Python<'_>) {
+        self.get().written(py);
     }
 
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {

@@ -116,6 +116,20 @@ impl Next {
 
 impl Stream {
     pub fn send(&self, py: Python<'_>, unsent: &mut Unsent) -> PyResult<Polled> {
+        let mut has_written = false;
+        let polled = self.hand_over(py, unsent, &mut has_written);
+        if has_written {
+            self.hub.get().written(py);
+        }
+        polled
+    }
+
+    fn hand_over(
+        &self,
+        py: Python<'_>,
+        unsent: &mut Unsent,
+        has_written: &mut bool,
+    ) -> PyResult<Polled> {
         loop {
             self.check_sending(py)?;
             let Some(next) = unsent.next(py)? else {
@@ -131,10 +145,14 @@ impl Stream {
             })?;
             match taken {
                 Ok(true) if is_last => {
+                    *has_written = true;
                     self.sides.with(py, |sides| sides.is_finished = true);
                     return Ok(Polled::Ready(py.None()));
                 }
-                Ok(true) => unsent.sent(count),
+                Ok(true) => {
+                    *has_written = true;
+                    unsent.sent(count);
+                }
                 Ok(false) => return Ok(Polled::Wait(Key::Writable(id))),
                 Err(error) => return self.refused(py, error),
             }

@@ -414,7 +414,14 @@ impl BaseTransport {
             .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
-    fn get_write_buffer_size(&self) -> usize {
+    /// Bytes that the kernel has not taken. What only waits for other writes is sent first.
+    fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
+        if self.view.queued() > 0
+            && let Some(key) = self.key(py)
+        {
+            // Where the engine is out of reach, the end of its turn has tried already.
+            let _ = self.command(py, |engine| engine.send_held(key));
+        }
         self.view.queued()
     }
 

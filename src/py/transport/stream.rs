@@ -14,7 +14,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyType};
-use uringcore_engine::{Key, WriteOutcome};
+use uringcore_engine::{Key, Piece, WriteOutcome};
 use uringcore_io::net;
 
 use crate::capi::buffer::{self, Outgoing};
@@ -89,6 +89,10 @@ impl StreamTransport {
             Outgoing::Copied(bytes) => engine.write_copy(key, bytes),
             Outgoing::Kept(bytes) => engine.write(key, bytes),
         })?;
+        Self::obey(base, outcome)
+    }
+
+    fn obey(base: &Bound<'_, BaseTransport>, outcome: WriteOutcome) -> PyResult<()> {
         match outcome {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(base),
             WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
@@ -200,10 +204,15 @@ impl StreamTransport {
         let Some(key) = base.get().writable(py)? else {
             return Ok(());
         };
-        for data in pieces.into_iter().filter(|data| !data.is_empty()) {
-            Self::queue(base, key, data)?;
-        }
-        Ok(())
+        let pieces = pieces.into_iter().filter(|data| !data.is_empty());
+        let pieces = pieces.map(|data| match data {
+            Outgoing::Copied(bytes) => Piece::Copied(bytes),
+            Outgoing::Kept(bytes) => Piece::Kept(bytes),
+        });
+        let outcome = base
+            .get()
+            .command(py, |engine| engine.write_pieces(key, pieces))?;
+        Self::obey(base, outcome)
     }
 
     fn can_write_eof(&self) -> bool {

@@ -245,6 +245,10 @@ impl Host for ClientHost {
         client.dispatch(py)
     }
 
+    fn written(&self, py: Python<'_>) {
+        self.0.get().quic.get().written(py);
+    }
+
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
         self.0.get().dispatch(py)
     }

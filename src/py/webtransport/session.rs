@@ -29,6 +29,9 @@ pub trait Host: Send + Sync {
         run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()>;
 
+    /// The program has written to the connection, all that it has for now.
+    fn written(&self, py: Python<'_>);
+
     /// Tells what has not been told.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
 

@@ -111,6 +111,10 @@ impl Reach for SessionReach {
         })
     }
 
+    fn written(&self, py: Python<'_>) {
+        self.host.written(py);
+    }
+
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {
         self.reach(py, &mut |carrier| run(carrier))
     }

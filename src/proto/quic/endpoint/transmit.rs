@@ -7,7 +7,7 @@ use std::{
 
 use quinn_proto as quinn;
 
-use super::Endpoint;
+use super::{ConnectionKey, Endpoint};
 use crate::quic::paths::path::Local;
 
 /// What to do with the bytes that [`Endpoint::poll_transmit`] wrote.
@@ -53,19 +53,14 @@ impl Endpoint {
                 self.remove_if_over(index);
                 continue;
             }
-            let mtu = usize::from(entry.connection.quinn().current_mtu());
-            let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
-            entry.connection.prepare_transmit(segments * mtu);
-            self.tokens.set(entry.connection.version());
-            match entry.connection.poll_transmit(now, segments, buf) {
-                Some(transmit) => {
-                    let (remote, local) = entry.connection.route(transmit.destination);
+            match self.ask_connection(index, now, buf) {
+                Some((transmit, remote, local)) => {
                     self.sending.push_back(index);
                     self.settle(index);
                     return Some(self.sent(&transmit, remote, local));
                 }
                 None => {
-                    debug_assert!(buf.is_empty());
+                    let entry = &mut self.connections[index];
                     entry.is_sending = false;
                     entry.quiet_since = Some(now);
                     self.settle(index);
@@ -73,6 +68,44 @@ impl Endpoint {
             }
         }
         None
+    }
+
+    /// Writes the next batch of one connection. It keeps its place among those that
+    /// [`poll_transmit`](Self::poll_transmit) asks, which is to be called as well.
+    pub fn poll_transmit_of(
+        &mut self,
+        key: ConnectionKey,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        buf.clear();
+        let index = key.index();
+        let entry = self.connections.get(index)?;
+        let is_it = ConnectionKey::new(index, entry.generation) == key;
+        if !is_it || entry.drained || !entry.is_sending {
+            return None;
+        }
+        let (transmit, remote, local) = self.ask_connection(index, now, buf)?;
+        self.settle(index);
+        Some(self.sent(&transmit, remote, local))
+    }
+
+    fn ask_connection(
+        &mut self,
+        index: usize,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<(quinn::Transmit, SocketAddr, Local)> {
+        let connection = &mut self.connections[index].connection;
+        let mtu = usize::from(connection.quinn().current_mtu());
+        let segments = self.max_segments.min(UDP_PAYLOAD_MAX / mtu).max(1);
+        connection.prepare_transmit(segments * mtu);
+        self.tokens.set(connection.version());
+        let transmit = connection.poll_transmit(now, segments, buf);
+        debug_assert!(transmit.is_some() || buf.is_empty());
+        let transmit = transmit?;
+        let (remote, local) = connection.route(transmit.destination);
+        Some((transmit, remote, local))
     }
 
     /// Sends a datagram of the host's own, which is about no connection. What waits already may leave no room:

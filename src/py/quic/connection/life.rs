@@ -171,6 +171,13 @@ impl QuicConnectionCore {
         }
     }
 
+    /// The program has written all that it has for now.
+    pub fn written(&self, py: Python<'_>) {
+        if let Some((endpoint, key)) = self.place(py) {
+            endpoint.get().written(py, key);
+        }
+    }
+
     /// The same for questions: those change nothing, so nothing is looked after afterwards.
     pub fn peek<R>(
         &self,

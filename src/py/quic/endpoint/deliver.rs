@@ -7,11 +7,13 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use uringcore_engine::Engine;
 use uringcore_proto::quic::{ConnectionKey, Event};
 
 use super::{Home, QuicEndpoint};
 use crate::capi::context::Inside;
 use crate::capi::error;
+use crate::event_loop::turn;
 use crate::quic::events;
 
 /// What is raised where several may be: the first that leaves the program, else the first. The others go
@@ -78,6 +80,10 @@ impl QuicEndpoint {
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
                 // One connection's program cannot keep the others from their events.
                 first_error.note(py, delivered);
+                // Nor what it has written from leaving before the next one's runs.
+                if let Home::Loop { owner, .. } = &slf.get().home {
+                    turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
+                }
             }
             if !has_begun {
                 break;
@@ -113,6 +119,7 @@ impl QuicEndpoint {
                 if let Some(endpoint) = engine.quic(*key) {
                     events.extend(std::iter::from_fn(|| endpoint.poll_event()));
                 }
+                engine.count_callbacks(events.len());
             })?,
         }
         Ok(events)

@@ -14,6 +14,7 @@ use super::QuicEndpoint;
 use super::store::Answer;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
+use crate::event_loop::turn;
 use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;
@@ -124,6 +125,15 @@ impl QuicEndpoint {
         run: impl FnOnce(&mut Connection) -> R,
     ) -> PyResult<Option<R>> {
         self.with_endpoint(py, |endpoint| endpoint.connection(key).map(run))
+    }
+
+    /// The program has written to a connection, all that it has for now: the loop may send it at once.
+    pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
+        if let Home::Loop { owner, key, .. } = &self.home {
+            turn::with_engine_at_hand(owner.get(), py, |engine| {
+                engine.quic_written(*key, connection);
+            });
+        }
     }
 
     /// The same for what has to know the time, which costs as much as a small command.

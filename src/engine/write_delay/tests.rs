@@ -1,0 +1,227 @@
+//! Turns of short and long callbacks, of writes in pieces and of computing behind a write, on a clock of the test's.
+
+use super::*;
+
+/// A loop's callbacks, on a clock of the test's.
+struct Loop {
+    delay: WriteDelay,
+    now: Instant,
+}
+
+const SHORT: Duration = Duration::from_micros(5);
+const LONG: Duration = Duration::from_millis(4);
+
+impl Loop {
+    fn new() -> Self {
+        let now = Instant::now() + IDLE;
+        Self {
+            delay: WriteDelay::new(now),
+            now,
+        }
+    }
+
+    /// The loop has slept and woken up, and has so many callbacks to run.
+    fn wake(&mut self, callbacks: usize) {
+        self.now += LONG;
+        self.delay.begin_callbacks(callbacks, self.now);
+    }
+
+    fn work(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// One write; true if its bytes left at once.
+    fn write(&mut self) -> bool {
+        if self.delay.is_holding() {
+            return false;
+        }
+        let leaves = self.delay.leaves_at_once(self.now);
+        if leaves {
+            self.delay.sent(self.now);
+        }
+        leaves
+    }
+
+    /// True if held bytes left.
+    fn end_callback(&mut self) -> bool {
+        let now = self.now;
+        let leaves = self.delay.end_callback(|| now);
+        if leaves {
+            self.delay.release(now);
+        }
+        leaves
+    }
+
+    fn end_turn(&mut self) {
+        self.delay.release(self.now);
+        self.delay.end_turn();
+    }
+
+    /// A turn of a server that has no rest: no sleep before it, and a send just before.
+    fn busy_turn(&mut self, callbacks: usize) {
+        self.delay.begin_callbacks(callbacks, self.now - LONG);
+    }
+
+    /// So many short callbacks that write once each; how many sends there were before the end of the turn.
+    fn short_turn(&mut self, callbacks: usize) -> usize {
+        let mut sends = 0;
+        for _ in 0..callbacks {
+            self.work(SHORT);
+            sends += usize::from(self.write());
+            sends += usize::from(self.end_callback());
+        }
+        self.end_turn();
+        sends
+    }
+}
+
+#[test]
+fn the_first_write_of_all_leaves_at_once() {
+    let mut one = Loop::new();
+    one.delay.begin_callbacks(50, one.now);
+    assert!(one.write());
+}
+
+#[test]
+fn short_callbacks_that_write_share_the_end_of_the_turn() {
+    let mut one = Loop::new();
+    one.wake(100);
+    assert_eq!(
+        one.short_turn(90),
+        1,
+        "the first after a long time without a send"
+    );
+    for _ in 0..100 {
+        one.busy_turn(90);
+        assert_eq!(one.short_turn(90), 0);
+    }
+}
+
+#[test]
+fn a_long_turn_of_short_callbacks_sends_now_and_then() {
+    let mut one = Loop::new();
+    one.busy_turn(1_001);
+    one.write();
+    one.busy_turn(1_001);
+    let time = SHORT * 1_000;
+    let sends = one.short_turn(1_000) as u128;
+    let most = time.as_micros() / HOLD_MAX.as_micros();
+    assert!((most / 2..=most + 1).contains(&sends), "{sends}");
+}
+
+#[test]
+fn each_answer_of_long_callbacks_leaves_at_once() {
+    for time in [Duration::from_micros(100), Duration::from_millis(1), LONG] {
+        let mut one = Loop::new();
+        one.wake(50);
+        // Much was read before.
+        one.delay.count_callbacks(1);
+        for n in 0..50 {
+            one.work(time);
+            assert!(one.write(), "{n} after {time:?}");
+            one.end_callback();
+        }
+    }
+}
+
+#[test]
+fn a_lone_callback_holds_nothing_back() {
+    let mut one = Loop::new();
+    for _ in 0..100 {
+        one.now += LONG_CALLBACK * 2;
+        one.busy_turn(1);
+        assert!(one.write());
+        one.end_callback();
+        one.end_turn();
+    }
+}
+
+#[test]
+fn held_bytes_do_not_wait_for_long_callbacks_behind_them() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    one.busy_turn(3);
+    one.work(SHORT);
+    assert!(!one.write());
+    assert!(!one.end_callback());
+    one.work(LONG);
+    assert!(one.end_callback(), "the second has written nothing");
+}
+
+#[test]
+fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    one.busy_turn(1_000);
+    one.work(SHORT);
+    assert!(!one.write());
+    one.work(LONG);
+    assert!(one.end_callback());
+    // As long as it goes on, in pieces or not.
+    for _ in 0..500 {
+        one.work(SHORT);
+        assert!(one.write() && one.write());
+        one.work(LONG);
+        assert!(!one.end_callback());
+    }
+    // And for a while after it.
+    one.end_turn();
+    let mut turns = 0;
+    loop {
+        one.busy_turn(64);
+        if one.short_turn(32) == 0 {
+            break;
+        }
+        turns += 1;
+    }
+    assert_eq!(turns, usize::from(PROMPT_WRITES) / 32);
+}
+
+#[test]
+fn writes_in_pieces_become_one_send_a_callback() {
+    let mut one = Loop::new();
+    let mut sends_at_once = 0;
+    for _ in 0..100 {
+        one.wake(2);
+        one.work(SHORT);
+        sends_at_once += usize::from(one.write());
+        one.work(SHORT);
+        if one.delay.is_holding() {
+            one.delay.add_piece();
+        } else {
+            assert!(!one.write());
+        }
+        assert_eq!(one.end_callback(), one.delay.in_pieces > MANY_IN_PIECES);
+        one.end_turn();
+    }
+    assert_eq!(sends_at_once, usize::from(MANY_IN_PIECES));
+    // A program that writes once is not held back for long.
+    let mut held = 0;
+    for _ in 0..100 {
+        one.wake(2);
+        one.work(SHORT);
+        held += usize::from(!one.write());
+        one.end_callback();
+        one.end_turn();
+    }
+    assert!(held <= usize::from(IN_PIECES_MAX), "{held}");
+}
+
+#[test]
+fn a_connection_that_began_in_pieces_is_not_held_back() {
+    let mut one = Loop::new();
+    for _ in 0..100 {
+        // Two flights of a handshake, then one answer.
+        one.wake(2);
+        one.write();
+        one.write();
+        one.end_callback();
+        one.end_turn();
+        one.wake(2);
+        assert!(one.write());
+        one.end_callback();
+        one.end_turn();
+    }
+}
