@@ -84,6 +84,26 @@ MATRICES: tuple[Matrix, ...] = (
         tags=frozenset({"loop"}),
     ),
     Matrix(
+        name="computing",
+        title="Answers that take a while",
+        about=(
+            "Fifty clients ask at once, and each answer keeps the server's loop for 0, 0.1, 1 or 4 ms: when "
+            "the first, the median and the last answer is there, and what an answer costs the server, "
+            "connections and handshakes of the fifty included. ASGI is `uringcore` on our loops and uvicorn "
+            "on the others. Less is better."
+        ),
+        program="computing",
+        columns=tuple(
+            Column(name, "pip" if name == "asyncio" else package_of(name))
+            for name in ("asyncio", "uvloop", "uringcore-uring", "uringcore-epoll")
+        ),
+        baseline="asyncio",
+        unit="",
+        costs=True,
+        grace=240.0,
+        tags=frozenset({"computing"}),
+    ),
+    Matrix(
         name="idle",
         title="Idle connections",
         about=(

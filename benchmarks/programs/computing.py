@@ -1,0 +1,208 @@
+"""Fifty clients ask at once, and each answer keeps the server's loop for a while: when do the answers arrive?
+
+The clients are one process on the load's core. Over TCP, TLS and UDP they have plain sockets; over QUIC
+they are this project's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import selectors
+import socket
+import ssl
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from benchmarks.harness import syscalls
+from benchmarks.harness.process import Server
+from benchmarks.harness.syscalls import SyscallCounter
+from benchmarks.programs.deployed import beside_the_server, certificate
+from benchmarks.programs.rows import arguments
+from benchmarks.servers.bulk import ALPN
+from benchmarks.servers.computing import ANSWER, OURS_ALONE, WIRES
+from benchmarks.servers.loops import LOOPS, OURS
+
+CLIENTS = 50
+COMPUTE_MS = (0, 0.1, 1, 4)
+BURSTS = {0: 40, 0.1: 20, 1: 6, 4: 3}
+"""How often the fifty ask, by how long an answer takes."""
+PAUSE_SECONDS = 0.02
+REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LONGEST = len(ANSWER) + 1024
+"""What an answer has with the head of HTTP/1.1."""
+TITLES = {
+    "tcp": "TCP, `Protocol`",
+    "streams": "TCP, streams",
+    "tls": "TLS",
+    "udp": "UDP",
+    "quic": "QUIC streams",
+    "http1": "ASGI, HTTP/1.1",
+    "http3": "ASGI, HTTP/3",
+}
+Burst = list[float]
+"""When each answer was there, in seconds since the first question, in order."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used."""
+    with open(f"/proc/{pid}/schedstat") as file:
+        return int(file.read().split()[0]) / 1e9
+
+
+def sockets(wire: str, port: int) -> Iterator[Any]:
+    """The clients' sockets."""
+    for _ in range(CLIENTS):
+        if wire == "udp":
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.connect(("127.0.0.1", port))
+        else:
+            sock = socket.create_connection(("127.0.0.1", port))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if wire == "tls":
+            context = ssl.create_default_context(cafile=certificate()[0])
+            sock = context.wrap_socket(sock, server_hostname="localhost")
+        yield sock
+
+
+def ask_by_sockets(wire: str, port: int, bursts: int) -> list[Burst]:
+    """Ask on sockets, one question each, so often."""
+    clients = list(sockets(wire, port))
+    with contextlib.ExitStack() as open_sockets, selectors.DefaultSelector() as selector:
+        for sock in clients:
+            open_sockets.enter_context(sock)
+            selector.register(sock, selectors.EVENT_READ)
+        return [_burst(clients, selector) for _ in range(bursts)]
+
+
+def _burst(clients: Sequence[Any], selector: selectors.BaseSelector) -> Burst:
+    time.sleep(PAUSE_SECONDS)
+    began = time.perf_counter()
+    for sock in clients:
+        sock.sendall(REQUEST)
+    arrived = []
+    left = dict.fromkeys(clients, b"")
+    while left:
+        ready = selector.select(30)
+        if not ready:
+            raise RuntimeError(f"{len(left)} clients have no answer")
+        for key, _ in ready:
+            sock: Any = key.fileobj
+            piece = sock.recv(65536)
+            # A head may come before its body.
+            left[sock] += piece
+            if not piece or len(left[sock]) > LONGEST:
+                raise RuntimeError(f"a wrong answer: {left[sock][:200]!r}")
+            if left[sock].endswith(ANSWER):
+                del left[sock]
+                arrived.append(time.perf_counter() - began)
+    return arrived
+
+
+async def ask_by_tasks(
+    askers: Sequence[Callable[[], Awaitable[bytes]]], bursts: int
+) -> list[Burst]:
+    """Ask by a task for each client."""
+
+    async def one(ask: Callable[[], Awaitable[bytes]], began: float) -> float:
+        if await ask() != ANSWER:
+            raise RuntimeError("a wrong answer")
+        return time.perf_counter() - began
+
+    found = []
+    for _ in range(bursts):
+        await asyncio.sleep(PAUSE_SECONDS)
+        began = time.perf_counter()
+        found.append(sorted(await asyncio.gather(*(one(ask, began) for ask in askers))))
+    return found
+
+
+async def ask_by_quic(wire: str, port: int, bursts: int) -> list[Burst]:
+    """Ask on connections of QUIC."""
+    from uringcore import http3, quic
+
+    cafile, _ = certificate()
+    askers: list[Callable[[], Awaitable[bytes]]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(CLIENTS):
+            if wire == "quic":
+                config = quic.ClientConfig(authorities=cafile, alpn=[ALPN])
+                connecting = quic.connect("127.0.0.1", port, config)
+                connection = await stack.enter_async_context(connecting)
+                stream = await stack.enter_async_context(connection.open_stream())
+
+                async def ask(stream: Any = stream) -> bytes:
+                    await stream.send(REQUEST)
+                    return bytes(await stream.readexactly(len(ANSWER)))
+            else:
+                url = f"https://localhost:{port}/"
+                client = await stack.enter_async_context(http3.connect(url, cafile=cafile))
+
+                async def ask(client: Any = client) -> bytes:
+                    async with client.stream("GET", "/") as response:
+                        return bytes(await response.read())
+
+            askers.append(ask)
+        return await ask_by_tasks(askers, bursts)
+
+
+def ask(wire: str, port: int, bursts: int) -> list[Burst]:
+    """The bursts over this wire."""
+    if wire not in OURS_ALONE:
+        return ask_by_sockets(wire, port, bursts)
+    import uringcore
+
+    return uringcore.run(ask_by_quic(wire, port, bursts))
+
+
+def measure(loop: str, wire: str, compute_ms: float) -> dict[str, float]:
+    """One server's rows."""
+    cert, key = certificate()
+    command = [
+        *(sys.executable, "-m", "benchmarks.servers.computing", "--loop", loop, "--wire", wire),
+        *("--compute-ms", str(compute_ms), "--cert", cert, "--key", key),
+    ]
+    bursts = BURSTS[compute_ms]
+    with Server(loop, command, {}) as server:
+        # What was never run before is not part of it.
+        ask(wire, server.port, 2)
+        before = cpu_seconds(server.pid)
+        found = ask(wire, server.port, bursts)
+        used = cpu_seconds(server.pid) - before
+        calls = None
+        if syscalls.unavailable() is None:
+            with SyscallCounter(server.pid) as counter:
+                ask(wire, server.port, bursts)
+            calls = counter.count
+    answers = bursts * CLIENTS
+    title = f"{TITLES[wire]}, {compute_ms:g} ms"
+    rows = {
+        f"{title}: {which}, ms": 1000 * statistics.median(burst[at] for burst in found)
+        for which, at in (("first", 0), ("median", CLIENTS // 2), ("last", -1))
+    }
+    rows[f"{title}: processor time an answer, µs"] = 1e6 * used / answers
+    if calls is not None:
+        rows[f"{title}: system calls an answer"] = calls / answers
+    return rows
+
+
+def main() -> None:
+    """Measure all wires on the loop of the column."""
+    given = arguments(__doc__, LOOPS)
+    beside_the_server()
+    rows: dict[str, list[float]] = {}
+    for wire in WIRES:
+        if wire in OURS_ALONE and given.peer not in OURS:
+            continue
+        for compute_ms in COMPUTE_MS:
+            for row, value in measure(given.peer, wire, compute_ms).items():
+                rows.setdefault(row, []).append(value)
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
