@@ -36,6 +36,26 @@ async def bad_start(scope, receive, send):
     await send({"type": "http.response.start", "status": 204, "headers": headers})
 
 
+async def empty(scope, receive, send):
+    """A body of None, as some frameworks send it for none."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": None, "more_body": True})
+    await send({"type": "http.response.body", "body": None})
+
+
+async def repeated(scope, receive, send):
+    """Says its length twice."""
+    headers = [(b"content-length", b"5"), (b"Content-Length", b" 5"), (b"x-after", b"yes")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def contradictory(scope, receive, send):
+    headers = [(b"content-length", b"5"), (b"content-length", b"6")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
 async def whole(scope, receive, send):
     """8 MB in one message, counted when `send` has taken it."""
     PROGRESS["whole"] = PROGRESS.get("whole", 0)
@@ -68,10 +88,13 @@ async def hello(scope, receive, send):
 ROUTES = {
     "": hello,
     "bad-start": bad_start,
+    "contradictory": contradictory,
+    "empty": empty,
     "late": late,
     "notices": notices,
     "padded": padded,
     "progress": progress,
+    "repeated": repeated,
     "scope": show_scope,
     "trailers": trailers,
     "whole": whole,

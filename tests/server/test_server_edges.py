@@ -201,3 +201,54 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
             return held
 
     assert uringcore.run(main()) < limit
+
+
+def over_tcp(server, path):
+    with server.http1() as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def test_a_body_of_none_is_empty(edges):
+    """uvicorn is beside it."""
+    response = edges.get("/empty")
+    assert (response.status, response.content) == over_tcp(edges, "/empty") == (200, b"")
+
+
+def test_a_length_said_twice_is_sent_once(edges):
+    response = edges.get("/repeated")
+    assert (response.status, response.content) == (200, b"hello")
+    sent = list(response.headers)
+    assert [value for name, value in sent if name == b"content-length"] == [b"5"], sent
+    assert (b"x-after", b"yes") in sent
+
+
+def test_two_lengths_are_an_error_of_the_application(edges):
+    assert edges.get("/contradictory").status == 500
+    edges.wait_log("ValueError: content-length: is both 5 and 6")
+
+
+@pytest.mark.parametrize("method", ["get", "GeT"])
+def test_the_application_sees_methods_in_upper_case(edges, method):
+    """As ASGI has it; the method itself is another one (RFC 9110 section 9.1)."""
+    assert json.loads(ask(edges, fields(method=method, path="/scope")).body)["method"] == "GET"
+
+
+def test_a_method_that_is_head_in_upper_case_only_has_content(edges):
+    """Its client does not take it for HEAD, and would find the content missing."""
+    response = ask(edges, fields(method="head", path="/"))
+    assert (response.status, response.body) == (200, b"hello")
+
+
+@pytest.mark.parametrize("root", ["/", "//", "/api/", "/api"])
+def test_a_root_path_that_ends_with_a_slash(start, root):
+    server = start("--root-path", root, app=EDGES)
+    seen = json.loads(server.get("/scope").content)
+    assert seen["root_path"] == root.rstrip("/")
+    assert seen["path"] == seen["raw_path"] == root.rstrip("/") + "/scope"
+    status, content = over_tcp(server, "/scope")
+    seen_over_tcp = json.loads(content)
+    assert status == 200
+    for name in ("root_path", "path", "raw_path"):
+        assert seen_over_tcp[name] == seen[name]

@@ -211,7 +211,16 @@ impl Request {
                 let (name, value) = AsgiService::pair(&item?)?;
                 let (name, value) = (lower_name(&name)?, plain_bytes(&value)?);
                 if name.as_bytes() == b"content-length" {
-                    content_left = Some(content_length(value.as_bytes())?);
+                    let length = content_length(value.as_bytes())?;
+                    match content_left.replace(length) {
+                        None => {}
+                        // RFC 9110 section 8.6: once is enough, and clients refuse more.
+                        Some(first) if first == length => continue,
+                        Some(first) => {
+                            let text = format!("content-length: is both {first} and {length}");
+                            return Err(PyValueError::new_err(text));
+                        }
+                    }
                 }
                 fields.push((name.unbind(), value.unbind()));
             }
@@ -252,8 +261,9 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
-            Some(body) => buffer::bytes_like(&body)?,
-            None => Bytes::new(),
+            // As over HTTP/1.1, where uvicorn sends nothing for it.
+            Some(body) if !body.is_none() => buffer::bytes_like(&body)?,
+            _ => Bytes::new(),
         };
         let Accounted { last, is_left_out } = this
             .state
@@ -410,9 +420,9 @@ impl Request {
             Ok(()) => Ok(()),
             // The application is told by what it sends next; what it has said so far is not to be sent.
             Err(error) => {
-                let message = "A response could not be sent\n";
+                let message = format!("The response to {} could not be sent\n", this.asked(py));
                 let service = this.service.get();
-                service.tell(py, Blame::Application(Some(error)), message);
+                service.tell(py, Blame::Application(Some(error)), &message);
                 Self::fail(slf)
             }
         }
@@ -432,7 +442,10 @@ impl Request {
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
             Some(Err(Refused::TooLarge(reason))) => {
                 let client = this.client(py);
-                this.service.get().tell(py, Blame::Client(&client), &reason);
+                let message = format!("The response to {} was not sent: {reason}.", this.asked(py));
+                this.service
+                    .get()
+                    .tell(py, Blame::Client(&client), &message);
                 this.end(py, Ending::Failed);
                 this.disconnect(py)
             }
@@ -528,12 +541,26 @@ impl Request {
     pub(super) fn respond_or_end(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Err(error) = Self::respond(slf, status, text) {
-            let message = "A response could not be sent\n";
+            let message = format!("The response to {} could not be sent\n", this.asked(py));
             let service = this.service.get();
-            service.tell(py, Blame::Application(Some(error)), message);
+            service.tell(py, Blame::Application(Some(error)), &message);
             this.end(py, Ending::Failed);
         }
         Ok(())
+    }
+
+    /// Method and path of the request, for the log: as they came, unless the application has changed its scope.
+    fn asked(&self, py: Python<'_>) -> String {
+        let scope = self.scope.bind(py);
+        let get = |name| scope.get_item(name).ok().flatten();
+        let method = get(intern!(py, "method")).and_then(|method| method.extract().ok());
+        // A WebSocket's scope has none.
+        let method = method.unwrap_or_else(|| "WebSocket".to_owned());
+        let path = get(intern!(py, "raw_path"));
+        let path = path.as_ref().and_then(|path| path.cast::<PyBytes>().ok());
+        let path = path.map_or(&b"?"[..], |path| path.as_bytes());
+        let path = &path[..path.len().min(LOGGED_PATH_BYTES)];
+        format!("{} {}", method.escape_debug(), path.escape_ascii())
     }
 
     /// Who asks, for the log.
@@ -564,6 +591,9 @@ impl Head {
 fn slices<'a>(py: Python<'a>, (name, value): &'a Line) -> (&'a [u8], &'a [u8]) {
     (name.as_bytes(py), value.as_bytes(py))
 }
+
+/// Of a path in a line of the log.
+const LOGGED_PATH_BYTES: usize = 200;
 
 /// Bytes of a response's body that are queued before `send` looks whether there is room for more.
 pub(super) const PART_BYTES: usize = 128 * 1024;

@@ -132,7 +132,8 @@ fn headers<'py>(
     Ok(list)
 }
 
-/// The common ones are interned.
+/// In upper case, as ASGI has it. The server itself goes by what the client wrote: `head` is not HEAD
+/// (RFC 9110 section 9.1), and its response has content. The common ones are interned.
 fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     match method {
         b"GET" => intern!(py, "GET").clone(),
@@ -141,7 +142,7 @@ fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
         b"HEAD" => intern!(py, "HEAD").clone(),
         // Of a request that was refused before so much of it was read; only the log sees it.
         b"" => intern!(py, "-").clone(),
-        other => PyString::new(py, &String::from_utf8_lossy(other)),
+        other => PyString::new(py, &String::from_utf8_lossy(&other.to_ascii_uppercase())),
     }
 }
 

@@ -138,9 +138,9 @@ fn outcome(sent: PyResult<Option<Result<(), SendError>>>) -> Result<(), Refused>
         Ok(Some(Ok(()))) => Ok(()),
         Ok(None | Some(Err(SendError::Gone))) => Err(Refused::Gone),
         Ok(Some(Err(SendError::Invalid(reason)))) => Err(Refused::Invalid(reason)),
-        Ok(Some(Err(error @ SendError::TooLarge { .. }))) => Err(Refused::TooLarge(format!(
-            "A response was not sent: {error}."
-        ))),
+        Ok(Some(Err(error @ SendError::TooLarge { .. }))) => {
+            Err(Refused::TooLarge(error.to_string()))
+        }
         Err(error) => Err(Refused::Failed(error)),
     }
 }

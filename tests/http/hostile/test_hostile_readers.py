@@ -205,6 +205,7 @@ def test_a_client_that_allows_no_response_fields(besiege):
             await besieged.others_served()
 
     run(attack())
+    assert "The response to GET /tells was not sent: the header section takes" in server.log()
 
 
 def test_a_table_as_large_as_the_client_likes_is_not_ours(besiege):
