@@ -517,3 +517,78 @@ async def as_process_1(outer, log, certificate):
 
     await eventually(buried, "the orphan is gone")
     os.kill(first, signal.SIGTERM)
+
+
+def reloading(start, folder):
+    """A server under --reload whose own process is asked for."""
+    arguments = ["--reload", "--reload-dir", str(folder), "--reload-delay", "0.05"]
+    return start(*arguments, app=CROWD)
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_of_reload_that_ends_is_replaced(start, tmp_path, sig):
+    server = reloading(start, tmp_path)
+
+    async def main():
+        (first,) = await processes(server, 1)
+        os.kill(first, sig)
+        await asyncio.to_thread(server.wait_log, rf"Child process \[{first}\] died")
+        await asyncio.to_thread(server.wait_log, "(?s)(HTTP/3 running.*){2}")
+        (second,) = await processes(server, 1)
+        assert second != first
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("CROWD_GATE", str(gate))
+    server = reloading(start, tmp_path)
+    changed = tmp_path / "changed.py"
+    changed.touch()
+
+    def change(seconds):
+        os.utime(changed, (10**9 + seconds, 10**9 + seconds))
+
+    async def main():
+        change(0)
+        # The first look takes down what there is.
+        await asyncio.sleep(1)
+        gate.touch()
+        change(10)
+        await asyncio.to_thread(server.wait_log, "the gate is closed")
+        gate.unlink()
+        await asyncio.sleep(1)
+        assert server.log().count("RuntimeError: the gate is closed") == 1
+        assert "died" not in server.log()
+        change(20)
+        await asyncio.to_thread(server.wait_log, "(?s)(HTTP/3 running.*){2}")
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
+def test_a_second_sigint_reaches_the_child_of_reload(start, tmp_path, monkeypatch):
+    """It hangs in its start, where the first one changes nothing."""
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("CROWD_GATE", str(gate))
+    server = reloading(start, tmp_path)
+    (tmp_path / "changed.py").touch()
+    gate.write_text("hang")
+
+    async def main():
+        (first,) = await processes(server, 1)
+        os.kill(first, signal.SIGKILL)
+        await asyncio.to_thread(server.wait_log, "LIFESPAN hangs")
+        server.send_signal(signal.SIGINT)
+        # Two at a time would be one. A third is for a process that has not come to the first yet.
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            server.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert await asyncio.to_thread(server.process.wait, 15) == 0
+                return
+        raise AssertionError(f"does not end: {server.log()}")
+
+    uringcore.run(main())

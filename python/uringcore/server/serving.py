@@ -11,10 +11,9 @@ import logging
 import socket
 import sys
 
-from uvicorn.supervisors import ChangeReload
-
 from uringcore.server.config import ServerConfig
 from uringcore.server.descriptors import raise_limit
+from uringcore.server.reloader import Reloader
 from uringcore.server.server import Server
 from uringcore.server.sockets import listen_or_exit, remove_unix, tell_where
 from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
@@ -69,7 +68,7 @@ def serve_in_children(config: ServerConfig) -> None:
         if config.should_reload:
             config.share_keys()
             target = functools.partial(serve_as_child, config)
-            ChangeReload(config, target=target, sockets=list(sockets)).run()
+            Reloader(config, target, list(sockets)).run()
             return
         try:
             supervisor = Supervisor(config, sockets, serve_as_child)
