@@ -1,6 +1,7 @@
 """``gunicorn -k uringcore.server.gunicorn.Worker``: its processes, our server in each."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ from tests.server.crowd import ask, ask_once, eventually, processes
 from tests.server.harness import ROOT, Server, environment
 from tests.server.test_server_processes import gone, session_folders
 from uringcore.devcert import DevelopmentCertificate
+from uringcore.http3 import HTTP3Error
 
 pytest.importorskip("gunicorn")
 
@@ -32,7 +34,7 @@ from uringcore.server.gunicorn import Worker
 
 
 class Gunicorn(Server):
-    def __init__(self, folder, certificate, *arguments):
+    def __init__(self, folder, certificate, *arguments, app="tests.server.crowd:app"):
         self.certificate, key = certificate
         self._log = folder / "server.log"
         self.port = free_port()
@@ -43,7 +45,7 @@ class Gunicorn(Server):
             command += ["--certfile", self.certificate, "--keyfile", key]
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                bound([*command, "tests.server.crowd:app"]),
+                bound([*command, app]),
                 cwd=ROOT,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -55,8 +57,8 @@ class Gunicorn(Server):
 def gunicorn(tmp_path, certificate):
     started = []
 
-    def start(*arguments, certificate=certificate):
-        started.append(Gunicorn(tmp_path, certificate, *arguments))
+    def start(*arguments, certificate=certificate, **options):
+        started.append(Gunicorn(tmp_path, certificate, *arguments, **options))
         return started[-1]
 
     yield start
@@ -229,3 +231,55 @@ def test_a_key_of_another_certificate_is_one_line(gunicorn, certificate, tmp_pat
     assert server.wait_stopped(60) == 3
     assert f"{other} is not the key of {certificate[0]}" in server.log()
     assert "Traceback" not in server.log()
+
+
+SAYS = """
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": SAID})
+"""
+
+
+def test_a_file_that_changes_is_loaded(gunicorn, tmp_path):
+    path = tmp_path / "says.py"
+    written = 0
+
+    def write(text):
+        nonlocal written
+        path.write_text(text)
+        # Whatever the clock's resolution.
+        written += 10
+        os.utime(path, (written + 10**9, written + 10**9))
+
+    write(f"SAID = b'one'\n{SAYS}")
+    arguments = ["--reload", "--reload-engine", "poll", "--pythonpath", str(tmp_path)]
+    server = gunicorn(*arguments, "--workers", "2", app="says:app")
+    server.wait_log("(?s)(HTTP/3 running.*){2}")
+
+    async def answers(wanted):
+        async def answer():
+            with contextlib.suppress(OSError, HTTP3Error):
+                async with server.connect() as client:
+                    return (await client.get("/")).content == wanted
+            return False
+
+        await eventually(answer, f"{wanted} is answered")
+
+    async def main():
+        await answers(b"one")
+        write(f"SAID = b'two'\n{SAYS}")
+        await answers(b"two")
+        # One that cannot be loaded waits for the next change.
+        write("SAID = (")
+        await asyncio.to_thread(server.wait_log, "SyntaxError")
+        write(f"SAID = b'three'\n{SAYS}")
+        await answers(b"three")
+
+    uringcore.run(main())
+    assert server.stop() == 0

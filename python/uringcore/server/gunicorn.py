@@ -7,6 +7,7 @@ in it. Not here: anything about connections.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
@@ -163,6 +164,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             self._server.run([sock.dup() for sock in self._tcp_sockets()])
         except StartupError as exc:
             self.log.error(str(exc))
+        except KeyboardInterrupt:
+            # Not for the arbiter's code, of which this process has a copy.
+            self.log.info("Interrupted before start-up was complete")
         finally:
             if self.places:
                 type(self)._ports.give_back(self.places)
@@ -177,6 +181,13 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         """New clients come here, too."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=True)
+        if self.cfg.reload:
+            # The reloader's thread writes a byte there, and has no other way to end a worker.
+            asyncio.get_running_loop().add_reader(self.PIPE[0], self._reload)
+
+    def _reload(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.PIPE[0])
+        self._server.handle_exit(signal.SIGTERM, None)
 
     def ending(self) -> None:
         """They go to others."""
