@@ -44,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(arguments: list[str]) -> int:
+    from uringcore.server.descriptors import open_standard_streams
     from uringcore.server.startup import StartupError, require_uvicorn
 
+    open_standard_streams()
     try:
         require_uvicorn()
     except StartupError as exc:

@@ -1,4 +1,4 @@
-"""How many descriptors a server's process may have.
+"""The descriptors of a server's process: how many it may have, and the three that every program expects.
 
 Not here: the share of them that responses may have open (``HTTP3Limits.max_process_files``).
 """
@@ -6,9 +6,11 @@ Not here: the share of them that responses may have open (``HTTP3Limits.max_proc
 from __future__ import annotations
 
 import logging
+import os
 import resource
+import sys
 
-__all__ = ["DESCRIPTORS_MAX", "raise_limit"]
+__all__ = ["DESCRIPTORS_MAX", "open_standard_streams", "raise_limit"]
 
 DESCRIPTORS_MAX = 1 << 19
 """systemd's hard limit. Where it is unlimited, as in some containers, programs that a server starts would
@@ -31,3 +33,21 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except OSError as exc:
         logger.warning("the limit of %d descriptors cannot be raised: %s", soft, exc.strerror)
+
+
+def open_standard_streams() -> None:
+    """Opens the null device in place of each standard stream with which the process was started closed.
+
+    Otherwise the first sockets would have their numbers, and whatever a program writes to its standard
+    output would go to a client.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - open to the end

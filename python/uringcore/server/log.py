@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +17,7 @@ from uvicorn.config import LOGGING_CONFIG
 from uringcore._client_log import ClientLog
 from uringcore.server.startup import StartupError
 
-__all__ = ["RequestLog", "log_config"]
+__all__ = ["LogHandler", "RequestLog", "log_config"]
 
 # What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
 LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
@@ -53,12 +55,36 @@ class RequestLog(ClientLog):
         )
 
 
+class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.10 has no brackets there
+    """Writes the log to a stream. When nobody reads that any more it is the null device from then on.
+
+    Otherwise every line would be a traceback on standard error, and clients cause lines.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by ``emit`` while it handles an exception."""
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+            return
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.stream.fileno())
+        os.close(null)
+        name = getattr(self.stream, "name", "its stream")
+        logger.warning("Nobody reads %s any more: nothing is logged there from now on", name)
+
+
 def log_config(form: str) -> dict[str, Any]:
     """uvicorn's, with our own logger beside it: the loop says there why it chose a backend.
 
     ``form`` is ``"text"`` or ``"json"``. Raises :class:`StartupError` for any other.
     """
     config: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    for handler in config["handlers"].values():
+        handler["class"] = "uringcore.server.log.LogHandler"
+    if sys.stdout is None:
+        # uvicorn's formatters ask it for a terminal.
+        for formatter in config["formatters"].values():
+            formatter["use_colors"] = False
     config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     if form == "json":
         formatter = {"()": "uringcore.server.json_log.JSONFormatter"}
