@@ -319,6 +319,9 @@ def start(app: str, **options: Any) -> None:
                 if options[name] is not None:
                     keys.append(options[name].name)
                     options[name] = options[name].read()
+            if options.get("log_config") is None:
+                # The command's own default, as uvicorn's: a program's None means something else.
+                options.pop("log_config", None)
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = ServerConfig(app, **options)
             for path in keys:
