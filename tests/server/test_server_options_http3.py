@@ -20,10 +20,21 @@ def test_headers_of_every_response(start):
     assert response.header("date") is None
 
 
+def test_an_alternative_that_the_user_names_is_said_over_both(start):
+    """`clear` makes clients forget this server's UDP port (RFC 7838 section 3), whatever they speak."""
+    server = start("--header", "alt-svc:clear")
+    assert server.get("/").header("alt-svc") == "clear"
+    with server.http1() as connection:
+        connection.request("GET", "/")
+        assert connection.getresponse().getheader("alt-svc") == "clear"
+
+
 def test_headers_by_default(server):
     response = server.get("/")
     assert response.header("server") == "uringcore"
     assert response.header("date").endswith(" GMT")
+    # The way to where the client is.
+    assert response.header("alt-svc") is None
 
 
 @pytest.mark.parametrize(

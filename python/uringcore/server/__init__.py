@@ -18,6 +18,9 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``activation`` | the sockets that systemd passes on |
 | ``listener`` | the QUIC endpoints of a server |
 | ``certificate`` | a certificate that is renewed while the server runs |
+| ``lifespan`` | the application's own start and end |
+| ``cancellations`` | the log lines of applications that a stop cancels |
+| ``reloader`` | the process above a server that ``--reload`` replaces |
 | ``supervisor`` | the process above several workers |
 | ``worker`` | one worker process, from both sides |
 | ``ports`` | UDP ports that workers share, and who has which place |
@@ -118,8 +121,9 @@ soft limit of RLIMIT_NOFILE to the hard one (up to 524,288) at the start, and pr
 inherit that; a :class:`Server` that a program runs by itself, and gunicorn, leave the limit alone. The hard
 limit (``LimitNOFILE=`` of a systemd unit, ``ulimit -Hn``) bounds all descriptors.
 
-Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once; with ``--workers`` a
-third kills, and a worker that never gets started is killed after ``timeout_graceful_shutdown``. With workers
+Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once, also during start-up;
+programs that replace uvicorn's ``Server.handle_exit`` are called. With ``--workers`` a third kills, and a
+worker that never gets started is killed after ``timeout_graceful_shutdown``. With workers
 SIGHUP replaces all processes, one after the other: the new one serves before the old one is told, no
 connection is refused meanwhile, HTTP/3 clients get GOAWAY and HTTP/1.1 clients ``connection: close`` with
 their next response. SIGTTIN and SIGTTOU change the number of workers. Without workers SIGHUP reads the

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from uvicorn.config import LOGGING_CONFIG, Config
+from uvicorn.lifespan.on import LifespanOn
 
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
@@ -38,6 +39,7 @@ from uringcore.server.checks import (
     checked_origins,
 )
 from uringcore.server.credentials import check_certificate, quic_refusal
+from uringcore.server.lifespan import Lifespan
 from uringcore.server.limits import limits_from, named_field
 from uringcore.server.log import log_config
 from uringcore.server.metrics_port import METRICS_PATH
@@ -118,6 +120,8 @@ class ServerConfig(Config):
     - ``http3_qlog_dir``: a folder in which each HTTP/3 connection has a qlog trace, which grows as it lives.
       ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic.sequence_logger.TraceLimits`: that
       bound of the traces.
+    - ``log_config``: uvicorn's; ``None`` leaves logging as the program has set it up.
+    - ``root_path``: uvicorn's, without a slash at its end, since the path follows that begins with one.
     - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
     - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
     - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
@@ -166,8 +170,11 @@ class ServerConfig(Config):
         # uvicorn's own default is to wait for ever.
         if options.get("timeout_graceful_shutdown") is None:
             options["timeout_graceful_shutdown"] = 30
-        if options.get("log_config") is None or options["log_config"] is LOGGING_CONFIG:
+        # None leaves logging as the program has set it up, as uvicorn's.
+        if options.get("log_config", LOGGING_CONFIG) is LOGGING_CONFIG:
             options["log_config"] = log_config(log_format)
+        # A path follows, which begins with a slash: "/" is no root path at all.
+        options["root_path"] = options.get("root_path", "").rstrip("/")
         if backend is not None:
             if backend not in ("uring", "epoll"):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
@@ -291,6 +298,8 @@ class ServerConfig(Config):
             self.ssl_context_factory = make_context
         if self.ssl is not None and make_context is None:
             self._offer_http1(self.ssl)
+        if self.lifespan_class is LifespanOn:
+            self.lifespan_class = Lifespan
         if self.http3:
             self.quic = self._quic_configuration()
         if self.is_observed:

@@ -24,9 +24,11 @@ from uvicorn.server import Server as UvicornServer
 from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
+from uringcore.server.cancellations import one_traceback
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
 from uringcore.server.farewell import parting
+from uringcore.server.lifespan import Lifespan
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
 from uringcore.server.metrics_port import MetricsPort
@@ -55,6 +57,9 @@ ALT_SVC_MAX_AGE_SECONDS = 86400
 
 # So long does a server that others take over from go on with all who have come.
 HAND_OVER_SECONDS_MIN = 1.0
+
+# What applications have for their own end when a forced stop has cancelled them.
+CANCELLED_SECONDS_MAX = 1.0
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -108,6 +113,11 @@ class Server(UvicornServer):
         self._tls = TLSExtension(None)
         self._is_retiring = False
         self._is_hung_up = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The Alt-Svc field that this server makes, not one of the user's.
+        self._alternative: tuple[bytes, bytes] | None = None
+        # What has ended the service, other than a request to stop.
+        self._failure: BaseException | None = None
         self._had_terminal = has_terminal()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -116,8 +126,18 @@ class Server(UvicornServer):
         self.config.check_loop()
         super().run(sockets)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
+
+        When it is cancelled it stops gracefully, as by SIGTERM; when it is cancelled once more, at once.
+        """
+        await super().serve(sockets)
+        if self._failure is not None:
+            raise self._failure
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
+        self._loop = asyncio.get_running_loop()
         if sockets is not None:
             mine = ServerSockets.told_apart(sockets)
             # Those that are given are closed by uvicorn when it begins to stop; connections go on.
@@ -135,8 +155,11 @@ class Server(UvicornServer):
         try:
             await self._start(mine, places)
         except BaseException:
+            for server in getattr(self, "servers", ()):
+                server.close()
             for sock in mine.udp if sockets is not None else mine:
                 sock.close()
+            await self._end_lifespan()
             raise
         if sockets is None:
             tell_where(self.config, mine)
@@ -182,7 +205,8 @@ class Server(UvicornServer):
         headers = self.config.encoded_headers
         if all(name != b"alt-svc" for name, _ in headers):
             value = f'h3=":{port}"; ma={ALT_SVC_MAX_AGE_SECONDS}'
-            self.config.encoded_headers = [*headers, (b"alt-svc", value.encode())]
+            self._alternative = (b"alt-svc", value.encode())
+            self.config.encoded_headers = [*headers, self._alternative]
 
     async def _start_http3(self, places: Sequence[socket.socket | PortWorker]) -> None:
         config = self.config
@@ -245,6 +269,23 @@ class Server(UvicornServer):
             "HTTP/3 running on UDP port %d (%s)", listener.port, getattr(loop, "backend", "asyncio")
         )
 
+    async def _end_lifespan(self) -> None:
+        """Ends the application's lifespan after a start-up that failed or was cancelled."""
+        lifespan = getattr(self, "lifespan", None)
+        if not isinstance(lifespan, Lifespan):
+            return
+        if lifespan.is_running:
+            await lifespan.shutdown()
+        lifespan.abandon()
+
+    async def main_loop(self) -> None:
+        """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
+        try:
+            await super().main_loop()
+        except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - raised again by serve()
+            # uvicorn leaves its sockets listening and its connections open.
+            self._failure = exc
+
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn ten times a second."""
         should_exit = await super().on_tick(counter)
@@ -281,14 +322,43 @@ class Server(UvicornServer):
         return limit is not None and max(len(state.connections), len(state.tasks)) >= limit
 
     def _update_default_headers(self) -> None:
-        """What uvicorn sends with every response, less what HTTP/3 clients needn't be told."""
+        """What uvicorn sends with every response, less the Alt-Svc that leads here."""
         assert self._listener is not None
+        headers = self.server_state.default_headers
         self._listener.service.asgi.set_default_headers(
-            [header for header in self.server_state.default_headers if header[0] != b"alt-svc"]
+            [header for header in headers if header != self._alternative]
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
+        with one_traceback():
+            try:
+                await self._shutdown(sockets)
+            except asyncio.CancelledError as exc:
+                # Cancelled once more: whoever waits for the end does not want to.
+                self._failure = exc
+                self.force_exit = True
+            if self.force_exit:
+                await self._drop()
+
+    async def _drop(self) -> None:
+        """Ends at once what a forced stop does not wait for."""
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        await self._close_metrics()
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+        if isinstance(self.lifespan, Lifespan):
+            self.lifespan.abandon()
+
+    async def _shutdown(self, sockets: list[socket.socket] | None) -> None:
         if self._seat is not None:
             self._seat.ending()
             if self._metrics is not None:
@@ -337,6 +407,8 @@ class Server(UvicornServer):
         state.default_headers = [*state.default_headers, (b"connection", b"close")]
         # Who has just come has its handshake, and says what it came for.
         await asyncio.sleep(HAND_OVER_SECONDS_MIN)
+        # Programs that replace it end their endless responses.
+        self.handle_exit(signal.SIGTERM, None)
         for server in self.servers:
             server.close()
         if self._listener is not None:
@@ -373,8 +445,15 @@ class Server(UvicornServer):
 
         uvicorn raises the signal again when all is done, so that the process dies of it. A server
         that was asked to stop and did has succeeded: this one returns, and exits with status 0.
+
+        uvicorn's method is called, since programs replace it to be notified of the stop. A second SIGINT
+        raises ``KeyboardInterrupt`` during start-up, and ends the wait for the application's shutdown.
         """
-        if self.should_exit and sig == signal.SIGINT:
-            self.force_exit = True
-        else:
-            self.should_exit = True
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()
+        if not self.force_exit:
+            return
+        if not self.started:
+            raise KeyboardInterrupt
+        if self._loop is not None and isinstance(self.lifespan, Lifespan):
+            self._loop.call_soon_threadsafe(self.lifespan.abandon)
