@@ -1,4 +1,4 @@
-"""HTTP/3 for httpx::
+"""HTTP/3 for httpx and httpx2::
 
     import httpx
     from uringcore.httpx import AsyncHTTP3Transport
@@ -8,8 +8,9 @@
         response = await client.get("https://example.org/")   # over HTTP/3
         print(response.http_version)
 
-Needs the extra ``uringcore[httpx]``. ``transport`` has the transport, ``errors`` httpx's exceptions
-for ours; HTTP/3 itself is :mod:`uringcore.http3`.
+Needs the extra ``uringcore[httpx]`` or ``uringcore[httpx2]``; with httpx2 write that name for httpx.
+``transport`` has the transport, ``libraries`` which of the two there are, ``trust`` the authorities that QUIC
+trusts, ``errors`` their exceptions for ours; HTTP/3 itself is :mod:`uringcore.http3`.
 """
 
 from uringcore.httpx.transport import AsyncHTTP3Transport

@@ -7,13 +7,10 @@ between them, and httpx's objects made ours and back.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal
-
-import httpx
+from typing import TYPE_CHECKING, Any, Literal
 
 from uringcore.http3 import (
     Alternative,
@@ -31,18 +28,30 @@ from uringcore.http3 import (
     Route,
     Timeouts,
 )
-from uringcore.http3.pool import pool_configuration
 from uringcore.httpx.errors import mapped
+from uringcore.httpx.libraries import (
+    LIBRARIES,
+    AsyncBaseTransport,
+    AsyncByteStream,
+    library_of,
+)
+from uringcore.httpx.trust import quic_configuration, tls_context
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.errors import QuicIdleTimeoutError
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["AsyncHTTP3Transport"]
 
 MISDIRECTED = 421
 
+# Connections of each side, and how long one is kept idle, where nobody says otherwise.
+MOST, KEPT_SECONDS = 100, 5.0
 
-class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
-    """A transport for ``httpx.AsyncClient`` that speaks HTTP/3, on any loop of asyncio's.
+
+class AsyncHTTP3Transport(AsyncBaseTransport):
+    """A transport for ``AsyncClient`` of httpx and of httpx2 that speaks HTTP/3, on any loop of asyncio's.
 
     ``http3`` says when. ``"alt-svc"``: where the origin has said so by an ``Alt-Svc`` field (RFC 7838)
     that is still good. A request then waits for a connection for ``fallback_delay`` seconds at most,
@@ -51,10 +60,13 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
     request, and only ``https`` URLs.
 
     ``verify`` (an SSL context, a path of authorities, or whether to verify at all), ``cert`` and
-    ``trust_env`` are httpx's, for both sides, and so are ``http1``, ``http2`` and ``limits``, which
-    counts the connections of each side by itself. ``tcp`` is a transport to
-    use for TCP instead of one that is made; ``configuration`` sets everything about QUIC, trust
-    included. ``alternatives`` is where ``Alt-Svc`` is remembered, for transports that share it.
+    ``trust_env`` are httpx's, for both sides. An SSL context of truststore's trusts the system's authorities
+    and those that are loaded into it, over QUIC as well. Without ``verify`` httpx trusts certifi's
+    authorities and httpx2 the system's; where both are installed, the library of the first request decides.
+    ``http1``, ``http2`` and ``limits`` are httpx's as well; limits count the connections of each side by
+    itself. ``tcp`` is a transport to use for TCP instead of one that is made; ``configuration`` sets
+    everything about QUIC, trust included. ``alternatives`` is where ``Alt-Svc`` is remembered, for transports
+    that share it.
 
     Time-outs of requests are kept phase by phase, and errors are httpx's. Responses have the
     extensions ``http_version`` (``b"HTTP/3"``), ``stream_id`` and ``network_stream``, whose
@@ -77,7 +89,7 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
         http1: bool = True,
         http2: bool = False,
         limits: httpx.Limits | None = None,
-        tcp: httpx.AsyncBaseTransport | None = None,
+        tcp: AsyncBaseTransport | None = None,
         configuration: QuicConfiguration | None = None,
         alternatives: AlternativeCache | None = None,
         fallback_delay: float = 0.25,
@@ -88,27 +100,61 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
             raise ValueError(f"http3: {http3!r} is neither 'alt-svc' nor 'always'")
         if proxy is not None or _has_proxy(tcp):
             raise ValueError("proxy: HTTP/3 goes to the server itself, not through a proxy")
-        limits = (
-            httpx.Limits(max_connections=100, keepalive_expiry=5.0) if limits is None else limits
-        )
-        self._tcp = tcp
-        if configuration is None or (tcp is None and http3 == "alt-svc"):
-            context = _context(verify, cert, trust_env)
-            if configuration is None:
-                configuration = _configuration(_locations(verify, trust_env), context, cert)
-            if tcp is None and http3 == "alt-svc":
-                self._tcp = httpx.AsyncHTTPTransport(
-                    verify=context, http1=http1, http2=http2, limits=limits
-                )
-        self._pool = Pool(
-            configuration=configuration, limits=_limits(limits), early_data=early_data
-        )
+        self._verify, self._cert, self._trust_env = verify, cert, trust_env
+        self._tcp_options: dict[str, Any] = {"http1": http1, "http2": http2}
+        self._limits = limits
+        self._configuration = configuration
+        self._early_data = early_data
         self._always = http3 == "always"
         self._fallback_delay = fallback_delay
-        # A server whose certificate nobody looks at speaks for its own host only (RFC 7838 section 2.1).
-        self._trusts_other_hosts = configuration.verify_mode != ssl.CERT_NONE
+        self._given_tcp = tcp
+        # By library, unless one is given.
+        self._tcp: dict[Any, AsyncBaseTransport] = {}
+        self._context: ssl.SSLContext | None = None
+        self._pool: Pool | None = None
+        if len(LIBRARIES) == 1 or verify is not True or cert is not None:
+            self._begin(LIBRARIES[0])
         self.alternatives = AlternativeCache() if alternatives is None else alternatives
         """What is known of ``Alt-Svc``."""
+
+    def _begin(self, library: Any) -> Pool:
+        """Sets both sides up, with the authorities that are usual in ``library`` if nobody has named any."""
+        needs_tcp = self._given_tcp is None and not self._always
+        if self._configuration is None or needs_tcp:
+            verify, cert, trust_env = self._verify, self._cert, self._trust_env
+            self._context = tls_context(library, verify, cert, trust_env)
+            if self._configuration is None:
+                self._configuration = quic_configuration(
+                    library, self._context, verify, cert, trust_env
+                )
+        if needs_tcp:
+            self._tcp_of(library)
+        self._pool = Pool(
+            configuration=self._configuration,
+            limits=_limits(self._limits),
+            early_data=self._early_data,
+        )
+        return self._pool
+
+    def _tcp_of(self, library: Any) -> AsyncBaseTransport:
+        if self._given_tcp is not None:
+            return self._given_tcp
+        tcp: AsyncBaseTransport | None = self._tcp.get(library)
+        if tcp is None:
+            limits = self._limits
+            if limits is None:
+                limits = library.Limits(max_connections=MOST, keepalive_expiry=KEPT_SECONDS)
+            tcp = library.AsyncHTTPTransport(
+                verify=self._context, limits=limits, **self._tcp_options
+            )
+            self._tcp[library] = tcp
+        return tcp
+
+    @property
+    def _trusts_other_hosts(self) -> bool:
+        # A server whose certificate nobody looks at speaks for its own host only (RFC 7838 section 2.1).
+        assert self._configuration is not None
+        return self._configuration.verify_mode != ssl.CERT_NONE
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Called by httpx for each request."""
@@ -116,6 +162,8 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
             asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError("AsyncHTTP3Transport runs on asyncio's loops only") from None
+        if self._pool is None:
+            self._begin(library_of(request))
         if request.url.scheme != "https":
             return await self._over_plain_tcp(request)
         origin = _origin(request)
@@ -135,22 +183,27 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Closes all connections."""
         try:
-            await self._pool.aclose()
+            if self._pool is not None:
+                await self._pool.aclose()
         finally:
-            if self._tcp is not None:
-                await self._tcp.aclose()
+            given = [] if self._given_tcp is None else [self._given_tcp]
+            for tcp in [*given, *self._tcp.values()]:
+                await tcp.aclose()
 
     # Ways
 
     async def _over_plain_tcp(self, request: httpx.Request) -> httpx.Response:
-        if self._tcp is None or self._always:
-            url = request.url
-            raise httpx.UnsupportedProtocol(f"{url}: HTTP/3 needs an https:// URL", request=request)
-        return await self._tcp.handle_async_request(request)
+        library = library_of(request)
+        if self._always:
+            text = f"{request.url}: HTTP/3 needs an https:// URL"
+            unsupported: httpx.UnsupportedProtocol = library.UnsupportedProtocol(
+                text, request=request
+            )
+            raise unsupported
+        return await self._tcp_of(library).handle_async_request(request)
 
     async def _over_tcp(self, request: httpx.Request, origin: Origin) -> httpx.Response:
-        assert self._tcp is not None
-        response = await self._tcp.handle_async_request(request)
+        response = await self._tcp_of(library_of(request)).handle_async_request(request)
         self._learn(origin, response)
         return response
 
@@ -191,6 +244,7 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
         patience: float | None = None,
         repeat: bool = True,
     ) -> httpx.Response:
+        assert self._pool is not None
         trace = _Trace(request)
         await trace.tell("started", {"request": request})
         try:
@@ -210,7 +264,7 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
         except BaseException:
             await response.aclose()
             raise
-        return httpx.Response(
+        answer: httpx.Response = library_of(request).Response(
             response.status,
             headers=response.headers,
             stream=_Body(response, request),
@@ -220,11 +274,13 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
                 "stream_id": response.stream_id,
             },
         )
+        return answer
 
     # Alternatives
 
     def _choose(self, origin: Origin) -> Alternative | None:
         """The alternative that is connected to, or else the first that is not known to be broken."""
+        assert self._pool is not None
         found = [
             one
             for one in self.alternatives.find(origin)
@@ -247,7 +303,7 @@ class AsyncHTTP3Transport(httpx.AsyncBaseTransport):
             self.alternatives.learn(origin, ", ".join(fields), age=seconds)
 
 
-class _Body(httpx.AsyncByteStream):
+class _Body(AsyncByteStream):
     """A response's body."""
 
     def __init__(self, response: Response, request: httpx.Request) -> None:
@@ -302,7 +358,7 @@ def _origin(request: httpx.Request) -> Origin:
 
 def _asked(request: httpx.Request, origin: Origin) -> Request:
     stream: Any = request.stream
-    if isinstance(stream, httpx.ByteStream):
+    if isinstance(stream, library_of(request).ByteStream):
         # Can be sent twice, if it comes to that.
         stream = b"".join(stream) or None
     path = _text(request.extensions.get("target", request.url.raw_path))
@@ -322,64 +378,16 @@ def _timeouts(request: httpx.Request) -> Timeouts:
     return Timeouts(*(given.get(phase) for phase in ("connect", "read", "write", "pool")))
 
 
-def _limits(limits: httpx.Limits) -> Limits:
-    most = limits.max_connections
-    kept = limits.keepalive_expiry
+def _limits(limits: httpx.Limits | None) -> Limits:
+    most = MOST if limits is None else limits.max_connections
+    kept = KEPT_SECONDS if limits is None else limits.keepalive_expiry
     return Limits(
         connections=sys.maxsize if most is None else most,
         idle_timeout=86400.0 if kept is None else kept,
     )
 
 
-def _context(verify: ssl.SSLContext | str | bool, cert: Any, trust_env: bool) -> ssl.SSLContext:
-    """TLS for TCP, as httpx has it; httpx itself warns of paths and of ``cert``."""
-    if isinstance(verify, str):
-        context = ssl.create_default_context(**_at(verify))
-    else:
-        context = httpx.create_ssl_context(verify=verify, trust_env=trust_env)
-    if cert is not None:
-        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
-    return context
-
-
-def _configuration(
-    locations: dict[str, Any], context: ssl.SSLContext, cert: Any
-) -> QuicConfiguration:
-    """QUIC trusts whom TCP trusts, and nobody else."""
-    verifies = context.verify_mode != ssl.CERT_NONE
-    configuration = pool_configuration(verify=verifies)
-    if locations:
-        configuration.load_verify_locations(**locations)
-    elif verifies:
-        authorities = context.get_ca_certs(binary_form=True)
-        if not authorities:
-            raise ValueError(
-                "verify: whom this SSL context trusts cannot be read from it (authorities in a directory, "
-                "or a certificate of no authority): give the path instead, or a configuration"
-            )
-        configuration.cadata = "".join(map(ssl.DER_cert_to_PEM_cert, authorities)).encode()
-    if cert is not None:
-        configuration.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
-    return configuration
-
-
-def _locations(verify: ssl.SSLContext | str | bool, trust_env: bool) -> dict[str, Any]:
-    """The files of the authorities, where they are known: as httpx, and as it asks the environment."""
-    if isinstance(verify, str):
-        return _at(verify)
-    if verify is True and trust_env:
-        for name, kind in (("SSL_CERT_FILE", "cafile"), ("SSL_CERT_DIR", "capath")):
-            path = os.environ.get(name)
-            if path:
-                return {kind: path}
-    return {}
-
-
-def _at(path: str) -> dict[str, Any]:
-    return {"capath" if os.path.isdir(path) else "cafile": path}
-
-
-def _has_proxy(tcp: httpx.AsyncBaseTransport | None) -> bool:
+def _has_proxy(tcp: AsyncBaseTransport | None) -> bool:
     """Requests that were meant for a proxy would go past it."""
     pool = getattr(tcp, "_pool", None)
     return type(pool).__name__ in ("AsyncHTTPProxy", "AsyncSOCKSProxy")

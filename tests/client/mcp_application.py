@@ -1,0 +1,27 @@
+"""A server of the Model Context Protocol whose tool goes on when another one is called."""
+
+import asyncio
+
+from fastmcp import Context, FastMCP
+from fastmcp.server.dependencies import get_http_request
+
+server = FastMCP("tested")
+gate = asyncio.Event()
+
+
+@server.tool
+async def steps(context: Context) -> str:
+    """Reports one step, and the next when somebody has seen that."""
+    await context.report_progress(1, 2)
+    await gate.wait()
+    await context.report_progress(2, 2)
+    return "HTTP/" + get_http_request().scope["http_version"]
+
+
+@server.tool
+async def go_on() -> str:
+    gate.set()
+    return "gone on"
+
+
+app = server.http_app()
