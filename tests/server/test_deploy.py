@@ -41,6 +41,8 @@ HERE = Path(__file__).parent
 RUN_BY = {
     "Behind nothing 1": "test_deploy.py::test_behind_nothing",
     "Behind nothing 2": "test_deploy.py::test_behind_nothing",
+    "HTTP/2 1": "test_deploy.py::test_http2",
+    "HTTP/2 2": "test_deploy.py::test_http2",
     "/etc/systemd/system/uringcore.service": "test_deploy_systemd.py::test_a_service_with_workers",
     "systemd 1": "test_deploy_systemd.py::test_a_service_with_workers",
     "/etc/systemd/system/uringcore-activated.socket": "test_deploy_systemd.py::test_sockets_of_systemd",
@@ -127,6 +129,20 @@ def test_behind_nothing(machine):
         assert f'alt-svc: h3=":{port}"; ma=86400' in said
         assert '"http_version": "1.1"' in said
         assert '"http_version": "3"' in said
+    assert server.stop() == 0
+
+
+def test_http2(machine):
+    pytest.importorskip("zttp")
+    port = free_port()
+    server = machine.serve(block("HTTP/2 1", port=port, tls=machine.tls, workers="--workers 2"))
+    server.wait_http3(workers=2)
+    script = block("HTTP/2 2", site=f"localhost:{port}")
+    trusting = adapted(script, {"uringcore get": f"uringcore get --cacert {machine.certificate}"})
+    said = machine.shell(trusting)
+    for version in ("1.1", "2", "3"):
+        assert f'"http_version": "{version}"' in said
+    assert said.count(f'alt-svc: h3=":{port}"; ma=86400') == 2
     assert server.stop() == 0
 
 

@@ -101,6 +101,34 @@ def test_open_request_is_finished_before_the_stop(start, backend):
     assert "LIFESPAN lifespan.shutdown" in server.log()
 
 
+def test_an_open_request_over_http2_is_finished_before_the_stop(start, backend):
+    """uvicorn's HTTP/2, by zttp."""
+    pytest.importorskip("zttp")
+    server = start("--http", "zttp", "--http2", backend=backend)
+    curl = ["curl", "--silent", "--show-error", "--no-buffer", "--http2", "--write-out"]
+    curl += [" over HTTP/%{http_version}", "--cacert", server.certificate]
+    asking = subprocess.Popen([*curl, f"{server.url}/sleep/1"], stdout=subprocess.PIPE)
+    assert asking.stdout.read(6) == b"first "
+    assert server.stop() == 0
+    assert asking.communicate(timeout=60)[0] == b"last over HTTP/2"
+    server.wait_log('"GET /sleep/1 HTTP/2" 200')
+
+
+@pytest.mark.parametrize("content", [None, "content"])
+def test_content_over_http2(start, content):
+    """Also that of a GET, whose end zttp says with its head."""
+    pytest.importorskip("zttp")
+    server = start("--http", "zttp", "--http2")
+    curl = ["curl", "--silent", "--show-error", "--http2", "--max-time", "20", "--write-out"]
+    curl += [" %{http_version}", "--cacert", server.certificate, f"{server.url}/upload"]
+    if content is not None:
+        curl += ["--data-binary", content]
+    done = subprocess.run(curl, capture_output=True, text=True, timeout=60, check=True)
+    said, version = done.stdout.rsplit(" ", 1)
+    assert version == "2"
+    assert json.loads(said)["bytes"] == len(content or "")
+
+
 def test_queued_response_is_delivered_before_the_stop(start):
     """A response that the application has finished, but that is still on its way."""
     server = start()

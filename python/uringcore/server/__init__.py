@@ -18,6 +18,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``activation`` | the sockets that systemd passes on |
 | ``listener`` | the QUIC endpoints of a server |
 | ``certificate`` | a certificate that is renewed while the server runs |
+| ``http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``lifespan`` | the application's own start and end |
 | ``cancellations`` | the log lines of applications that a stop cancels |
 | ``reloader`` | the process above a server that ``--reload`` replaces |

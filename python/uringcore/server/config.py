@@ -298,6 +298,11 @@ class ServerConfig(Config):
             self.ssl_context_factory = make_context
         if self.ssl is not None and make_context is None:
             self._offer_http1(self.ssl)
+        # Older ones of uvicorn have no such option.
+        if getattr(self, "http2", False):
+            from uringcore.server.http2 import ZttpProtocol
+
+            self.http_protocol_class = ZttpProtocol
         if self.lifespan_class is LifespanOn:
             self.lifespan_class = Lifespan
         if self.http3:
