@@ -1,8 +1,8 @@
 """uvicorn's HTTP/2, which is zttp's, with an end of requests that have no content.
 
-zttp 0.0.35 marks the head of a request without content (``end_stream``), and no ``EndOfMessage`` follows. uvicorn
-0.54 waits for that one over HTTP/2: an application that reads the content of a GET would wait for ever. Once
-uvicorn looks at ``end_stream`` itself, this file can go. Imported only where the option ``http2`` is set.
+zttp 0.0.35 marks the head of a request without content (``end_stream``), and no ``EndOfMessage`` follows.
+Over HTTP/2 uvicorn 0.54 waits for that one, and an application that reads the content of a GET would wait for
+ever. Once uvicorn looks at ``end_stream`` itself, this file can go. Imported only with the option ``http2``.
 """
 
 from __future__ import annotations
