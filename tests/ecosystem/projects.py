@@ -81,6 +81,17 @@ PROJECTS: tuple[Project, ...] = (
         remove=("aiohttp",),
     ),
     Project(
+        # Transports of its own over any loop's readers and writers.
+        "aiofastnet",
+        "1.2.0",
+        requirements=("async-timeout", "pytest-asyncio==1.5.0"),
+        arguments=(
+            "tests",
+            *("--ignore=tests/test_benchmarks.py", "--ignore=tests/test_typing.py"),
+        ),
+        remove=("aiofastnet",),
+    ),
+    Project(
         "anyio",
         "4.16.0",
         requirements=(
