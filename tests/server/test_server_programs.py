@@ -185,8 +185,6 @@ def test_a_program_that_replaces_handle_exit_is_called(start, backend, sig):
 
 
 def test_it_is_called_when_a_worker_is_replaced(start):
-    server = start("--workers", "1", "--reload-dir", "tests", app=ENDLESS)
-    assert server.stop() == 0
     server = start("--workers", "2", app=ENDLESS)
     server.wait_log(r"(?s)(HTTP/3 running.*){2}")
     assert stop_beside_reader(server, signal.SIGHUP).endswith(b"the end")

@@ -113,6 +113,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
+| a forced stop's wait for applications that it has cancelled | 1 s | left to the loop's end |
 
 Files of ``http.response.pathsend`` and ``zerocopysend`` have places of the process's, shared among client
 addresses (IPv6 by /64): a client that reads slowly costs no descriptor that another one needs. Where all

@@ -174,7 +174,7 @@ class ServerConfig(Config):
         if options.get("log_config", LOGGING_CONFIG) is LOGGING_CONFIG:
             options["log_config"] = log_config(log_format)
         # A path follows, which begins with a slash: "/" is no root path at all.
-        options["root_path"] = options.get("root_path", "").rstrip("/")
+        options["root_path"] = (options.get("root_path") or "").rstrip("/")
         if backend is not None:
             if backend not in ("uring", "epoll"):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
