@@ -24,7 +24,8 @@ def test_who_has_served_its_requests_is_replaced_as_soon_as_somebody_can_start(
 ):
     gate = tmp_path / "gate"
     monkeypatch.setenv("CROWD_GATE", str(gate))
-    server = start("--workers", "2", "--limit-max-requests", "5", app=CROWD)
+    # More than it takes to see both workers: no successor starts before the gate is closed.
+    server = start("--workers", "2", "--limit-max-requests", "20", app=CROWD)
 
     async def main():
         before = await processes(server, 2)
