@@ -8,6 +8,10 @@
 //! account alone may hold half of the budget, and n accounts that all want more hold a part of n + 1 each. So
 //! accounts need not be counted, and room is left for clients that come later.
 //!
+//! Connections that hold nothing count in the budget, and not against their account's share: an address with
+//! thousands of idle clients is not the one that floods. They are bounded where they begin instead, by the same rule
+//! within half of the budget ([`Budget::has_room_at`]). So the other half is data, which can be shed.
+//!
 //! - `accounts`: which of them hold most; `charge`: what hosts keep; `flood`: the end of a flood.
 //!
 //! Not here: what counts, and what happens above a share (`quic::endpoint::memory`).
@@ -31,6 +35,8 @@ use flood::Flood;
 pub enum AddressBlock {
     V4(u32),
     V6(u64),
+    /// Clients that have proved no address, together. No client's address is in it.
+    Unproved,
 }
 
 impl From<IpAddr> for AddressBlock {
@@ -47,7 +53,7 @@ impl From<IpAddr> for AddressBlock {
 pub struct Budget {
     limit: usize,
     held: AtomicUsize,
-    /// Of that, what connections take that hold nothing.
+    /// Of that, what the connections themselves take.
     fixed: AtomicUsize,
     /// Credit beyond what every connection begins with.
     promised: AtomicUsize,
@@ -60,7 +66,10 @@ pub struct Budget {
 pub struct Account {
     block: AddressBlock,
     budget: Arc<Budget>,
+    /// Beside the connections themselves.
     held: AtomicUsize,
+    /// What the connections themselves take.
+    fixed: AtomicUsize,
     promised: AtomicUsize,
     /// Its class in `Budget::accounts`.
     class: AtomicUsize,
@@ -70,8 +79,9 @@ pub struct Account {
 #[derive(Debug)]
 pub struct Holding {
     account: Arc<Account>,
-    /// What the connection takes while it holds nothing.
+    /// What the connection itself takes.
     fixed: usize,
+    /// What it holds beside itself.
     held: usize,
     promised: usize,
 }
@@ -92,10 +102,14 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// What the connections themselves take.
+    fn fixed(&self) -> usize {
+        self.fixed.load(Ordering::Relaxed)
+    }
+
     /// What is held beside the connections themselves.
     pub fn data(&self) -> usize {
-        let fixed = self.fixed.load(Ordering::Relaxed);
-        self.held().saturating_sub(fixed)
+        self.held().saturating_sub(self.fixed())
     }
 
     pub fn is_exceeded(&self) -> bool {
@@ -113,13 +127,38 @@ impl Budget {
         self.limit.saturating_sub(self.held())
     }
 
-    /// A connection from this address.
-    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Holding {
-        let block = AddressBlock::from(address);
+    /// What the connections of each account may take, beside `pending` bytes of connections that have not entered.
+    fn connections_share(&self, pending: usize) -> usize {
+        let taken = self.fixed().saturating_add(pending);
+        (self.limit / 2).saturating_sub(taken)
+    }
+
+    /// True if another connection that takes `bytes` finds room in the half of the budget that connections themselves
+    /// may take.
+    pub fn has_room(&self, bytes: usize, pending: usize) -> bool {
+        bytes <= self.connections_share(pending)
+    }
+
+    /// True if it finds room in the part of that half which connections of these addresses may take.
+    pub fn has_room_at(
+        &self,
+        block: impl Into<AddressBlock>,
+        bytes: usize,
+        pending: usize,
+    ) -> bool {
+        let account = self.accounts().get(block.into());
+        let taken = account.map_or(0, |account| account.fixed.load(Ordering::Relaxed));
+        taken.saturating_add(bytes) <= self.connections_share(pending)
+    }
+
+    /// A connection from these addresses.
+    pub fn enter(self: &Arc<Self>, block: impl Into<AddressBlock>) -> Holding {
+        let block = block.into();
         let make = |class| Account {
             block,
             budget: self.clone(),
             held: AtomicUsize::new(0),
+            fixed: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             class: AtomicUsize::new(class),
         };
@@ -168,6 +207,7 @@ impl Default for Budget {
 }
 
 impl Account {
+    /// What its connections hold beside themselves.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -201,6 +241,11 @@ impl Holding {
         self.fixed + self.held
     }
 
+    /// What the connection holds beside itself.
+    pub fn data(&self) -> usize {
+        self.held
+    }
+
     /// True if the connection holds nothing beside itself.
     pub fn is_empty(&self) -> bool {
         self.held == 0
@@ -208,8 +253,10 @@ impl Holding {
 
     /// The connection itself takes so much.
     pub fn set_fixed(&mut self, bytes: usize) {
-        self.account.move_by(self.fixed, bytes);
-        move_by(&self.account.budget.fixed, self.fixed, bytes);
+        let budget = &self.account.budget;
+        for sum in [&budget.held, &budget.fixed, &self.account.fixed] {
+            move_by(sum, self.fixed, bytes);
+        }
         self.fixed = bytes;
     }
 
@@ -224,10 +271,11 @@ impl Holding {
 
     /// The connection counts at `address` from now on, with what it holds.
     pub fn move_to(&mut self, address: IpAddr) {
-        if self.account.block == AddressBlock::from(address) {
+        let block = AddressBlock::from(address);
+        if self.account.block == block {
             return;
         }
-        let mut moved = self.account.budget.enter(address);
+        let mut moved = self.account.budget.enter(block);
         moved.set_fixed(self.fixed);
         moved.set(self.held);
         moved.set_promised(self.promised);
@@ -314,12 +362,56 @@ mod tests {
     }
 
     #[test]
+    fn idle_connections_count_in_the_budget_and_not_against_their_accounts_share() {
+        let budget = Budget::new(640 * KIB);
+        let [mut many, mut flooder] = [1, 2].map(|last| budget.enter(address(last)));
+        many.set_fixed(300 * KIB);
+        many.set(4 * KIB);
+        flooder.set(344 * KIB);
+        assert!(budget.is_exceeded());
+        assert_eq!((budget.held(), budget.data()), (648 * KIB, 348 * KIB));
+        let held: Vec<usize> = budget.heaviest(2).iter().map(|it| it.held()).collect();
+        assert_eq!(held, [344 * KIB, 4 * KIB]);
+        assert!(!many.is_short() && flooder.is_short());
+        flooder.set(300 * KIB);
+        assert!(!many.is_over_share() && flooder.is_over_share());
+        assert!(many.promise(16 * KIB));
+    }
+
+    #[test]
+    fn connections_of_one_account_take_a_quarter_of_the_budget_and_all_together_half() {
+        let budget = Budget::new(640 * KIB);
+        let fill = |last: u8| {
+            let mut holdings = Vec::new();
+            while budget.has_room_at(address(last), 32 * KIB, 0) {
+                let mut holding = budget.enter(address(last));
+                holding.set_fixed(32 * KIB);
+                holdings.push(holding);
+            }
+            holdings
+        };
+        let holdings: Vec<_> = (1..10).map(fill).collect();
+        let counts: Vec<usize> = holdings.iter().map(Vec::len).collect();
+        assert_eq!(counts, [5, 3, 1, 1, 0, 0, 0, 0, 0]);
+        assert!(!budget.has_room(32 * KIB, 0));
+        drop(holdings);
+        assert!(budget.has_room(320 * KIB, 0) && !budget.has_room(320 * KIB, 32 * KIB));
+        assert!(budget.has_room_at(address(9), 320 * KIB, 0));
+        assert!(Budget::default().has_room_at(address(1), usize::MAX / 2, 0));
+    }
+
+    #[test]
     fn a_block_is_an_ipv4_address_or_an_ipv6_subscriber() {
         let of = |text: &str| AddressBlock::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
         assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert!(
+            !["::", "::1", "0.0.0.0"]
+                .map(of)
+                .contains(&AddressBlock::Unproved)
+        );
     }
 
     #[test]

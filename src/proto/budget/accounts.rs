@@ -63,6 +63,11 @@ impl Accounts {
         account
     }
 
+    /// The account of these addresses, if there is one. As below, for the one who drops it.
+    pub fn get(&self, block: AddressBlock) -> Option<Arc<Account>> {
+        self.entries.get(&block)?.account.upgrade()
+    }
+
     pub fn leave(&mut self, account: &Account) {
         // The address may have got another account meanwhile.
         if !self.has(account) {

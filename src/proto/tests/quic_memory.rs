@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use uringcore_proto::budget::{Budget, Charge};
+use uringcore_proto::budget::{AddressBlock, Budget, Charge};
 use uringcore_proto::quic::{CloseKind, Connection, ConnectionKey, EndpointSettings, Event};
 
 use crate::support::{Pair, with_transport};
@@ -282,9 +282,9 @@ fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed()
 }
 
 /// True if the heaviest account is the one of these addresses.
-fn heaviest_is(budget: &Arc<Budget>, address: impl Into<IpAddr>) -> bool {
+fn heaviest_is(budget: &Arc<Budget>, block: AddressBlock) -> bool {
     let heaviest = budget.heaviest(1);
-    budget.enter(address.into()).is_of(&heaviest[0])
+    budget.enter(block).is_of(&heaviest[0])
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
             .is_none()
     );
     assert_eq!(beside(&budget, 1), MIB);
-    let (client, nobody) = (pair.client.addr.ip(), [0_u16; 8]);
+    let (client, nobody) = (pair.client.addr.ip().into(), AddressBlock::Unproved);
     assert!(heaviest_is(&budget, nobody) && !heaviest_is(&budget, client));
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.run_until("the handshake", |pair| pair.server.has(server, completed));
@@ -326,5 +326,48 @@ fn a_connection_whose_client_never_proves_its_address_does_not_count_there() {
     keep(&mut pair, &mut charge, MIB);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(beside(&budget, 1), MIB);
-    assert!(!heaviest_is(&budget, pair.client.addr.ip()));
+    assert!(!heaviest_is(&budget, pair.client.addr.ip().into()));
+}
+
+#[test]
+fn connections_of_one_address_fill_a_quarter_of_the_budget_and_further_ones_are_refused() {
+    let (mut pair, budget) = pair(MIB);
+    let connected = connect_often(&mut pair, 12);
+    assert_eq!(connected.len(), 8);
+    assert_eq!(budget.held(), 8 * CONNECTION);
+    let stats = pair.server.endpoint.stats();
+    assert_eq!((stats.incoming_refused, stats.refused_for_address), (4, 4));
+    // All together take half.
+    let mut others = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    others.set_fixed(8 * CONNECTION);
+    assert_eq!(connect_often(&mut pair, 1), []);
+    assert_eq!(pair.server.endpoint.stats().refused_for_connections, 1);
+    // One that ends makes room for another.
+    drop(others);
+    let now = pair.now;
+    pair.client
+        .endpoint
+        .connection(connected[0])
+        .unwrap()
+        .close(now, 0, None, b"");
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(connect_often(&mut pair, 2).len(), 1);
+}
+
+/// The client tries to connect so often, one attempt after the other. Returns which connections it has got.
+fn connect_often(pair: &mut Pair, attempts: usize) -> Vec<ConnectionKey> {
+    let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
+    let mut connected = Vec::new();
+    for _ in 0..attempts {
+        let key = pair.connect();
+        pair.run_until("an answer", |pair| {
+            pair.client.has(key, completed) || pair.client.closed(key).is_some()
+        });
+        pair.run_for(Duration::from_millis(200));
+        match pair.client.closed(key) {
+            Some(closed) => assert_eq!(closed.0, 0x2),
+            None => connected.push(key),
+        }
+    }
+    connected
 }

@@ -21,7 +21,8 @@ pub(super) mod lobby;
 use super::{AcceptRate, EndpointSettings, Retry, Worker};
 pub(super) use crate::budget::AddressBlock as Neighbour;
 
-/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1).
+/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). The budget's bounds count with those
+/// on the numbers of the same things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The host takes no more connections, and has no neighbour who might.
@@ -49,6 +50,17 @@ pub(super) struct Applicant {
     /// A token proves the address.
     pub is_validated: bool,
     pub may_retry: bool,
+    pub room: Room,
+}
+
+/// Where the budget of the process has room for another connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub in_all: bool,
+    /// Among the connections of the client's address.
+    pub at_address: bool,
+    /// Among those whose clients have proved no address, which count together until then.
+    pub for_unproved: bool,
 }
 
 pub(super) struct Admission {
@@ -107,7 +119,12 @@ impl Admission {
                 false => Verdict::Refuse(Cause::Closing),
             };
         }
-        if connections >= self.max_connections {
+        let Room {
+            in_all,
+            at_address,
+            for_unproved,
+        } = applicant.room;
+        if connections >= self.max_connections || !in_all {
             return Verdict::Refuse(Cause::Connections);
         }
         if self.handshakes >= self.max_handshakes {
@@ -116,15 +133,19 @@ impl Admission {
         let is_proof_wanted = match retry {
             Retry::Always => true,
             Retry::Never => false,
-            Retry::Auto => self.is_proof_wanted(now, applicant.address),
+            Retry::Auto => !for_unproved || self.is_proof_wanted(now, applicant.address),
         };
         if is_proof_wanted && !applicant.is_validated && applicant.may_retry {
             return Verdict::Retry;
         }
-        if let Some(limit) = self.max_per_address
-            && self.connections_of(applicant.address) >= limit
-        {
+        let is_full = self
+            .max_per_address
+            .is_some_and(|limit| self.connections_of(applicant.address) >= limit);
+        if is_full || !at_address {
             return Verdict::Refuse(Cause::Address);
+        }
+        if !applicant.is_validated && !for_unproved {
+            return Verdict::Refuse(Cause::Handshakes);
         }
         match self.bucket.as_mut().map(|bucket| bucket.filled(now)) {
             Some(tokens) if tokens < 1.0 => Verdict::Ignore,
@@ -265,6 +286,11 @@ mod tests {
             address: address.parse().unwrap(),
             is_validated: false,
             may_retry: true,
+            room: Room {
+                in_all: true,
+                at_address: true,
+                for_unproved: true,
+            },
         }
     }
 
@@ -322,6 +348,29 @@ mod tests {
         );
         entered.drain(..).for_each(|one| admission.left(one));
         assert!(admission.neighbours.is_empty());
+    }
+
+    #[test]
+    fn who_finds_no_room_in_the_budget_is_refused_or_proves_an_address_first() {
+        let mut admission = Admission::new(&EndpointSettings::default());
+        let mut decide = |mut client: Applicant, change: fn(&mut Room), retry| {
+            change(&mut client.room);
+            admission.decide(Instant::now(), client, retry, 0)
+        };
+        let [unproved, proved] = [stranger("192.0.2.1"), proved("192.0.2.1")];
+        let full = |room: &mut Room| room.in_all = false;
+        let full_address = |room: &mut Room| room.at_address = false;
+        let unproved_full = |room: &mut Room| room.for_unproved = false;
+        for client in [unproved, proved] {
+            let verdict = decide(client, full, Retry::Auto);
+            assert_eq!(verdict, Verdict::Refuse(Cause::Connections));
+            let verdict = decide(client, full_address, Retry::Auto);
+            assert_eq!(verdict, Verdict::Refuse(Cause::Address));
+        }
+        assert_eq!(decide(unproved, unproved_full, Retry::Auto), Verdict::Retry);
+        let refused = Verdict::Refuse(Cause::Handshakes);
+        assert_eq!(decide(unproved, unproved_full, Retry::Never), refused);
+        assert_eq!(decide(proved, unproved_full, Retry::Auto), Verdict::Accept);
     }
 
     #[test]

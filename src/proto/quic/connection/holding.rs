@@ -198,4 +198,4 @@ const H3_EXCESSIVE_LOAD: u64 = 0x107;
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
 /// A little more than an idle connection takes, so that changes too small to be charged are in it.
-const CONNECTION_BYTES: usize = 32 << 10;
+pub(in crate::quic) const CONNECTION_BYTES: usize = 32 << 10;

@@ -62,6 +62,7 @@ mod watch;
 
 use datagrams::DatagramQueue;
 use ending::internal;
+pub(super) use holding::CONNECTION_BYTES;
 use key_use::KeyUse;
 use news::{Batches, Pending};
 use preferred::Probing;

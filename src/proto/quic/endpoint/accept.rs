@@ -27,6 +27,7 @@ impl Endpoint {
             address: incoming.remote_address().ip(),
             is_validated: incoming.remote_address_validated(),
             may_retry: incoming.may_retry(),
+            room: self.room(incoming.remote_address().ip()),
         };
         let connections = self.connections.len() + self.lobby.len();
         match self.admission.decide(now, applicant, retry, connections) {

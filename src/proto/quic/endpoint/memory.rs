@@ -8,12 +8,14 @@
 //! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
 
 use std::cmp::Reverse;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{ConnectionKey, Endpoint};
-use crate::budget::{Account, Budget, Holding};
+use crate::budget::{Account, AddressBlock, Budget, Holding};
+use crate::quic::admission::Room;
+use crate::quic::connection::CONNECTION_BYTES;
 
 /// What an endpoint remembers of having shed.
 #[derive(Debug, Default)]
@@ -41,11 +43,23 @@ impl Endpoint {
     /// A server's connection has begun. While its client has proved no address, it counts with all others of which
     /// that is true: otherwise forged first flights would use up the share of an address that sent none of them.
     pub(super) fn open_account(&mut self, key: ConnectionKey, proved: Option<IpAddr>) {
-        let address = proved.unwrap_or(UNPROVED);
-        let holding = self.budget.enter(address);
+        let block = proved.map_or(AddressBlock::Unproved, AddressBlock::from);
+        let holding = self.budget.enter(block);
         self.connections[key.index()]
             .connection
             .open_account(holding);
+    }
+
+    /// Where the budget has room for another connection, from this address. Those that wait in the lobby count
+    /// already.
+    pub(super) fn room(&self, address: IpAddr) -> Room {
+        let pending = self.lobby.len() * CONNECTION_BYTES;
+        let has_room_at = |block| (self.budget).has_room_at(block, CONNECTION_BYTES, pending);
+        Room {
+            in_all: self.budget.has_room(CONNECTION_BYTES, pending),
+            at_address: has_room_at(AddressBlock::from(address)),
+            for_unproved: has_room_at(AddressBlock::Unproved),
+        }
     }
 
     /// Brings the account in line with what the connection holds, and its credit with the account.
@@ -124,6 +138,10 @@ impl Endpoint {
                 break;
             }
             let held = account.held();
+            if held == 0 {
+                // Nor has any that follows.
+                break;
+            }
             if open.is_empty() && closed == 0 && self.has_grown_since(self.shedding.asked_at) {
                 self.shedding.asks_others = true;
                 self.shedding.asked_at = Some(self.budget.held());
@@ -159,7 +177,7 @@ impl Endpoint {
             };
             let (open, closed) = &mut found[place];
             match entry.connection.is_closed() {
-                true => *closed += holding.held(),
+                true => *closed += holding.data(),
                 false => open.push(index),
             }
         }
@@ -201,25 +219,19 @@ impl Endpoint {
     }
 
     /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these
-    /// the oldest. Connections that hold only themselves are closed where there are no others.
+    /// the oldest. Those that hold only themselves are left alone: they are bounded where they begin.
     fn shed_connections(&mut self, now: Instant, mut connections: Vec<usize>, excess: usize) {
-        let holds = |index: usize| {
-            let holding = self.connections[index].connection.holding();
-            holding.is_some_and(|holding| !holding.is_empty())
-        };
-        if connections.iter().any(|&index| holds(index)) {
-            connections.retain(|&index| holds(index));
-        }
+        connections.retain(|&index| self.data_of(index) > 0);
         connections.sort_by_key(|&index| {
             let age = self.connections[index].generation;
-            (Reverse(self.held_by(index)), age)
+            (Reverse(self.data_of(index)), age)
         });
         let mut looked_at = 0;
         for index in connections {
             if looked_at >= excess {
                 return;
             }
-            looked_at += self.held_by(index);
+            looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
             // The host lets go of its part when it sees what was shed.
             if connection.note_shed() <= SHEDS_MAX {
@@ -231,9 +243,9 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn held_by(&self, index: usize) -> usize {
+    fn data_of(&self, index: usize) -> usize {
         let holding = self.connections[index].connection.holding();
-        holding.map_or(0, Holding::held)
+        holding.map_or(0, Holding::data)
     }
 }
 
@@ -245,5 +257,3 @@ const STEPS: usize = 64;
 const SHEDS_MAX: u32 = 2;
 /// Below this part of the budget it does not matter what else the memory of a batch keeps.
 const FEW: usize = 8;
-/// No client's address.
-const UNPROVED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

@@ -72,3 +72,31 @@ fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
     assert!(pair.server.closed(light).is_none());
     assert!(pair.client.closed(light_client).is_none());
 }
+
+#[test]
+fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
+    let (mut pair, budget) = pair(2 * MIB);
+    // Most of what is held, and little data.
+    let many: [_; 16] = charges(&mut pair);
+    let (client, server, _) = &many[0];
+    connection(&mut pair, *server).read_on_demand();
+    open(&mut pair, *client, both_ways(0..4), false);
+    let conn = pair.client.endpoint.connection(*client).unwrap();
+    conn.send_stream(16, Bytes::from(vec![1; 20_000]), false)
+        .unwrap();
+    pair.run_for(Duration::from_millis(100));
+    assert!(connection(&mut pair, *server).held_bytes() >= 20_000);
+    let mut flooders = [1, 2, 3, 4].map(|last| budget.enter(IpAddr::from([192, 0, 2, last])));
+    for flooder in &mut flooders {
+        flooder.set(MIB / 2);
+    }
+    for _ in 0..5 {
+        look(&mut pair, &many.each_ref().map(|(_, server, _)| *server));
+        pair.server.take_events();
+    }
+    assert!(budget.held() > budget.limit());
+    let stats = pair.server.endpoint.stats();
+    assert_eq!((stats.streams_shed, stats.connections_shed), (0, 0));
+    assert!(!connection(&mut pair, *server).is_short_of_memory());
+    assert!(pair.server.endpoint.take_asks_others());
+}
