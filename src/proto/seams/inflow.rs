@@ -104,6 +104,11 @@ impl Inflow {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
+    /// The connection is over: the key goes on opening packets, whose frames the state machine ignores.
+    pub fn disable(&self) {
+        self.is_enabled.store(false, Ordering::Relaxed);
+    }
+
     pub fn is_enabled(&self) -> bool {
         self.is_enabled.load(Ordering::Relaxed)
     }

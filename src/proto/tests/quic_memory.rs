@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uringcore_proto::budget::{AddressBlock, Budget, Charge};
 use uringcore_proto::quic::{CloseKind, Connection, ConnectionKey, EndpointSettings, Event};
 
-use crate::support::{Pair, with_transport};
+use crate::support::{Pair, Who, client_settings, server_settings, with_transport};
 
 mod ends;
 mod shedding;

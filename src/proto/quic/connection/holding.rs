@@ -71,9 +71,13 @@ impl Connection {
 
     pub(super) fn take_over_arrivals(&mut self) {
         let streams = &mut self.streams;
-        self.watch
-            .inflow()
-            .take_each(|arrived| streams.arrived(arrived));
+        // Frames behind a CONNECTION_CLOSE, which the state machine ignores, may have been noted in the same turn.
+        let is_closed = self.phase == Phase::Closed;
+        self.watch.inflow().take_each(|arrived| {
+            if !is_closed {
+                streams.arrived(arrived);
+            }
+        });
         self.credit.released(self.streams.take_released());
     }
 

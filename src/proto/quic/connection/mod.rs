@@ -373,6 +373,7 @@ impl Connection {
 
     fn closed(&mut self, event: Event) {
         self.phase = Phase::Closed;
+        self.watch.inflow().disable();
         self.addresses.drop_waiting();
         gauge::open_window(self.quinn.congestion_state());
         self.release_sending();

@@ -133,3 +133,36 @@ fn no_room_is_kept_for_the_credit_of_a_connection_that_was_closed() {
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     assert!(other.promise(12 * MIB));
 }
+
+#[test]
+fn data_behind_a_close_is_not_charged() {
+    let (mut pair, budget) = pair(64 * MIB);
+    let (client, server) = pair.establish();
+    connection(&mut pair, server).read_on_demand();
+    let send = |pair: &mut Pair, size| {
+        let conn = pair.client.endpoint.connection(client).unwrap();
+        conn.send_stream(0, Bytes::from(vec![1; size]), false)
+            .unwrap();
+        pair.exchange();
+    };
+    send(&mut pair, 1_000);
+    pair.run_for(Duration::from_millis(100));
+    // These come late.
+    (pair.record, pair.client.is_mute) = (true, true);
+    send(&mut pair, 10_000);
+    (pair.record, pair.client.is_mute) = (false, false);
+    let late = std::mem::take(&mut pair.recorded);
+    let now = pair.now;
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.close(now, 7, None, b"");
+    pair.run_until("the end", |pair| pair.server.closed(server).is_some());
+    let before = pair.server.endpoint.stats().datagrams_received;
+    for (_, datagram) in late {
+        pair.deliver(Who::Server, &datagram, None);
+    }
+    let after = pair.server.endpoint.stats().datagrams_received;
+    assert!(after - before >= 8, "{}", after - before);
+    connection(&mut pair, server);
+    pair.exchange();
+    assert_eq!((beside(&budget, 1), pair.server.endpoint.len()), (0, 1));
+}
