@@ -72,9 +72,23 @@ pub(super) struct Admission {
     is_refusing: bool,
     has_neighbours: bool,
     handshakes: usize,
-    /// Open connections of each neighbour; kept only if there is a limit. As large as the table of
-    /// connections at most.
-    neighbours: HashMap<Neighbour, usize>,
+    /// Connections of each neighbour; kept only if there is a limit. As large as the table of connections at most.
+    neighbours: HashMap<Neighbour, Count>,
+}
+
+/// The connections of one neighbour.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    open: usize,
+    /// Closed, and not forgotten. A client that closes connections can open others at once, as many as it may have
+    /// open; but by a large `max_ack_delay` it makes closed ones linger for most of a minute.
+    lingering: usize,
+}
+
+impl Count {
+    fn is_full(self, limit: usize) -> bool {
+        self.open >= limit || self.open + self.lingering >= limit.saturating_mul(2)
+    }
 }
 
 impl Admission {
@@ -140,7 +154,7 @@ impl Admission {
         }
         let is_full = self
             .max_per_address
-            .is_some_and(|limit| self.connections_of(applicant.address) >= limit);
+            .is_some_and(|limit| self.count_of(applicant.address).is_full(limit));
         if is_full || !at_address {
             return Verdict::Refuse(Cause::Address);
         }
@@ -158,7 +172,7 @@ impl Admission {
     fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_crowded = self
             .max_per_address
-            .is_some_and(|limit| self.connections_of(address) >= limit.div_ceil(2));
+            .is_some_and(|limit| self.count_of(address).open >= limit.div_ceil(2));
         let is_hurried = self
             .bucket
             .as_mut()
@@ -166,13 +180,13 @@ impl Admission {
         self.handshakes >= self.retry_handshakes || is_crowded || is_hurried
     }
 
-    fn connections_of(&self, address: IpAddr) -> usize {
+    fn count_of(&self, address: IpAddr) -> Count {
         let neighbour = Neighbour::from(address);
-        self.neighbours.get(&neighbour).copied().unwrap_or(0)
+        self.neighbours.get(&neighbour).copied().unwrap_or_default()
     }
 
     /// One was let in, whether or not its handshake begins at once. The answer is for
-    /// [`left`](Self::left), or [`gave_up`](Self::gave_up).
+    /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or [`gave_up`](Self::gave_up).
     pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
         self.handshakes += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -180,7 +194,7 @@ impl Admission {
         }
         self.max_per_address?;
         let neighbour = Neighbour::from(address);
-        *self.neighbours.entry(neighbour).or_default() += 1;
+        self.neighbours.entry(neighbour).or_default().open += 1;
         Some(neighbour)
     }
 
@@ -204,20 +218,37 @@ impl Admission {
         let new = Neighbour::from(address);
         let is_full = self
             .max_per_address
-            .is_some_and(|limit| self.connections_of(address) >= limit);
+            .is_some_and(|limit| self.count_of(address).is_full(limit));
         if new == old || is_full {
             return old;
         }
-        *self.neighbours.entry(new).or_default() += 1;
+        self.neighbours.entry(new).or_default().open += 1;
         self.left(old);
         new
     }
 
-    /// An accepted connection is closed.
-    pub fn left(&mut self, neighbour: Neighbour) {
+    /// An accepted connection is closed, and lingers until it is [forgotten](Self::forgotten).
+    pub fn closed(&mut self, neighbour: Neighbour) {
         if let Some(count) = self.neighbours.get_mut(&neighbour) {
-            *count -= 1;
-            if *count == 0 {
+            count.open -= 1;
+            count.lingering += 1;
+        }
+    }
+
+    /// A closed connection lingers no more.
+    pub fn forgotten(&mut self, neighbour: Neighbour) {
+        self.take_out(neighbour, |count| count.lingering -= 1);
+    }
+
+    /// One that was open is there no more.
+    pub fn left(&mut self, neighbour: Neighbour) {
+        self.take_out(neighbour, |count| count.open -= 1);
+    }
+
+    fn take_out(&mut self, neighbour: Neighbour, one: impl FnOnce(&mut Count)) {
+        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+            one(count);
+            if count.open + count.lingering == 0 {
                 self.neighbours.remove(&neighbour);
             }
         }
@@ -371,6 +402,39 @@ mod tests {
         let refused = Verdict::Refuse(Cause::Handshakes);
         assert_eq!(decide(unproved, unproved_full, Retry::Never), refused);
         assert_eq!(decide(proved, unproved_full, Retry::Auto), Verdict::Accept);
+    }
+
+    #[test]
+    fn closed_connections_make_room_at_once_until_as_many_linger_as_may_be_open() {
+        let mut admission = Admission::new(&EndpointSettings {
+            max_connections_per_address: Some(2),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let client = proved("192.0.2.1");
+        let (accepted, refused) = (Verdict::Accept, Verdict::Refuse(Cause::Address));
+        let mut all = Vec::new();
+        for expected in [accepted, accepted, refused] {
+            let verdict = admission.decide(now, client, Retry::Never, 0);
+            assert_eq!(verdict, expected);
+            if verdict == accepted {
+                all.extend(admission.entered(now, client.address));
+            }
+        }
+        for expected in [accepted, accepted, refused] {
+            admission.closed(all[0]);
+            let verdict = admission.decide(now, client, Retry::Never, 0);
+            assert_eq!(verdict, expected);
+            if verdict == accepted {
+                admission.entered(now, client.address);
+            }
+        }
+        // One of four is open.
+        admission.forgotten(all[0]);
+        assert_eq!(admission.decide(now, client, Retry::Never, 0), accepted);
+        admission.closed(all[0]);
+        (0..3).for_each(|_| admission.forgotten(all[0]));
+        assert!(admission.neighbours.is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ConnectionKey, Endpoint};
+use super::{ConnectionKey, Endpoint, Entry};
 use crate::budget::{Account, AddressBlock, Budget, Holding};
 use crate::quic::admission::Room;
 use crate::quic::connection::CONNECTION_BYTES;
@@ -22,7 +22,7 @@ use crate::quic::connection::CONNECTION_BYTES;
 pub(super) struct Shedding {
     /// Something was, which the host has not seen: it keeps what it has of those streams.
     is_done: bool,
-    /// What the process held when nothing was found here to shed.
+    /// What the process held when nothing was found here to shed, unless it has held less since.
     in_vain_at: Option<usize>,
     /// Another endpoint has the connections that hold most.
     asks_others: bool,
@@ -32,10 +32,10 @@ pub(super) struct Shedding {
 
 impl Shedding {
     /// The host has let go of what was shed, and may have let go of more.
-    pub fn host_has_seen(&mut self, is_exceeded: bool) {
+    pub fn host_has_seen(&mut self, budget: &Budget) {
         self.is_done = false;
-        self.in_vain_at = None;
-        self.asked_at = self.asked_at.filter(|_| is_exceeded);
+        self.in_vain_at = self.in_vain_at.filter(|&before| budget.held() >= before);
+        self.asked_at = self.asked_at.filter(|_| budget.is_exceeded());
     }
 }
 
@@ -129,10 +129,11 @@ impl Endpoint {
 
     /// Gives back what the process holds above its budget, as far as it is held here.
     pub(super) fn shed(&mut self, now: Instant) {
+        self.forget_closed();
         let mut excess = self.budget.excess();
         let accounts = self.budget.heaviest(ACCOUNTS_MAX);
         let connections = self.connections_of(&accounts);
-        let before = self.sheds();
+        let mut is_in_vain = true;
         for (account, (open, closed)) in accounts.iter().zip(connections) {
             if excess == 0 {
                 break;
@@ -147,22 +148,38 @@ impl Endpoint {
                 self.shedding.asked_at = Some(self.budget.held());
             }
             let wanted = excess.saturating_sub(closed);
-            let freed = self.shed_streams(&open, wanted);
-            if freed < wanted {
-                self.shed_connections(now, open, wanted - freed);
+            if wanted > 0 {
+                let freed = self.shed_streams(&open, wanted);
+                let is_enough = freed >= wanted;
+                let finds_more = !is_enough && self.shed_connections(now, open, wanted - freed);
+                is_in_vain &= freed == 0 && !finds_more;
             }
             // Its host lets go of the rest soon, and so do connections that have been closed and other endpoints:
             // no other account pays for what this one is about to give back.
             excess = excess.saturating_sub(held);
         }
-        match self.sheds() == before {
+        match is_in_vain {
             true => self.shedding.in_vain_at = Some(self.budget.held()),
             false => self.shedding.is_done = true,
         }
     }
 
-    fn sheds(&self) -> u64 {
-        self.stats.streams_shed + self.stats.connections_shed
+    /// Closed connections linger for three probe time-outs only so that late packets of their peers need no stateless
+    /// reset (RFC 9000 section 10.2). Those of which the host has seen the end, and the peer was sent all, can go.
+    fn forget_closed(&mut self) {
+        let may_go = |entry: &Entry| {
+            let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
+            is_over && entry.connection.holding().is_some()
+        };
+        let entries = self.connections.iter();
+        let over: Vec<usize> = entries
+            .filter(|(_, entry)| may_go(entry))
+            .map(|(index, _)| index)
+            .collect();
+        for index in over {
+            self.forget_state(index);
+            self.remove_if_over(index);
+        }
     }
 
     /// Of each account the connections that are open, and what others hold, which is given back soon.
@@ -220,16 +237,23 @@ impl Endpoint {
 
     /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these
     /// the oldest. Those that hold only themselves are left alone: they are bounded where they begin.
-    fn shed_connections(&mut self, now: Instant, mut connections: Vec<usize>, excess: usize) {
+    /// Returns false if there are none.
+    fn shed_connections(
+        &mut self,
+        now: Instant,
+        mut connections: Vec<usize>,
+        excess: usize,
+    ) -> bool {
         connections.retain(|&index| self.data_of(index) > 0);
         connections.sort_by_key(|&index| {
             let age = self.connections[index].generation;
             (Reverse(self.data_of(index)), age)
         });
+        let finds_some = !connections.is_empty();
         let mut looked_at = 0;
         for index in connections {
             if looked_at >= excess {
-                return;
+                break;
             }
             looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
@@ -241,6 +265,7 @@ impl Endpoint {
             self.stats.connections_shed += 1;
             self.shed_of(index);
         }
+        finds_some
     }
 
     fn data_of(&self, index: usize) -> usize {
@@ -257,3 +282,24 @@ const STEPS: usize = 64;
 const SHEDS_MAX: u32 = 2;
 /// Below this part of the budget it does not matter what else the memory of a batch keeps.
 const FEW: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_in_vain_is_not_repeated_in_the_next_turn_unless_less_is_held() {
+        let budget = Budget::new(100 << 10);
+        let mut holding = budget.enter(IpAddr::from([192, 0, 2, 1]));
+        holding.set(200 << 10);
+        let mut shedding = Shedding {
+            in_vain_at: Some(budget.held()),
+            ..Shedding::default()
+        };
+        shedding.host_has_seen(&budget);
+        assert_eq!(shedding.in_vain_at, Some(200 << 10));
+        holding.set(190 << 10);
+        shedding.host_has_seen(&budget);
+        assert_eq!(shedding.in_vain_at, None);
+    }
+}

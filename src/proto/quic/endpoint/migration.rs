@@ -81,7 +81,9 @@ impl Endpoint {
         let Some(address) = entry.connection.validated_addr() else {
             return;
         };
-        if let Some(old) = entry.neighbour {
+        if let Some(old) = entry.neighbour
+            && !entry.lingers
+        {
             entry.neighbour = Some(self.admission.moved(old, address.ip()));
         }
         if let Some(holding) = entry.connection.holding_mut() {

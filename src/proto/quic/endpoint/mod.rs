@@ -156,8 +156,10 @@ pub(super) struct Entry {
     pub handshake: Option<Place>,
     /// A server's connection whose handshake is under way.
     incoming_handshake: bool,
-    /// Whose share of the server this connection is, while it is open.
+    /// Whose share of the server this connection is, until it is forgotten.
     neighbour: Option<Neighbour>,
+    /// It counts there as a closed one.
+    lingers: bool,
     handshake_deadline: Option<Instant>,
     /// The address of the server's that it uses, or asks, beside the one that the state machine knows.
     alias: Option<SocketAddr>,
@@ -381,7 +383,7 @@ impl Endpoint {
             self.eventful.pop_front();
             self.remove_if_over(index);
         }
-        self.shedding.host_has_seen(self.budget.is_exceeded());
+        self.shedding.host_has_seen(&self.budget);
         None
     }
 

@@ -72,10 +72,11 @@ impl Endpoint {
                 self.handshakes.leave(index, place);
             }
         }
-        if entry.connection.is_closed()
-            && let Some(neighbour) = entry.neighbour.take()
+        if let Some(neighbour) = entry.neighbour
+            && entry.connection.is_closed()
+            && !std::mem::replace(&mut entry.lingers, true)
         {
-            self.admission.left(neighbour);
+            self.admission.closed(neighbour);
         }
         if entry.drained {
             self.timers.remove(index, &mut entry.timer);

@@ -48,6 +48,7 @@ impl Endpoint {
             handshake: None,
             incoming_handshake: false,
             neighbour: None,
+            lingers: false,
             handshake_deadline,
             alias: None,
             dialed: None,
@@ -117,6 +118,12 @@ impl Endpoint {
             self.leave_handshake(index);
             self.drop_alias(index);
             self.forget_dialed(index);
+            let entry = &self.connections[index];
+            match entry.neighbour {
+                Some(neighbour) if entry.lingers => self.admission.forgotten(neighbour),
+                Some(neighbour) => self.admission.left(neighbour),
+                None => {}
+            }
             let held = self.connections[index].held_bytes as u64;
             self.stats.held_bytes -= held;
             self.connections.remove(index);

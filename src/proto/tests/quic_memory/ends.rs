@@ -166,3 +166,23 @@ fn data_behind_a_close_is_not_charged() {
     pair.exchange();
     assert_eq!((beside(&budget, 1), pair.server.endpoint.len()), (0, 1));
 }
+
+#[test]
+fn as_many_closed_connections_as_may_be_open_linger_without_a_limit_to_others() {
+    let settings = EndpointSettings {
+        max_connections_per_address: Some(1),
+        ..EndpointSettings::default()
+    };
+    let mut pair = Pair::with(client_settings(), server_settings(), settings);
+    for number in 1..=2 {
+        let (client, server) = pair.establish();
+        pair.close(Who::Client, client, 0, None, b"");
+        pair.run_until("the end", |pair| pair.server.closed(server).is_some());
+        assert_eq!(pair.server.endpoint.len(), number);
+    }
+    let second = pair.connect();
+    pair.run_until("a refusal", |pair| pair.client.closed(second).is_some());
+    assert_eq!(pair.server.endpoint.stats().refused_for_address, 1);
+    pair.run_for(Duration::from_secs(10));
+    pair.establish();
+}

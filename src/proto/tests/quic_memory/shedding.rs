@@ -100,3 +100,24 @@ fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
     assert!(!connection(&mut pair, *server).is_short_of_memory());
     assert!(pair.server.endpoint.take_asks_others());
 }
+
+#[test]
+fn closed_connections_are_forgotten_at_once_above_the_budget() {
+    let (mut pair, budget) = pair(2 * MIB);
+    let [(_, server, _charge)] = charges(&mut pair);
+    pair.client.is_mute = true;
+    let now = pair.now;
+    connection(&mut pair, server).close(now, 0, None, b"");
+    pair.exchange();
+    look(&mut pair, &[]);
+    assert_eq!(pair.server.endpoint.len(), 1);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    other.set(3 * MIB);
+    look(&mut pair, &[]);
+    assert_eq!(
+        (pair.server.endpoint.len(), beside(&budget, 0)),
+        (0, 3 * MIB)
+    );
+    assert_eq!(pair.server.endpoint.stats().held_bytes, 0);
+    assert_eq!(pair.server.endpoint.stats().connections_shed, 0);
+}
