@@ -90,6 +90,7 @@ impl Budget {
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
+            flood: Flood::within(limit),
             ..Self::default()
         })
     }
@@ -178,7 +179,7 @@ impl Budget {
 
     /// When the flood that clients have made will be over, if it has gone; that may be said to several endpoints.
     pub fn flood_over_at(&self, now: Instant) -> Option<Instant> {
-        self.flood.look(now, self.held())
+        self.flood.look(now, [self.fixed(), self.data()])
     }
 
     /// True once after each flood: its memory can go back to the system.
@@ -201,7 +202,7 @@ impl Default for Budget {
             fixed: AtomicUsize::new(0),
             promised: AtomicUsize::new(0),
             accounts: Mutex::default(),
-            flood: Flood::default(),
+            flood: Flood::within(usize::MAX),
         }
     }
 }

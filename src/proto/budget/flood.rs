@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Flood {
-    /// The most that was held since the last flood.
-    peak: AtomicUsize,
+    /// From so much on it is one.
+    least: usize,
+    /// The most of each kind that was held since the last flood: what honest clients hold of one must not hide that
+    /// the other has gone.
+    peaks: [AtomicUsize; KINDS],
     /// There is a time in `schedule`.
     is_scheduled: AtomicBool,
     schedule: Mutex<Schedule>,
@@ -22,13 +25,31 @@ struct Schedule {
 }
 
 impl Flood {
-    /// So much is held now. Returns when the flood will be over.
-    pub fn look(&self, now: Instant, held: usize) -> Option<Instant> {
-        let mut peak = self.peak.load(Ordering::Relaxed);
-        if held > peak {
-            peak = self.peak.fetch_max(held, Ordering::Relaxed).max(held);
+    /// Within a budget of this limit.
+    pub fn within(limit: usize) -> Self {
+        let least = match limit {
+            usize::MAX => LEAST,
+            _ => LEAST.max(limit / PART),
+        };
+        Self {
+            least,
+            peaks: Default::default(),
+            is_scheduled: AtomicBool::default(),
+            schedule: Mutex::default(),
         }
-        let has_gone = peak >= MUCH && held <= peak / 4;
+    }
+
+    /// So much of each kind is held now: by connections themselves, and beside them. Returns when the flood will be
+    /// over.
+    pub fn look(&self, now: Instant, held: [usize; KINDS]) -> Option<Instant> {
+        let mut has_gone = false;
+        for (peak, held) in self.peaks.iter().zip(held) {
+            let mut most = peak.load(Ordering::Relaxed);
+            if held > most {
+                most = peak.fetch_max(held, Ordering::Relaxed).max(held);
+            }
+            has_gone |= most >= self.least && held <= most / 4;
+        }
         if !has_gone && !self.is_scheduled.load(Ordering::Relaxed) {
             return None;
         }
@@ -52,7 +73,9 @@ impl Flood {
         if is_due {
             schedule.at = None;
             schedule.last = Some(now);
-            self.peak.store(0, Ordering::Relaxed);
+            for peak in &self.peaks {
+                peak.store(0, Ordering::Relaxed);
+            }
             self.is_scheduled.store(false, Ordering::Relaxed);
         }
         is_due
@@ -64,8 +87,10 @@ impl Flood {
     }
 }
 
-/// What an idle heap may keep.
-const MUCH: usize = 16 << 20;
+const KINDS: usize = 2;
+/// What an idle heap may keep, and this part of a large budget.
+const LEAST: usize = 16 << 20;
+const PART: usize = 16;
 /// Within which programs let go of what was theirs.
 const DELAY: Duration = Duration::from_secs(3);
 /// Between two floods' ends.
@@ -78,29 +103,52 @@ mod tests {
     #[test]
     fn a_flood_ends_once_and_another_soon_after_waits() {
         let begin = Instant::now();
-        let flood = Flood::default();
-        assert_eq!(flood.look(begin, MUCH - 1), None);
-        assert_eq!(flood.look(begin, 0), None);
-        assert_eq!(flood.look(begin, 4 * MUCH), None);
-        assert_eq!(flood.look(begin, MUCH + 1), None);
+        let flood = Flood::within(usize::MAX);
+        assert_eq!(flood.look(begin, [LEAST - 1, 0]), None);
+        assert_eq!(flood.look(begin, [0, 0]), None);
+        assert_eq!(flood.look(begin, [4 * LEAST, 0]), None);
+        assert_eq!(flood.look(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
-        assert_eq!(flood.look(begin, MUCH), Some(at));
+        assert_eq!(flood.look(begin, [LEAST, 0]), Some(at));
         // Another endpoint looks, which sees the same end.
-        assert_eq!(flood.look(begin + DELAY / 2, 0), Some(at));
+        assert_eq!(flood.look(begin + DELAY / 2, [0, 0]), Some(at));
         assert!(!flood.take_over(begin));
         assert!(flood.take_over(at) && !flood.take_over(at));
-        assert_eq!(flood.look(at + INTERVAL, 0), None);
-        flood.look(at, 4 * MUCH);
-        assert_eq!(flood.look(at, 0), Some(at + INTERVAL));
+        assert_eq!(flood.look(at + INTERVAL, [0, 0]), None);
+        flood.look(at, [4 * LEAST, 0]);
+        assert_eq!(flood.look(at, [0, 0]), Some(at + INTERVAL));
     }
 
     #[test]
     fn a_flood_that_comes_back_is_not_over() {
         let now = Instant::now();
-        let flood = Flood::default();
-        flood.look(now, 4 * MUCH);
-        assert!(flood.look(now, 0).is_some());
-        assert_eq!(flood.look(now, 3 * MUCH), None);
+        let flood = Flood::within(usize::MAX);
+        flood.look(now, [4 * LEAST, 0]);
+        assert!(flood.look(now, [0, 0]).is_some());
+        assert_eq!(flood.look(now, [3 * LEAST, 0]), None);
         assert!(!flood.take_over(now + 2 * DELAY));
+    }
+
+    #[test]
+    fn idle_connections_do_not_hide_that_data_has_gone_nor_data_that_connections_have() {
+        let now = Instant::now();
+        for (before, after) in [([8, 4], [8, 0]), ([4, 8], [0, 8])] {
+            let flood = Flood::within(usize::MAX);
+            let scaled = |held: [usize; KINDS]| held.map(|count| count * LEAST);
+            assert_eq!(flood.look(now, scaled(before)), None);
+            assert_eq!(flood.look(now, scaled(after)), Some(now + DELAY));
+            assert!(flood.take_over(now + DELAY));
+            assert_eq!(flood.look(now + DELAY, scaled(after)), None);
+        }
+    }
+
+    #[test]
+    fn a_small_part_of_a_large_budget_is_no_flood() {
+        let now = Instant::now();
+        let flood = Flood::within(4 * PART * LEAST);
+        flood.look(now, [4 * LEAST - 1, 4 * LEAST - 1]);
+        assert_eq!(flood.look(now, [0, 0]), None);
+        flood.look(now, [4 * LEAST, 0]);
+        assert!(flood.look(now, [0, 0]).is_some());
     }
 }
