@@ -71,7 +71,7 @@ pub struct Account {
     /// What the connections themselves take.
     fixed: AtomicUsize,
     promised: AtomicUsize,
-    /// Its class in `Budget::accounts`.
+    /// Its class in `Budget::accounts`, changed under their lock.
     class: AtomicUsize,
 }
 
@@ -224,8 +224,7 @@ impl Account {
     fn sort(&self) {
         let class = self.class.load(Ordering::Relaxed);
         if accounts::is_misplaced(class, self.held()) {
-            let class = self.budget.accounts().sort(self);
-            self.class.store(class, Ordering::Relaxed);
+            self.budget.accounts().sort(self);
         }
     }
 }

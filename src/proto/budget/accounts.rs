@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::{Account, AddressBlock};
@@ -82,11 +83,14 @@ impl Accounts {
         }
     }
 
-    /// Moves an account to the class of what it holds. Returns that.
-    pub fn sort(&mut self, account: &Account) -> usize {
+    /// Moves an account to the class of what it holds. The account's own note of that changes with it: stored after
+    /// the lock was given back, it could be that of an earlier sort, and the account would be searched for in a class
+    /// that it is not in.
+    pub fn sort(&mut self, account: &Account) {
         let class = class_of(account.held());
+        account.class.store(class, Ordering::Relaxed);
         if !self.has(account) {
-            return class;
+            return;
         }
         let place = self.classes[class].len();
         if let Some(entry) = self.entries.get_mut(&account.block)
@@ -97,7 +101,6 @@ impl Accounts {
             self.classes[class].push(account.block);
             self.take_out(old, old_place);
         }
-        class
     }
 
     /// Accounts that hold most, in no order. They have to be dropped outside of the lock: the last reference to an
