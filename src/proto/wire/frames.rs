@@ -266,7 +266,6 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
         0x12..=0x14 | 0x16 | 0x17 => skip_varints(rest, 1),
         // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
         0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
-        // RESET_STREAM.
         // ACK_FREQUENCY.
         0xaf => skip_varints(rest, 4),
         // NEW_TOKEN, DATAGRAM with length.

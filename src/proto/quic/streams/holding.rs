@@ -223,7 +223,11 @@ const SMALL_FRAMES_MAX: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {
+    use quinn_proto::{Dir, Side};
+
     use super::*;
+    use crate::quic::streams::Heard;
+    use crate::seams::bare::Bare;
 
     fn arrived(end: u64, packet_bytes: usize) -> Arrived {
         Arrived::new(0, end, false, packet_bytes)
@@ -303,5 +307,32 @@ mod tests {
         held.read(&mut receive, 300);
         held.arrived(&mut receive, arrived(300, 400));
         assert_eq!((held.bytes, held.received, held.released), (0, 300, 300));
+    }
+
+    #[test]
+    fn a_reset_that_ends_a_paused_stream_releases_what_its_frame_is_noted_with_afterwards() {
+        let mut bare = Bare::connected(quinn::TransportConfig::default());
+        let mut streams = Streams::new(Side::Server, 1 << 20);
+        streams.count_arrivals();
+        let client = bare.client.connection();
+        let id = client.streams().open(Dir::Uni).unwrap();
+        client.send_stream(id).write(&[1; 1_000]).unwrap();
+        bare.exchange();
+        let server = bare.server.connection();
+        assert_eq!(server.streams().accept(Dir::Uni), Some(id));
+        streams.accepted(id.into());
+        streams.pause(id.into());
+        let client = bare.client.connection();
+        client.send_stream(id).reset(VarInt::from_u32(7)).unwrap();
+        bare.exchange();
+        let heard = streams.readable(bare.server.connection(), id.into(), false);
+        assert_eq!(heard, Heard::Reset { error_code: 7 });
+        // Of the same turn.
+        streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
+        assert_eq!(
+            (streams.take_released(), streams.received_bytes()),
+            (1_000, 1_000)
+        );
+        assert!(streams.held.stopped.is_empty());
     }
 }

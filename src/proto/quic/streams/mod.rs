@@ -354,7 +354,8 @@ impl Streams {
         };
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
-                self.held.close(&mut stream.receive);
+                // The frame's final size may not have been taken over yet.
+                self.held.stop(id, &mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
                 Heard::Reset { error_code }
