@@ -23,8 +23,8 @@ pub struct Credit {
     /// So much of what is read gives the peer no credit.
     owed: u64,
     is_withheld: bool,
-    /// The peer has been quiet since, but for what kept the connection alive.
-    resting_since: Option<Instant>,
+    /// How much the peer had sent when that had last changed, and when it was seen.
+    used: Option<(u64, Instant)>,
 }
 
 impl Credit {
@@ -34,7 +34,7 @@ impl Credit {
             window,
             owed: 0,
             is_withheld: false,
-            resting_since: None,
+            used: None,
         }
     }
 
@@ -50,7 +50,6 @@ impl Credit {
     }
 
     pub fn grow(&mut self, quinn: &mut quinn::Connection) {
-        self.resting_since = None;
         self.set(quinn, self.allowed);
     }
 
@@ -65,16 +64,22 @@ impl Credit {
         self.set(quinn, self.window.min(LEAST));
     }
 
-    /// The peer is quiet: what it was given beyond the first window is taken back. Returns until when room should be
-    /// kept for what is owed.
-    pub fn rest(&mut self, quinn: &mut quinn::Connection, now: Instant) -> Option<Instant> {
+    /// The peer has sent so much in all. Returns until when room should be kept for the credit that it has not used.
+    /// What it sends beside streams, to keep the connection alive, does not count.
+    pub fn kept_until(&mut self, received: u64, now: Instant) -> Instant {
+        let since = match self.used {
+            Some((before, since)) if before == received => since,
+            _ => now,
+        };
+        self.used = Some((received, since));
+        since + KEPT_FOR
+    }
+
+    /// The peer does not use its credit: what it was given beyond the first window is taken back.
+    pub fn rest(&mut self, quinn: &mut quinn::Connection) {
         if self.window > first(self.allowed) {
             self.set(quinn, first(self.allowed));
         }
-        if self.is_taken_back() {
-            return None;
-        }
-        Some(*self.resting_since.get_or_insert(now) + KEPT_FOR)
     }
 
     /// True if the peer has no more than it began with, in its hands too.
@@ -226,11 +231,12 @@ mod tests {
         credit.grow(bare.server.connection());
         assert_eq!(credit.growth(FIRST), None);
         let now = Instant::now();
-        let until = credit.rest(bare.server.connection(), now);
-        assert_eq!(until, Some(now + KEPT_FOR));
-        // Later it is no longer.
+        assert_eq!(credit.kept_until(FIRST, now), now + KEPT_FOR);
+        credit.rest(bare.server.connection());
+        // Without more data it is kept no longer.
         let later = now + Duration::from_secs(7);
-        assert_eq!(credit.rest(bare.server.connection(), later), until);
+        assert_eq!(credit.kept_until(FIRST, later), now + KEPT_FOR);
+        assert_eq!(credit.kept_until(FIRST + 1, later), later + KEPT_FOR);
         assert_eq!(credit.growth(FIRST), None, "it is owed");
         credit.released(7 * FIRST);
         assert_eq!(credit.growth(FIRST), Some(7 * FIRST));

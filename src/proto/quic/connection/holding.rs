@@ -130,13 +130,33 @@ impl Connection {
     /// The peer is quiet: takes back what it does not use. Credit that is in the peer's hands cannot be taken back
     /// (RFC 9000 section 4.1), so no room is kept for it after a time. Returns when that is, if it is to come.
     pub(in crate::quic) fn rest_credit(&mut self, now: Instant) -> Option<Instant> {
-        let until = self.credit.rest(&mut self.quinn, now);
-        let holding = self.holding.as_mut().filter(|it| it.has_promise())?;
-        if until.is_none_or(|until| until <= now) {
-            holding.break_promise();
+        self.credit.rest(&mut self.quinn);
+        let until = self.end_promise(now)?;
+        if self.credit.is_taken_back() {
+            self.break_promise();
             return None;
         }
-        until
+        Some(until)
+    }
+
+    /// Ends the promise of a peer that has not used its credit for a time, whatever else it sends. Returns when that
+    /// is, if it is to come.
+    pub(in crate::quic) fn end_promise(&mut self, now: Instant) -> Option<Instant> {
+        self.holding.as_ref().filter(|it| it.has_promise())?;
+        let received = self.streams.received_bytes();
+        let until = self.credit.kept_until(received, now);
+        if until > now {
+            return Some(until);
+        }
+        self.credit.rest(&mut self.quinn);
+        self.break_promise();
+        None
+    }
+
+    fn break_promise(&mut self) {
+        if let Some(holding) = &mut self.holding {
+            holding.break_promise();
+        }
     }
 
     /// True if the peer has no more credit than it began with, or can make no more use of it.

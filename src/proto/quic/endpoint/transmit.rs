@@ -63,6 +63,7 @@ impl Endpoint {
                     let entry = &mut self.connections[index];
                     entry.is_sending = false;
                     entry.quiet_since = Some(now);
+                    entry.connection.end_promise(now);
                     self.settle(index);
                 }
             }

@@ -186,3 +186,30 @@ fn as_many_closed_connections_as_may_be_open_linger_without_a_limit_to_others() 
     pair.run_for(Duration::from_secs(10));
     pair.establish();
 }
+
+#[test]
+fn pings_keep_no_room_for_credit_that_a_client_does_not_use() {
+    let (mut pair, budget) = pair(16 * MIB);
+    let (client, _) = grown(&mut pair);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    // They follow each other so closely that the connection is never quiet.
+    for (count, is_free) in [(25, false), (20, true)] {
+        for _ in 0..count {
+            pair.client.endpoint.connection(client).unwrap().ping(1);
+            pair.run_for(Duration::from_millis(900));
+        }
+        assert_eq!(other.promise(12 * MIB), is_free);
+    }
+}
+
+#[test]
+fn room_for_credit_is_kept_while_the_client_uses_it() {
+    let (mut pair, budget) = pair(16 * MIB);
+    let (client, _) = grown(&mut pair);
+    let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
+    for _ in 0..6 {
+        pair.run_for(Duration::from_secs(10));
+        open(&mut pair, client, std::iter::once(4), false);
+    }
+    assert!(!other.promise(12 * MIB));
+}
