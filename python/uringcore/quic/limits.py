@@ -51,7 +51,12 @@ class ServerLimits:
     can use up another one's share. The default is an eighth of ``max_connections``: one address
     cannot take them all, and the thousands of subscribers that a carrier has behind one address are
     served. A server behind a proxy that shows its own address for all clients needs a larger
-    number, or none."""
+    number, or none.
+
+    A connection that was closed makes room for another at once, but of an address no more of them linger
+    (for three probe time-outs) than may be open. Each counts 32 KiB of ``memory`` as well, of which the
+    connections of one address take a quarter at most, and all connections half. More are refused, too,
+    and counted alike."""
 
     memory: int | None = None
     """Bytes that clients may make the server hold: data that the application has not read, responses
