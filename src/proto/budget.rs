@@ -401,6 +401,17 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_data_is_over_although_idle_connections_stay() {
+        let (now, budget) = (Instant::now(), Budget::new(1 << 30));
+        let [mut many, mut flooder] = [1, 2].map(|last| budget.enter(address(last)));
+        many.set_fixed(256 << 20);
+        flooder.set(64 << 20);
+        assert_eq!(budget.flood_over_at(now), None);
+        drop(flooder);
+        assert!(budget.flood_over_at(now).is_some());
+    }
+
+    #[test]
     fn a_block_is_an_ipv4_address_or_an_ipv6_subscriber() {
         let of = |text: &str| AddressBlock::from(text.parse::<IpAddr>().unwrap());
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));

@@ -27,12 +27,8 @@ struct Schedule {
 impl Flood {
     /// Within a budget of this limit.
     pub fn within(limit: usize) -> Self {
-        let least = match limit {
-            usize::MAX => LEAST,
-            _ => LEAST.max(limit / PART),
-        };
         Self {
-            least,
+            least: (limit / PART).clamp(LEAST, MOST),
             peaks: Default::default(),
             is_scheduled: AtomicBool::default(),
             schedule: Mutex::default(),
@@ -88,9 +84,10 @@ impl Flood {
 }
 
 const KINDS: usize = 2;
-/// What an idle heap may keep, and this part of a large budget.
-const LEAST: usize = 16 << 20;
+/// What an idle heap may keep: this part of the budget, and between these bounds.
 const PART: usize = 16;
+const LEAST: usize = 16 << 20;
+const MOST: usize = 32 << 20;
 /// Within which programs let go of what was theirs.
 const DELAY: Duration = Duration::from_secs(3);
 /// Between two floods' ends.
@@ -103,7 +100,7 @@ mod tests {
     #[test]
     fn a_flood_ends_once_and_another_soon_after_waits() {
         let begin = Instant::now();
-        let flood = Flood::within(usize::MAX);
+        let flood = Flood::within(0);
         assert_eq!(flood.look(begin, [LEAST - 1, 0]), None);
         assert_eq!(flood.look(begin, [0, 0]), None);
         assert_eq!(flood.look(begin, [4 * LEAST, 0]), None);
@@ -122,7 +119,7 @@ mod tests {
     #[test]
     fn a_flood_that_comes_back_is_not_over() {
         let now = Instant::now();
-        let flood = Flood::within(usize::MAX);
+        let flood = Flood::within(0);
         flood.look(now, [4 * LEAST, 0]);
         assert!(flood.look(now, [0, 0]).is_some());
         assert_eq!(flood.look(now, [3 * LEAST, 0]), None);
@@ -133,7 +130,7 @@ mod tests {
     fn idle_connections_do_not_hide_that_data_has_gone_nor_data_that_connections_have() {
         let now = Instant::now();
         for (before, after) in [([8, 4], [8, 0]), ([4, 8], [0, 8])] {
-            let flood = Flood::within(usize::MAX);
+            let flood = Flood::within(0);
             let scaled = |held: [usize; KINDS]| held.map(|count| count * LEAST);
             assert_eq!(flood.look(now, scaled(before)), None);
             assert_eq!(flood.look(now, scaled(after)), Some(now + DELAY));
@@ -143,12 +140,18 @@ mod tests {
     }
 
     #[test]
-    fn a_small_part_of_a_large_budget_is_no_flood() {
+    fn a_small_part_of_a_large_budget_is_no_flood_and_much_is_in_every_budget() {
         let now = Instant::now();
-        let flood = Flood::within(4 * PART * LEAST);
-        flood.look(now, [4 * LEAST - 1, 4 * LEAST - 1]);
-        assert_eq!(flood.look(now, [0, 0]), None);
-        flood.look(now, [4 * LEAST, 0]);
-        assert!(flood.look(now, [0, 0]).is_some());
+        for (limit, least) in [
+            (PART * LEAST * 3 / 2, LEAST * 3 / 2),
+            (4 * PART * MOST, MOST),
+            (usize::MAX, MOST),
+        ] {
+            let flood = Flood::within(limit);
+            flood.look(now, [least - 1, least - 1]);
+            assert_eq!(flood.look(now, [0, 0]), None);
+            flood.look(now, [least, 0]);
+            assert!(flood.look(now, [0, 0]).is_some());
+        }
     }
 }
