@@ -450,6 +450,42 @@ fn watermarks_are_crossed_once_each_way() {
 }
 
 #[test]
+fn a_stream_that_is_full_again_is_not_called_writable() {
+    let (client, server) = with_transport(|t| t.send_window = 64 << 10);
+    let mut pair = Pair::new(client, server);
+    let (client, _) = pair.establish();
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    conn.set_watermarks(40_000, 20_000);
+    conn.set_connection_watermarks(40_000, 20_000);
+    conn.send_stream(0, pattern(1, 40_000), false).unwrap();
+    // The host sends before the end of its turn, and writes again before it is called.
+    let mut datagram = Vec::new();
+    while pair
+        .client
+        .endpoint
+        .poll_transmit(pair.now, &mut datagram)
+        .is_some()
+    {}
+    let conn = pair.client.endpoint.connection(client).unwrap();
+    assert!(conn.send_queue_bytes(0) < 20_000);
+    conn.send_stream(0, pattern(1, 400_000), false).unwrap();
+    let is_writable = |event: &Event| {
+        matches!(
+            event,
+            Event::StreamWritable { .. } | Event::ConnectionWritable { .. }
+        )
+    };
+    let told = std::iter::from_fn(|| pair.client.endpoint.poll_event())
+        .filter(|(_, event)| is_writable(event))
+        .count();
+    assert_eq!(told, 0);
+    pair.run_until("the low watermark", |pair| {
+        let told = pair.client.events.iter();
+        told.filter(|(_, event)| is_writable(event)).count() == 2
+    });
+}
+
+#[test]
 fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     let (client, server) = with_transport(|t| t.max_stream_data = 100_000);
     let mut pair = Pair::new(client, server);

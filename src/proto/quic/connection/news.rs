@@ -84,8 +84,14 @@ impl Connection {
         loop {
             match self.events.pop_front()? {
                 Pending::Ready(event) => {
-                    if matches!(event, Event::Closed { .. }) {
-                        self.release_receiving();
+                    match event {
+                        Event::Closed { .. } => self.release_receiving(),
+                        // More was written since, and another one follows.
+                        Event::StreamWritable { stream_id } if self.is_stream_full(stream_id) => {
+                            continue;
+                        }
+                        Event::ConnectionWritable { .. } if self.is_full() => continue,
+                        _ => {}
                     }
                     return Some(event);
                 }
