@@ -29,10 +29,10 @@ class SignalMixin:
 
     if TYPE_CHECKING:
         _csock: socket.socket
+        _ssock: socket.socket
         _signal_handlers: dict[int, Any]
         is_running: Callable[[], bool]
         is_closed: Callable[[], bool]
-        _close_self_pipe: Callable[[], None]
         _make_self_pipe: Callable[[], None]
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
@@ -55,6 +55,11 @@ class SignalMixin:
             self._hold_wakeup_fd()  # asyncio has just let go of it
             self._wakeup_is_ours = True
         return removed
+
+    def _close_self_pipe(self) -> None:
+        # The collector may have finalised the pair before a loop that nobody has closed.
+        if self._ssock.fileno() != -1:
+            super()._close_self_pipe()  # type: ignore[misc]
 
     def _leave_self_pipe_to_parent(self) -> None:
         """In a forked child that uses the loop: from now on its signals wake it, by a pair of its own."""

@@ -168,11 +168,13 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> UringEventLoop:
         if busy_poll_us is None:
             busy_poll_us = _busy_poll_from_environment()
+        # Before there is a loop: imports collect garbage, and a loop that is older than its sockets by a
+        # collection may be finalised after them.
+        _import_late_modules()
         loop = super().__new__(cls, backend or _backend_from_environment(), busy_poll_us)
         return cast(UringEventLoop, loop)
 
     def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
-        _import_late_modules()
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
@@ -490,12 +492,21 @@ def _import_late_modules() -> None:
     CPython imports the first two at the first call of an executor, and at the first name that is looked up or
     checked against a certificate.
     """
-    # Without them, in a changed root directory, a loop works as asyncio's does.
-    with contextlib.suppress(ImportError, LookupError):
-        importlib.import_module("concurrent.futures.thread")
+    _import_if_possible("concurrent.futures.thread")
+    with contextlib.suppress(ImportError, LookupError, OSError):
         codecs.lookup("idna")
     if _QUIC_CONFIGURATION in sys.modules:
-        importlib.import_module(_QUIC_ENDPOINT)
+        _import_if_possible(_QUIC_ENDPOINT)
+
+
+def _import_if_possible(name: str) -> None:
+    """Without the module a loop works as asyncio's does.
+
+    A changed root directory has no modules, a process without a free descriptor reads none, and after the
+    end of the main thread ``concurrent.futures.thread`` refuses its import with a RuntimeError.
+    """
+    with contextlib.suppress(ImportError, OSError, RuntimeError):
+        importlib.import_module(name)
 
 
 def _backend_from_environment() -> str | None:

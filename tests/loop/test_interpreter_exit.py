@@ -130,3 +130,118 @@ def test_a_transport_tells_of_itself_when_the_interpreter_ends(name: str) -> Non
         [sys.executable, "-c", SHOWN_LATE, name], capture_output=True, text=True, timeout=100
     )
     assert done.stdout == "True True\n", done.stderr
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=100
+    )
+
+
+NEVER_CLOSED = """
+import asyncio, gc, sys
+import uringcore
+
+async def main():
+    await asyncio.sleep(0)
+
+class CollectedEarly(uringcore.UringEventLoop):
+    # The loop is older than its sockets by a collection.
+    def _make_self_pipe(self):
+        gc.collect(0)
+        super()._make_self_pipe()
+
+def go():
+    kind = CollectedEarly if sys.argv[2] == "collected" else uringcore.new_event_loop
+    loop = kind(sys.argv[1])
+    loop.run_until_complete(main())
+
+garbage = [[] for _ in range(0 if sys.argv[2] == "collected" else int(sys.argv[2]))]
+go()
+"""
+
+
+@pytest.mark.parametrize("before", ["0", "250", "500", "650", "collected"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_loop_that_nobody_closes_ends_with_the_interpreter(name: str, before: str) -> None:
+    """In any order in which the last collection finds the loop and its sockets."""
+    done = _run(NEVER_CLOSED, name, before)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ERRORS_LATE = """
+import asyncio, socket, sys
+import uringcore
+
+class Told(asyncio.DatagramProtocol):
+    def error_received(self, exc):
+        print(type(exc).__name__)
+
+class Late(uringcore.UringEventLoop):
+    def __del__(self):
+        assert sys.meta_path is None
+        for wrong in (-1, 2**40, "text"):
+            try:
+                print(self.remove_reader(wrong))
+            except ValueError:
+                print("ValueError")
+        transport = self._make_datagram_transport(sock, Told())
+        transport.sendto(b"x", ("127.0.0.1", 2**40))
+        self.close()
+
+def unbound():
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    return sock
+
+async def main():
+    transport, _ = await loop.create_datagram_endpoint(Told, sock=unbound())
+    transport.close()
+
+loop = Late(sys.argv[1])
+loop.run_until_complete(main())
+sock = unbound()
+loop.set_exception_handler(lambda loop, context: print(type(context["exception"]).__name__))
+"""
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_errors_are_told_when_the_interpreter_ends(name: str) -> None:
+    done = _run(ERRORS_LATE, name)
+    assert done.stdout.split() == ["ValueError", "False", "ValueError", "OverflowError"]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+AFTER_THE_MAIN_THREAD = {
+    "in a thread that outlives it": """
+        threading.Thread(target=lambda: (threading.main_thread().join(), run())).start()
+    """,
+    "at exit": "atexit.register(run)",
+}
+LATE_LOOP = """
+import asyncio, atexit, sys, threading
+
+async def main():
+    await asyncio.sleep(0.001)
+    print("ran")
+
+def run():
+    loop = factory()
+    loop.run_until_complete(main())
+    loop.close()
+
+if sys.argv[1] == "stock":
+    factory = asyncio.SelectorEventLoop
+else:
+    import uringcore
+    factory = lambda: uringcore.new_event_loop(backend=sys.argv[1])
+{begin}
+"""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("when", AFTER_THE_MAIN_THREAD)
+def test_a_loop_is_made_after_the_main_thread_has_ended(name: str, when: str) -> None:
+    """When CPython refuses the import of an executor's threads."""
+    done = _run(LATE_LOOP.format(begin=AFTER_THE_MAIN_THREAD[when].strip()), name)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")

@@ -98,6 +98,14 @@ pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
     });
 }
 
+/// The error with its exception made. PyO3 makes the exception of `new_err` when somebody first looks at it, and
+/// panics there once the interpreter ends. Finalisers still call methods then, so an error that such a
+/// method looks at comes from here.
+pub fn made(py: Python<'_>, error: PyErr) -> PyErr {
+    error.restore(py);
+    PyErr::fetch(py)
+}
+
 /// True for what asyncio lets out of the loop instead of handing it to the exception handler.
 pub fn is_exit(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)

@@ -66,7 +66,7 @@ impl LoopCore {
         if self.is_closed() {
             return Ok(false);
         }
-        let fd = match descriptor(file) {
+        let fd = match descriptor(file).map_err(|error| error::made(py, error)) {
             Ok(fd) => fd,
             // A closed socket has no number any more, but is known by itself.
             Err(error) if error.is_instance_of::<PyValueError>(py) => {

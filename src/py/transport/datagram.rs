@@ -155,6 +155,7 @@ impl DatagramTransport {
     fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
+        let error = error::made(py, error);
         if !error.is_instance_of::<PyOSError>(py) {
             let message = "Fatal write error on datagram transport";
             return BaseTransport::fatal(base, error, message);

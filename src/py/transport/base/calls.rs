@@ -62,6 +62,7 @@ impl BaseTransport {
         protocol: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let py = slf.py();
+        let error = error::made(py, error);
         if error::is_exit(py, &error) {
             return Err(error);
         }
@@ -76,6 +77,7 @@ impl BaseTransport {
     /// asyncio's `_fatal_error`: report unless it is the network's fault, then end the connection.
     pub fn fatal(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         let py = slf.py();
+        let error = error::made(py, error);
         if error.is_instance_of::<PyOSError>(py) {
             Self::log_error(slf, message, error.value(py))?;
         } else {
