@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._policy import has_policies as _has_policies
 from ._policy import install, new_event_loop, run
 from ._uringcore import __version__
 from .loop import UringEventLoop
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from ._policy import EventLoopPolicy
 
 __all__ = [
-    "EventLoopPolicy",
     "UringEventLoop",
     "__version__",
     "install",
     "new_event_loop",
     "run",
 ]
+
+# A name without a value would fail ``from uringcore import *``.
+if _has_policies():
+    __all__ += ["EventLoopPolicy"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+def has_policies() -> bool:
+    """Whether this CPython has event loop policies: 3.15 is the last."""
+    return hasattr(asyncio, "set_event_loop_policy")
+
+
 def new_event_loop(
     backend: str | None = None, *, busy_poll_us: int | None = None
 ) -> UringEventLoop:
@@ -114,7 +119,7 @@ def install() -> None:
     Raises:
         RuntimeError: this CPython has no policies. The message says what to write instead.
     """
-    if not hasattr(asyncio, "set_event_loop_policy"):
+    if not has_policies():
         raise RuntimeError(_NO_POLICIES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -136,7 +141,7 @@ def _policy_class() -> type[Any]:
         AttributeError: this CPython has no policies.
     """
     global _policy
-    if not hasattr(asyncio, "set_event_loop_policy"):
+    if not has_policies():
         raise AttributeError(f"uringcore has no EventLoopPolicy: {_NO_POLICIES}")
     if _policy is None:
         with warnings.catch_warnings():

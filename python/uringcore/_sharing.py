@@ -111,13 +111,17 @@ class SharedSockets:
             return protocol
 
         base: Any = super()
-        made: tuple[Any, Any] = await base.create_datagram_endpoint(
-            make_protocol if sock is None else protocol_factory,
-            local_addr,
-            remote_addr,
-            sock=sock,
-            **options,
-        )
+        try:
+            made: tuple[Any, Any] = await base.create_datagram_endpoint(
+                make_protocol if sock is None else protocol_factory,
+                local_addr,
+                remote_addr,
+                sock=sock,
+                **options,
+            )
+        finally:
+            # A transport of asyncio's own has not asked for it.
+            self._protocol_of_own_socket = None
         return made
 
     def _is_shared_datagram_socket(self, protocol: asyncio.BaseProtocol) -> bool:

@@ -27,7 +27,7 @@ pub(crate) struct Listener {
 
 /// What a listener needs that others accept on as well.
 struct Shared {
-    /// The socket. The host may close it and another one get its number.
+    /// The socket, unless it could not be asked for. The host may close it and another one get its number.
     file: Option<FileId>,
     /// A wait for readiness has ended, and the number was the socket's then: the next wait needs no other
     /// registration.
@@ -134,8 +134,8 @@ impl Listener {
         if self.stopping {
             return None;
         }
-        let file = net::file_of(self.fd);
-        if file.is_none() || file != shared.file {
+        let is_another = |first: FileId| net::file_of(self.fd).is_none_or(|file| file != first);
+        if shared.file.is_some_and(is_another) {
             return None;
         }
         shared.has_waited = true;
@@ -152,8 +152,8 @@ impl Listener {
         match error {
             // The client gave up between SYN and accept, or another process has it: more may come.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
-            // The multishot accept that `share` has cancelled.
-            Errno::CANCELED if self.shared.is_some() => self.arm(driver),
+            // The multishot accept that `share` has cancelled, or one whose last connection is the parent's.
+            Errno::CANCELED => self.arm(driver),
             // The host closed the socket: there is nothing left to accept on, and nothing to report.
             Errno(libc::EBADF) => {}
             error => {

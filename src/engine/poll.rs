@@ -1,8 +1,9 @@
 //! Readiness watchers: what asyncio calls readers and writers, one entry a descriptor.
 //!
 //! A watcher is a one-shot poll that is armed again at the flush after the host was told that it fired.
-//! The callbacks of a turn run before that flush, so it behaves level-triggered, at no extra system call;
-//! and a host that takes no events for many turns has one event of it.
+//! The callbacks of a turn run before that flush, so it behaves level-triggered, at no extra system call except
+//! where a wake-up has to be checked (`asks_again`); and a host that takes no events for many turns has one event
+//! of it.
 //!
 //! **Invariant.** Every registration has a serial of its own, and an event names the registration that
 //! it is about: one that was replaced or removed in the meantime is never told of its predecessor's

@@ -14,6 +14,7 @@ use crate::common::Common;
 use crate::completion::{Completion, Entered, Outcome};
 use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
+use crate::errno::Errno;
 use crate::fork::Birthplace;
 use crate::patience::Patience;
 use crate::pool::Pool;
@@ -338,8 +339,14 @@ impl Driver {
         // The page is there, or there would be no driver.
         self.birthplace = Birthplace::here().unwrap_or(self.birthplace);
         let common = &mut self.common;
-        common.ready.retain(|completion| {
-            !(completion.more() && matches!(completion.outcome, Outcome::Accepted(Ok(_))))
+        common.ready.retain_mut(|completion| {
+            let is_connection = matches!(completion.outcome, Outcome::Accepted(Ok(_)));
+            if is_connection && !completion.more() {
+                // The end of the operation is this process's as well, the connection is not.
+                completion.outcome = Outcome::Accepted(Err(Errno::CANCELED));
+                return true;
+            }
+            !is_connection
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
         // A child that is out of descriptors has a dead driver.

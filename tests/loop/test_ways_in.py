@@ -116,6 +116,19 @@ def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.Mon
     assert uringcore.run(what())[0] == "UringEventLoop"
 
 
+@pytest.mark.parametrize("has_policies", [True, False])
+def test_each_public_name_has_a_value(has_policies: bool) -> None:
+    if has_policies and not hasattr(asyncio, "set_event_loop_policy"):
+        pytest.skip("this CPython has no policies")
+    without = "" if has_policies else "vars(asyncio).pop('set_event_loop_policy', None);"
+    code = (
+        f"import asyncio; {without} from uringcore import *;"
+        f"assert ('EventLoopPolicy' in globals()) is {has_policies};"
+        "import uringcore.asyncio; assert uringcore.asyncio is not asyncio"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+
+
 def test_the_class_may_take_the_place_of_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "SelectorEventLoop", uringcore.UringEventLoop)
     loop = asyncio.SelectorEventLoop()
