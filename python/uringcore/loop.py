@@ -178,7 +178,13 @@ class UringEventLoop(  # type: ignore[misc]
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
-        _StockLoop.__init__(self, WatchersView(self))
+        try:
+            _StockLoop.__init__(self, WatchersView(self))
+        except BaseException:
+            # Without descriptors for the sockets that wake it. Its finaliser has nothing to close then.
+            self._closed = True
+            self._core_close()
+            raise
         self._ready = ReadyView(self)
         self._prepare_children()
         self._listening_sockets: dict[int, socket.socket] = {}

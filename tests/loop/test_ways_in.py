@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import logging
 import os
 import platform
+import socket
 import subprocess
 import sys
 import threading
@@ -114,6 +117,24 @@ def test_without_policies_the_message_says_what_to_write(monkeypatch: pytest.Mon
         uringcore.EventLoopPolicy  # noqa: B018
     assert not hasattr(uringcore, "EventLoopPolicy")
     assert uringcore.run(what())[0] == "UringEventLoop"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loop_that_cannot_be_made_says_why_and_no_more(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its finaliser has nothing to close."""
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def refuse(*args: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="Too many open files"):
+        patched.setattr(socket, "socketpair", refuse)
+        uringcore.new_event_loop(backend)
+    gc.collect()
+    assert unraisable == []
 
 
 @pytest.mark.parametrize("has_policies", [True, False])
