@@ -71,7 +71,7 @@ pub(crate) struct Lifecycle {
     is_fall_untold: bool,
     wants_flushed: bool,
     is_dirty: bool,
-    /// What was written waits for others, and nothing else keeps it.
+    /// Listed among those whose bytes wait for others, and for nothing else.
     pub(crate) is_held: bool,
     is_being_closed: bool,
     pub(crate) recv_op: Option<OpId>,

@@ -106,35 +106,27 @@ impl Stream {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// Accepts `data` for sending.
-    pub(crate) fn write(&mut self, data: Bytes) -> WriteOutcome {
-        if !self.is_writable() {
-            return WriteOutcome::Lost;
-        }
-        let count = data.len();
+    /// Queues `data`; `accepted` follows.
+    pub(crate) fn push(&mut self, data: Bytes) {
         self.seal();
         self.queue.push_back(data);
-        self.accepted(count)
     }
 
-    /// The same for a copy of what is short.
-    pub(crate) fn write_copy(&mut self, data: &[u8], blocks: &mut Blocks) -> WriteOutcome {
-        if !self.is_writable() {
-            return WriteOutcome::Lost;
-        }
+    /// Queues a copy of what is short; `accepted` follows.
+    pub(crate) fn push_copy(&mut self, data: &[u8], blocks: &mut Blocks) {
         debug_assert!(data.len() <= BLOCK_BYTES, "a block would have to grow");
         if !self.tail.has_room(data.len()) {
             self.seal();
         }
         self.tail.push(data, blocks);
-        self.accepted(data.len())
     }
 
-    fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.life.is_open() && !self.life.view.is_finished()
     }
 
-    fn accepted(&mut self, count: usize) -> WriteOutcome {
+    /// So many bytes were queued, in one piece or several.
+    pub(crate) fn accepted(&mut self, count: usize) -> WriteOutcome {
         let was_small = self.life.view.queued() < LARGE_BYTES;
         self.life.view.add_queued(count);
         let grew_large = was_small && self.life.view.queued() >= LARGE_BYTES;
@@ -202,7 +194,12 @@ impl Stream {
 
     /// Gives the socket what it takes without waiting.
     pub(crate) fn send_now(&mut self) {
-        while self.life.is_sending() && !self.is_drained() && self.life.send_op.is_none() {
+        // A second send would replace the error of the first: EPIPE follows ECONNRESET.
+        while self.send_error.is_none()
+            && self.life.is_sending()
+            && !self.is_drained()
+            && self.life.send_op.is_none()
+        {
             let tail = Some(self.tail.bytes()).filter(|tail| !tail.is_empty());
             let pieces = self.queue.iter().map(|piece| &piece[..]).chain(tail);
             self.direct_sends += 1;

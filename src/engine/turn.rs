@@ -5,11 +5,12 @@
 //! operations, and `enter` submits them with the same system call that waits. The commands are in the
 //! files below, by what they are for.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
 use uringcore_io::{Backend, Completion, Driver, DriverConfig, Entered, SetupError, Waker};
+use uringcore_proto::quic::ConnectionKey;
 
 use crate::endpoints::Endpoints;
 use crate::event::Event;
@@ -45,8 +46,10 @@ pub struct Engine {
     pub(crate) turns: u64,
     pace: Pace,
     delay: WriteDelay,
-    /// Who has written what waits for others, each once or a few times.
+    /// The transports and connections whose bytes wait for others, each once.
     held: Vec<Held>,
+    /// The connections among them; a transport has a flag.
+    held_connections: HashSet<(Key, ConnectionKey)>,
     /// When a busy loop last asked epoll.
     looked: Instant,
 }
@@ -66,6 +69,7 @@ impl Engine {
             pace: Pace::new(),
             delay: WriteDelay::new(Instant::now()),
             held: Vec::new(),
+            held_connections: HashSet::new(),
             looked: Instant::now(),
         })
     }

@@ -6,16 +6,18 @@
 //! callbacks say. Held bytes leave when the turn ends or when a callback ends and the hold has become too long:
 //!
 //! - A write is sent at once if the callbacks since the last send were long ([`LONG_CALLBACK`] each, on
-//!   average), if nothing has been sent for [`IDLE`], or if no other callback waits in this turn: that send costs
+//!   average), or if no other callback waits in this turn and this one has sent nothing yet: that send costs
 //!   what the one at the end of the turn would have cost.
 //! - It is held all the same while most writes come in pieces (a head, then a body): then it leaves when its
 //!   callback ends. A second write of a callback, right behind one that was sent at once, shows this.
+//! - When nothing has been sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
 //! - Nobody can foresee that a callback computes after it has written. One that did so while its bytes were held
 //!   makes the next [`PROMPT_WRITES`] writes leave at once, in pieces or not.
+//! - Outside of callbacks every write is sent at once, for no callback's end and no turn's would send it.
 //! - Nothing is held for longer than [`HOLD_MAX`] and the callback that is running then.
 //!
-//! While bytes are held the clock is read after the first callbacks and then after each fourth. Not here: what is
-//! held (`turn::writes`), and the sending.
+//! While bytes are held, the clock is read when a callback ends. Not here: what is held (`turn::writes`), and the
+//! sending.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +28,10 @@ pub(crate) struct WriteDelay {
     work_began: Instant,
     /// Callbacks that have ended since then.
     callbacks: u32,
-    /// Callbacks that the turn has still to run, the running one included.
+    /// Callbacks that the turn has still to run, the running one included. None: nobody ends one.
     callbacks_left: usize,
+    /// Parts that the running callback has still to run, the running one included.
+    parts_left: usize,
     /// The running callback has written, and its bytes left at once.
     has_sent: bool,
     hold: Option<Hold>,
@@ -67,6 +71,7 @@ impl WriteDelay {
             work_began: now,
             callbacks: 0,
             callbacks_left: 0,
+            parts_left: 0,
             has_sent: false,
             hold: None,
             prompt: 0,
@@ -95,29 +100,34 @@ impl WriteDelay {
         }
     }
 
-    /// The running callback does the work of so many more.
-    pub(crate) fn count_callbacks(&mut self, count: usize) {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.callbacks = self.callbacks.saturating_add(count);
+    /// The running callback has so many parts, each of which ends like a callback. They handle so many events, whose
+    /// cost before the first part is not that of a long callback.
+    pub(crate) fn begin_parts(&mut self, parts: usize, events: usize) {
+        self.parts_left = parts;
+        let events = u32::try_from(events).unwrap_or(u32::MAX);
+        self.callbacks = self.callbacks.saturating_add(events);
     }
 
     /// Whether bytes that are written now leave at once; otherwise they are held from now on. To be asked while
     /// nothing is held.
     pub(crate) fn leaves_at_once(&mut self, now: Instant) -> bool {
-        let since_sent = now.saturating_duration_since(self.last_sent);
-        let is_close = since_sent < LONG_CALLBACK * 2;
-        if self.has_sent && is_close {
-            self.has_sent = false;
-            self.note_pieces(true);
+        if self.callbacks_left == 0 {
+            return true;
         }
         let work = now.saturating_duration_since(self.work_began);
-        let is_quiet = work >= LONG_CALLBACK.saturating_mul(self.callbacks.saturating_add(2))
-            || since_sent >= IDLE
-            || self.callbacks_left <= 1 && !is_close;
+        let is_long = work >= LONG_CALLBACK.saturating_mul(self.callbacks.saturating_add(2));
+        let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;
+        if is_next_piece {
+            self.note_pieces(true);
+        }
+        if now.saturating_duration_since(self.last_sent) >= IDLE {
+            self.prompt = self.prompt.max(FIRST_WRITES);
+        }
         if self.prompt > 0 {
             self.prompt -= 1;
             return true;
         }
+        let is_quiet = is_long || self.is_last() && !is_next_piece;
         if is_quiet && self.in_pieces < MANY_IN_PIECES {
             return true;
         }
@@ -138,34 +148,43 @@ impl WriteDelay {
         self.callbacks = 0;
     }
 
-    /// A callback has ended. True if what is held has to leave now.
+    /// No other callback of the turn waits, nor a part of this one.
+    fn is_last(&self) -> bool {
+        self.callbacks_left <= 1 && self.parts_left <= 1
+    }
+
+    /// A callback has ended, and the turn has so many left: turns that ran inside it have counted their own. True
+    /// if what is held has to leave now.
     #[inline]
-    pub(crate) fn end_callback(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    pub(crate) fn end_callback(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
+        let is_due = self.end_one(left == 0, now);
+        self.callbacks_left = left;
+        self.parts_left = 0;
+        is_due
+    }
+
+    /// A part of the running callback has ended. The callback's other parts follow, or its end.
+    pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let is_due = self.end_one(self.is_last(), now);
+        self.parts_left = self.parts_left.saturating_sub(1);
+        is_due
+    }
+
+    #[inline]
+    fn end_one(&mut self, is_last: bool, now: impl FnOnce() -> Instant) -> bool {
         self.callbacks = self.callbacks.saturating_add(1);
-        self.callbacks_left = self.callbacks_left.saturating_sub(1);
         if self.hold.is_none() && !self.has_sent {
             return false;
         }
-        self.is_due(now)
+        self.is_due(is_last, now)
     }
 
-    /// Something as long as a callback has ended, and others follow within the same one.
-    pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.callbacks_left = self.callbacks_left.saturating_add(1);
-        self.end_callback(now)
-    }
-
-    fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn is_due(&mut self, is_last: bool, now: impl FnOnce() -> Instant) -> bool {
         let has_sent = std::mem::take(&mut self.has_sent);
         if let Some(hold) = &mut self.hold {
             hold.callbacks = hold.callbacks.saturating_add(1);
-            // The end of the turn sends it, right after the last callback.
-            if self.callbacks_left == 0 {
-                return false;
-            }
-            // A long callback shows at the next look.
-            let looks = hold.callbacks < LOOKS_EACH || hold.callbacks.is_multiple_of(LOOKS_EACH);
-            return hold.is_for_callback || looks && hold.is_overdue(now());
+            // The end of the turn sends what is held, right after the last callback.
+            return !is_last && (hold.is_for_callback || hold.is_overdue(now()));
         }
         if has_sent {
             self.note_pieces(false);
@@ -206,6 +225,7 @@ impl WriteDelay {
     pub(crate) fn end_turn(&mut self) {
         self.has_sent = false;
         self.callbacks_left = 0;
+        self.parts_left = 0;
     }
 }
 
@@ -218,9 +238,9 @@ const IDLE: Duration = Duration::from_micros(500);
 const HOLD_MAX: Duration = Duration::from_micros(500);
 /// A callback that has computed for so long, while what it had written was held, has delayed its answer.
 const LONG_HOLD: Duration = Duration::from_micros(250);
-/// After so many callbacks the clock is read less often, each time that so many have ended.
-const LOOKS_EACH: u32 = 4;
 const PROMPT_WRITES: u8 = 64;
+/// A head and its body.
+const FIRST_WRITES: u8 = 2;
 /// From here on a first write waits for the next ones of its callback.
 const MANY_IN_PIECES: u8 = 4;
 const IN_PIECES_MAX: u8 = 8;

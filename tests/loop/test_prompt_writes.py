@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import textwrap
@@ -193,12 +194,13 @@ def test_each_answer_of_a_turn_leaves_before_the_next_is_computed(
     run(main())
 
 
+@pytest.mark.parametrize("writers", range(2, 10))
 def test_what_waits_behind_others_leaves_before_a_callback_that_writes_nothing(
-    run: Runner,
+    run: Runner, writers: int
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        streams = [await _stream() for _ in range(4)]
+        streams = [await _stream() for _ in range(writers)]
         peers = [Peer(sock, 10) for _, sock in streams]
         done = loop.create_future()
 
@@ -216,6 +218,196 @@ def test_what_waits_behind_others_leaves_before_a_callback_that_writes_nothing(
             sock.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+def test_a_stream_that_ends_right_behind_others_sends_has_sent_all(run: Runner, end: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        streams = [await _stream() for _ in range(8)]
+        transport, sock = streams[2]
+        peer = Peer(sock, len(b"firsttail"))
+        done = loop.create_future()
+
+        def write_and_end() -> None:
+            transport.write(b"tail")
+            getattr(transport, end)()
+            done.set_result(_read_while_blocked(peer))
+
+        for one, _ in streams:
+            loop.call_soon(one.write, b"first")
+        # With this, what was held leaves; the turn goes on.
+        loop.call_soon(threading.Event().wait, 0.001)
+        loop.call_soon(int)
+        loop.call_soon(write_and_end)
+        loop.call_soon(int)
+        assert await done
+        assert peer.data == b"firsttail"
+        for one, theirs in streams:
+            one.abort()
+            theirs.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("pieces", [[b"head"], []], ids=["head", "no head"])
+def test_what_follows_a_large_piece_leaves_with_it(run: Runner, pieces: list[bytes]) -> None:
+    async def main() -> None:
+        transport, sock = await _stream()
+        written = [*pieces, b"x" * 40_000, b"tail"]
+        peer = Peer(sock, sum(map(len, written)))
+        transport.writelines(written)
+        assert _read_while_blocked(peer)
+        assert peer.data == b"".join(written)
+        transport.abort()
+        sock.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int) -> None:
+    """Another send would find a broken pipe."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        lost = loop.create_future()
+
+        class Losing(asyncio.Protocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                lost.set_result(exc)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            theirs = socket.create_connection(listener.getsockname())
+            ours, _ = listener.accept()
+        transport, _ = await loop.create_connection(Losing, sock=ours)
+        # No receive meets it first.
+        transport.pause_reading()
+        await asyncio.sleep(0.01)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        for _ in range(writes):
+            transport.write(b"0123456789")
+        assert isinstance(await lost, ConnectionResetError)
+
+    run(main())
+
+
+def test_the_only_callback_of_a_turn_holds_nothing_back(run: Runner) -> None:
+    """However shortly after the send before."""
+    rounds = 50
+
+    async def main() -> None:
+        transport, sock = await _stream()
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        peer = Peer(sock, rounds)
+
+        def write(left: int) -> None:
+            transport.write(b"x")
+            if left:
+                loop.call_soon(write, left - 1)
+                return
+            done.set_result(_read_while_blocked(peer))
+
+        loop.call_soon(write, rounds - 1)
+        assert await done
+        transport.abort()
+        sock.close()
+
+    run(main())
+
+
+def test_a_head_and_its_body_leave_before_computing_where_the_loop_was_idle(run: Runner) -> None:
+    """Also after many that were nothing but written: then the loop has learned that heads wait for bodies."""
+
+    async def main() -> None:
+        transport, sock = await _stream()
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        peer = Peer(sock, 200 * len(b"headbody"))
+
+        def answer(left: int) -> None:
+            transport.write(b"head")
+            transport.write(b"body")
+            if left:
+                loop.call_later(0.001, answer, left - 1)
+                return
+            done.set_result(_read_while_blocked(peer))
+
+        answer(199)
+        assert await done
+        transport.abort()
+        sock.close()
+
+    run(main())
+
+
+def test_all_that_is_written_to_a_stopped_loop_leaves(run: Runner) -> None:
+    loop = run.factory()
+    transport, sock = loop.run_until_complete(_stream())
+    peer = Peer(sock, len(b"onetwothree"))
+    transport.write(b"one")
+    transport.write(b"two")
+    transport.write(b"three")
+    assert _read_while_blocked(peer)
+    transport.abort()
+    sock.close()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def test_all_that_is_written_behind_an_interrupted_run_leaves(run: Runner) -> None:
+    loop = run.factory()
+    transport, sock = loop.run_until_complete(_stream())
+    peer = Peer(sock, len(b"zeroonetwothree"))
+
+    def interrupt() -> None:
+        transport.write(b"zero")
+        raise KeyboardInterrupt
+
+    loop.call_soon(interrupt)
+    loop.call_soon(int)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    for data in (b"one", b"two", b"three"):
+        transport.write(data)
+    assert _read_while_blocked(peer)
+    transport.abort()
+    sock.close()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def test_a_turn_inside_a_callback_does_not_hold_back_what_the_outer_one_writes(
+    run_ours: Runner,
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        streams = [await _stream() for _ in range(3)]
+        peers = [Peer(sock, 10) for _, sock in streams]
+        done = loop.create_future()
+
+        def look() -> None:
+            done.set_result(all(_read_while_blocked(peer) for peer in peers))
+
+        def spread() -> None:
+            # The inner turn runs this; the outer one, what this schedules.
+            for transport, _ in streams:
+                loop.call_soon(transport.write, b"0123456789")
+            loop.call_soon(threading.Event().wait, 0.005)
+            loop.call_soon(look)
+
+        loop.call_soon(loop._run_once)  # type: ignore[attr-defined]
+        loop.call_soon(spread)
+        for _ in range(20):
+            loop.call_soon(int)
+        assert await done
+        for transport, sock in streams:
+            transport.abort()
+            sock.close()
+
+    run_ours(main())
 
 
 def test_nothing_is_buffered_that_the_socket_takes(run: Runner) -> None:

@@ -7,11 +7,11 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use uringcore_io::{Backend, SendMsg};
+use uringcore_io::SendMsg;
 use uringcore_proto::quic::ConnectionKey;
 
 use super::Engine;
-use crate::lifecycle::WriteOutcome;
+use crate::lifecycle::{Lifecycle, WriteOutcome};
 use crate::stream::Stream;
 use crate::table::Key;
 use crate::tail::{BLOCK_BYTES, Blocks};
@@ -25,6 +25,19 @@ pub enum Piece<'a> {
     Kept(Bytes),
 }
 
+impl Piece<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Kept(bytes) => bytes,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
+    }
+}
+
 /// Whose bytes wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Held {
@@ -35,12 +48,16 @@ pub(super) enum Held {
 impl Engine {
     /// Accepts bytes for sending.
     pub fn write(&mut self, key: Key, data: Bytes) -> WriteOutcome {
-        self.write_stream(key, |stream, blocks| accept(stream, data, blocks))
+        self.write_stream(key, |stream, blocks| {
+            accept(stream, [Piece::Kept(data)].into_iter(), blocks)
+        })
     }
 
     /// Accepts a copy of `data`. For less than 4 KiB, written often, no memory is allocated.
     pub fn write_copy(&mut self, key: Key, data: &[u8]) -> WriteOutcome {
-        self.write_stream(key, |stream, blocks| accept_copy(stream, data, blocks))
+        self.write_stream(key, |stream, blocks| {
+            accept(stream, [Piece::Copied(data)].into_iter(), blocks)
+        })
     }
 
     /// Accepts several pieces, which leave together.
@@ -49,17 +66,7 @@ impl Engine {
         key: Key,
         pieces: impl Iterator<Item = Piece<'a>>,
     ) -> WriteOutcome {
-        self.write_stream(key, |stream, blocks| {
-            let outcomes = pieces.map(|piece| match piece {
-                Piece::Copied(bytes) => accept_copy(stream, bytes, blocks),
-                Piece::Kept(bytes) => accept(stream, bytes, blocks),
-            });
-            // The producer is to pause if any of them says so.
-            outcomes.fold(WriteOutcome::Queued, |all, one| match one {
-                WriteOutcome::Queued => all,
-                other => other,
-            })
-        })
+        self.write_stream(key, |stream, blocks| accept(stream, pieces, blocks))
     }
 
     /// Accepts a datagram for sending.
@@ -78,8 +85,7 @@ impl Engine {
                     return outcome;
                 }
             } else {
-                socket.life.is_held = true;
-                self.held.push(Held::Transport(key));
+                hold(&mut self.held, &mut socket.life);
             }
         } else if socket.life.is_held {
             self.delay.add_piece();
@@ -96,7 +102,8 @@ impl Engine {
         let Some(transport) = self.transports.table.get_mut(key) else {
             return;
         };
-        if std::mem::take(&mut transport.life_mut().is_held) {
+        // It stays in the list: what is written next finds its place there.
+        if transport.life().is_held {
             transport.send_now(&mut self.events);
         }
     }
@@ -109,8 +116,8 @@ impl Engine {
                 self.delay.sent(now);
                 self.send_one(held, now);
             }
-            None if self.held.last() == Some(&held) => self.delay.add_piece(),
-            None => self.held.push(held),
+            None if self.held_connections.insert((endpoint, connection)) => self.held.push(held),
+            None => self.delay.add_piece(),
         }
     }
 
@@ -119,15 +126,15 @@ impl Engine {
         self.delay.begin_callbacks(count, self.driver.last_wait());
     }
 
-    /// The running callback handles so many events.
-    pub fn count_callbacks(&mut self, count: usize) {
-        self.delay.count_callbacks(count);
+    /// The running callback handles so many events, in so many parts.
+    pub fn begin_parts(&mut self, parts: usize, events: usize) {
+        self.delay.begin_parts(parts, events);
     }
 
-    /// One of them has ended: what has been held for too long leaves.
+    /// One of them has ended, and `left` follow in this turn: what has been held for too long leaves.
     #[inline]
-    pub fn end_callback(&mut self) {
-        if self.delay.end_callback(Instant::now) {
+    pub fn end_callback(&mut self, left: usize) {
+        if self.delay.end_callback(left, Instant::now) {
             self.send_all_held();
         }
     }
@@ -143,41 +150,27 @@ impl Engine {
     fn send_all_held(&mut self) {
         let now = Instant::now();
         self.delay.release(now);
+        // Not by the ring: its completions come with the next turn, and until then a stream could send nothing more.
         let mut held = std::mem::take(&mut self.held);
-        // Many sends are worth one system call, if the kernel offers that.
-        let is_batch = held.len() > 1 && self.driver.backend() == Backend::Uring;
+        self.held_connections.clear();
         for one in held.drain(..) {
-            match one {
-                Held::Transport(key) if is_batch => self.queue_send(key),
-                one => self.send_one(one, now),
-            }
-        }
-        if is_batch {
-            self.driver.submit();
+            self.send_one(one, now);
         }
         self.held = held;
     }
 
     fn send_one(&mut self, held: Held, now: Instant) {
         match held {
-            Held::Transport(key) => self.send_held(key),
+            Held::Transport(key) => {
+                if let Some(transport) = self.transports.table.get_mut(key) {
+                    transport.life_mut().is_held = false;
+                    transport.send_now(&mut self.events);
+                }
+            }
             Held::Connection(endpoint, connection) => {
                 if let Some(endpoint) = self.quic.get(endpoint) {
                     endpoint.send_connection(&mut self.driver, connection, now);
                 }
-            }
-        }
-    }
-
-    /// The next submission has what the transport holds.
-    fn queue_send(&mut self, key: Key) {
-        let Some(transport) = self.transports.table.get_mut(key) else {
-            return;
-        };
-        if std::mem::take(&mut transport.life_mut().is_held) {
-            match transport {
-                Transport::Stream(stream) => stream.flush_queue(&mut self.driver, &mut self.events),
-                Transport::Datagram(socket) => socket.send_now(&mut self.events),
             }
         }
     }
@@ -187,6 +180,7 @@ impl Engine {
         if self.delay.is_holding() {
             self.delay.release(Instant::now());
             self.held.clear();
+            self.held_connections.clear();
         }
         self.delay.end_turn();
     }
@@ -220,8 +214,7 @@ impl Engine {
                     return outcome;
                 }
             } else {
-                stream.life.is_held = true;
-                self.held.push(Held::Transport(key));
+                hold(&mut self.held, &mut stream.life);
             }
         } else if stream.life.is_held {
             self.delay.add_piece();
@@ -230,6 +223,13 @@ impl Engine {
             dirty.push(key);
         }
         outcome
+    }
+}
+
+/// Lists a transport whose bytes wait, once.
+fn hold(held: &mut Vec<Held>, life: &mut Lifecycle) {
+    if !std::mem::replace(&mut life.is_held, true) {
+        held.push(Held::Transport(life.key));
     }
 }
 
@@ -242,17 +242,56 @@ fn time_to_send(delay: &mut WriteDelay) -> Option<Instant> {
     delay.leaves_at_once(now).then_some(now)
 }
 
-fn accept(stream: &mut Stream, data: Bytes, blocks: &mut Blocks) -> WriteOutcome {
-    // A `Bytes` of somebody's own is allocated for once more when the kernel is lent it.
-    match data.len() {
-        ..BLOCK_BYTES => stream.write_copy(&data, blocks),
-        _ => stream.write(data),
+fn accept<'a>(
+    stream: &mut Stream,
+    pieces: impl Iterator<Item = Piece<'a>>,
+    blocks: &mut Blocks,
+) -> WriteOutcome {
+    if !stream.is_writable() {
+        return WriteOutcome::Lost;
     }
+    let mut count = 0;
+    for piece in pieces {
+        count += piece.len();
+        match piece {
+            // A `Bytes` of somebody's own is allocated for once more when the kernel is lent it.
+            _ if piece.len() < BLOCK_BYTES => stream.push_copy(piece.bytes(), blocks),
+            Piece::Copied(bytes) => stream.push(Bytes::copy_from_slice(bytes)),
+            Piece::Kept(bytes) => stream.push(bytes),
+        }
+    }
+    stream.accepted(count)
 }
 
-fn accept_copy(stream: &mut Stream, data: &[u8], blocks: &mut Blocks) -> WriteOutcome {
-    match data.len() {
-        ..BLOCK_BYTES => stream.write_copy(data, blocks),
-        _ => stream.write(Bytes::copy_from_slice(data)),
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use uringcore_io::{Backend, DriverConfig};
+
+    use super::*;
+    use crate::view::View;
+
+    #[test]
+    fn a_transport_is_listed_once_however_often_its_held_bytes_are_asked_for() {
+        let config = DriverConfig {
+            backend: Some(Backend::Epoll),
+            ..DriverConfig::default()
+        };
+        let mut engine = Engine::new(&config).expect("an engine");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let peer = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let key = engine.open_stream(peer.as_raw_fd(), View::default());
+        engine.begin_callbacks(2);
+        for _ in 0..1_000 {
+            engine.write_copy(key, b"x");
+            engine.send_held(key);
+            let life = engine.transports.table.get(key).expect("open").life();
+            assert_eq!(life.view.queued(), 0);
+        }
+        assert_eq!(engine.held, [Held::Transport(key)]);
+        engine.flush(Instant::now());
+        assert_eq!(engine.held, []);
     }
 }

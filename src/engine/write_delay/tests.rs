@@ -6,6 +6,7 @@ use super::*;
 struct Loop {
     delay: WriteDelay,
     now: Instant,
+    callbacks_left: usize,
 }
 
 const SHORT: Duration = Duration::from_micros(5);
@@ -17,13 +18,19 @@ impl Loop {
         Self {
             delay: WriteDelay::new(now),
             now,
+            callbacks_left: 0,
         }
+    }
+
+    fn begin(&mut self, callbacks: usize, woke_up: Instant) {
+        self.callbacks_left = callbacks;
+        self.delay.begin_callbacks(callbacks, woke_up);
     }
 
     /// The loop has slept and woken up, and has so many callbacks to run.
     fn wake(&mut self, callbacks: usize) {
         self.now += LONG;
-        self.delay.begin_callbacks(callbacks, self.now);
+        self.begin(callbacks, self.now);
     }
 
     fn work(&mut self, time: Duration) {
@@ -45,7 +52,8 @@ impl Loop {
     /// True if held bytes left.
     fn end_callback(&mut self) -> bool {
         let now = self.now;
-        let leaves = self.delay.end_callback(|| now);
+        self.callbacks_left -= 1;
+        let leaves = self.delay.end_callback(self.callbacks_left, || now);
         if leaves {
             self.delay.release(now);
         }
@@ -59,7 +67,7 @@ impl Loop {
 
     /// A turn of a server that has no rest: no sleep before it, and a send just before.
     fn busy_turn(&mut self, callbacks: usize) {
-        self.delay.begin_callbacks(callbacks, self.now - LONG);
+        self.begin(callbacks, self.now - LONG);
     }
 
     /// So many short callbacks that write once each; how many sends there were before the end of the turn.
@@ -78,7 +86,7 @@ impl Loop {
 #[test]
 fn the_first_write_of_all_leaves_at_once() {
     let mut one = Loop::new();
-    one.delay.begin_callbacks(50, one.now);
+    one.begin(50, one.now);
     assert!(one.write());
 }
 
@@ -88,7 +96,7 @@ fn short_callbacks_that_write_share_the_end_of_the_turn() {
     one.wake(100);
     assert_eq!(
         one.short_turn(90),
-        1,
+        usize::from(FIRST_WRITES),
         "the first after a long time without a send"
     );
     for _ in 0..100 {
@@ -115,7 +123,7 @@ fn each_answer_of_long_callbacks_leaves_at_once() {
         let mut one = Loop::new();
         one.wake(50);
         // Much was read before.
-        one.delay.count_callbacks(1);
+        one.delay.begin_parts(0, 1);
         for n in 0..50 {
             one.work(time);
             assert!(one.write(), "{n} after {time:?}");
@@ -141,12 +149,102 @@ fn held_bytes_do_not_wait_for_long_callbacks_behind_them() {
     let mut one = Loop::new();
     one.write();
     one.end_turn();
-    one.busy_turn(3);
+    for writers in 1..20 {
+        one.busy_turn(writers + 2);
+        for _ in 0..writers {
+            one.work(SHORT);
+            assert!(!one.write());
+            assert!(!one.end_callback());
+        }
+        one.work(LONG);
+        assert!(
+            one.end_callback(),
+            "the one behind {writers} has written nothing"
+        );
+        one.end_turn();
+        // What computing behind a write leaves is another test's.
+        one.delay.prompt = 0;
+        one.delay.last_sent = one.now;
+    }
+}
+
+#[test]
+fn what_a_callback_writes_again_and_again_at_short_intervals_leaves_at_once() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    for _ in 0..100 {
+        // The client's answer is there at once.
+        one.work(SHORT);
+        one.busy_turn(1);
+        assert!(one.write());
+        one.end_callback();
+        one.end_turn();
+    }
+}
+
+#[test]
+fn parts_of_a_callback_share_its_end_like_callbacks() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    one.busy_turn(1);
+    one.delay.begin_parts(3, 3);
+    one.work(SHORT);
+    assert!(!one.write(), "others follow");
+    let now = one.now;
+    assert!(!one.delay.end_part(|| now));
+    one.work(LONG);
+    let now = one.now;
+    assert!(one.delay.end_part(|| now));
+    one.delay.release(now);
+    one.delay.prompt = 0;
+    assert!(one.write(), "the last part of the last callback");
+    assert!(!one.delay.end_part(|| now));
+    assert!(!one.end_callback());
+}
+
+#[test]
+fn turns_inside_a_callback_do_not_count_for_those_behind_it() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    one.busy_turn(10);
+    for left in (0..3).rev() {
+        let now = one.now;
+        assert!(!one.delay.end_callback(left, || now));
+    }
+    one.end_turn();
+    assert!(!one.end_callback());
     one.work(SHORT);
     assert!(!one.write());
     assert!(!one.end_callback());
     one.work(LONG);
-    assert!(one.end_callback(), "the second has written nothing");
+    assert!(one.end_callback());
+}
+
+#[test]
+fn outside_of_callbacks_everything_leaves_at_once() {
+    let mut one = Loop::new();
+    one.busy_turn(1);
+    one.end_callback();
+    one.end_turn();
+    for _ in 0..10 {
+        assert!(one.write());
+    }
+}
+
+#[test]
+fn a_head_and_its_body_leave_at_once_where_nothing_was_sent_for_a_while() {
+    let mut one = Loop::new();
+    // Most writes of busy times came in pieces.
+    one.delay.in_pieces = IN_PIECES_MAX;
+    for _ in 0..100 {
+        one.wake(2);
+        assert!(one.write() && one.write());
+        one.end_callback();
+        one.end_turn();
+    }
 }
 
 #[test]
@@ -182,10 +280,12 @@ fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
 #[test]
 fn writes_in_pieces_become_one_send_a_callback() {
     let mut one = Loop::new();
+    assert!(one.write() && one.write(), "nothing was sent before");
+    one.end_turn();
     let mut sends_at_once = 0;
     for _ in 0..100 {
-        one.wake(2);
-        one.work(SHORT);
+        one.work(LONG_CALLBACK * 4);
+        one.busy_turn(2);
         sends_at_once += usize::from(one.write());
         one.work(SHORT);
         if one.delay.is_holding() {
@@ -200,8 +300,8 @@ fn writes_in_pieces_become_one_send_a_callback() {
     // A program that writes once is not held back for long.
     let mut held = 0;
     for _ in 0..100 {
-        one.wake(2);
-        one.work(SHORT);
+        one.work(LONG_CALLBACK * 4);
+        one.busy_turn(2);
         held += usize::from(!one.write());
         one.end_callback();
         one.end_turn();

@@ -306,17 +306,20 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     with_engine_at_hand(this, py, |engine| engine.begin_callbacks(count));
-    for _ in 0..count {
+    for left in (0..count).rev() {
         let Some(item) = this.ready.with(py, |ready| ready.pop_front()) else {
             break;
         };
-        run_reported(slf, item)?;
-        with_engine_at_hand(this, py, Engine::end_callback);
+        let outcome = run_reported(slf, item);
+        // What a callback raises that is nobody's to take (KeyboardInterrupt) ends the turn.
+        let left = if outcome.is_ok() { left } else { 0 };
+        with_engine_at_hand(this, py, |engine| engine.end_callback(left));
+        outcome?;
     }
     Ok(())
 }
 
-/// Runs `run`, unless a callback has closed the loop.
+/// Runs `run`, unless a callback has closed the loop. On the loop's own thread only: nothing here keeps another one out.
 #[inline]
 pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mut Engine)) {
     this.engine.with(py, |engine| {

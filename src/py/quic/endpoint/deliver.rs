@@ -49,6 +49,14 @@ impl FirstError {
     }
 }
 
+/// How many connections' events follow one after the other. A question to a session store is no connection's.
+fn parts_of(events: &[(ConnectionKey, Event)]) -> usize {
+    events
+        .chunk_by(|(one, _), (next, _)| one == next)
+        .filter(|part| !matches!(part[0].1, Event::SessionsAsked { .. }))
+        .count()
+}
+
 impl QuicEndpoint {
     /// Hands every waiting event to its connection's receiver or queue. Where there is somebody to report
     /// to, only what has to leave the loop is returned; else the first error that a receiver raised.
@@ -119,7 +127,7 @@ impl QuicEndpoint {
                 if let Some(endpoint) = engine.quic(*key) {
                     events.extend(std::iter::from_fn(|| endpoint.poll_event()));
                 }
-                engine.count_callbacks(events.len());
+                engine.begin_parts(parts_of(&events), events.len());
             })?,
         }
         Ok(events)

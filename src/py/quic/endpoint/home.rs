@@ -14,7 +14,6 @@ use super::QuicEndpoint;
 use super::store::Answer;
 use crate::capi::cell::GilCell;
 use crate::event_loop::loop_core::LoopCore;
-use crate::event_loop::turn;
 use crate::quic::clock::Clock;
 use crate::quic::connection::QuicConnectionCore;
 use crate::quic::credentials::ForeignStore;
@@ -130,9 +129,10 @@ impl QuicEndpoint {
     /// The program has written to a connection, all that it has for now: the loop may send it at once.
     pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
         if let Home::Loop { owner, key, .. } = &self.home {
-            turn::with_engine_at_hand(owner.get(), py, |engine| {
-                engine.quic_written(*key, connection);
-            });
+            // Where the engine is out of reach, nothing was written either.
+            let _ = owner
+                .get()
+                .with_engine(py, |engine| engine.quic_written(*key, connection));
         }
     }
 
