@@ -185,8 +185,8 @@ impl Stream {
         if !self.life.is_sending() || self.life.send_op.is_some() {
             return;
         }
-        if let Some(error) = self.send_error.take() {
-            return self.fail_sending(error, driver, events);
+        if self.fail_if_met(driver, events) {
+            return;
         }
         // A send without the ring may have brought the queue down, and no completion tells of it.
         self.go_on_sending(driver, events);
@@ -280,6 +280,15 @@ impl Stream {
             let _ = net::shutdown_write(self.life.fd);
         }
         self.life.drained(events);
+    }
+
+    /// Tells of what a send without the ring met; true if there was something.
+    pub(crate) fn fail_if_met(&mut self, driver: &mut Driver, events: &mut Queue) -> bool {
+        let error = self.send_error.take().filter(|_| self.life.is_sending());
+        if let Some(error) = error {
+            self.fail_sending(error, driver, events);
+        }
+        error.is_some()
     }
 
     /// An open stream still delivers what arrived before.

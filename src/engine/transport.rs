@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::queue::Queue;
 use crate::stream::Stream;
+use crate::view;
 
 pub(crate) enum Transport {
     Stream(Stream),
@@ -103,6 +104,21 @@ impl Transport {
             Self::Datagram(socket) => socket.drop_queue(driver),
         }
         self.life_mut().become_quiet(events);
+    }
+
+    /// Closes a stream whose send has failed: true, and the event that tells of the failure makes it quiet.
+    pub(crate) fn abort_failed(&mut self, driver: &mut Driver, events: &mut Queue) -> bool {
+        let Self::Stream(stream) = self else {
+            return false;
+        };
+        stream.send_now();
+        stream.fail_if_met(driver, events);
+        let is_failed = stream.life.is_failed();
+        if is_failed {
+            self.stop_reading(driver);
+            self.life().view.set(view::CLOSING, true);
+        }
+        is_failed
     }
 
     /// Gives the descriptor up. The driver closes it (cancel-all hard-linked to close, so that the

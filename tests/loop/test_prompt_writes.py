@@ -265,8 +265,9 @@ def test_what_follows_a_large_piece_leaves_with_it(run: Runner, pieces: list[byt
     run(main())
 
 
+@pytest.mark.parametrize("end", ["nothing", "close", "abort", "abort twice"])
 @pytest.mark.parametrize("writes", [1, 2])
-def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int) -> None:
+def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int, end: str) -> None:
     """Another send would find a broken pipe."""
 
     async def main() -> None:
@@ -288,6 +289,11 @@ def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int) ->
         theirs.close()
         for _ in range(writes):
             transport.write(b"0123456789")
+        if end == "close":
+            transport.close()
+        for _ in range(end.count("abort") + end.count("twice")):
+            transport.abort()
+            assert transport.is_closing()
         assert isinstance(await lost, ConnectionResetError)
 
     run(main())

@@ -341,3 +341,13 @@ def test_the_checker_sees_every_kind_of_path() -> None:
         "quic::endpoint::inner::N",
         "quic::after::O",
     }
+
+
+def test_only_the_loops_own_thread_reaches_the_engine_past_the_guard() -> None:
+    """Without an interpreter lock, `with_engine` keeps other threads off; this way to the engine does not."""
+    users = {
+        str(path.relative_to(ROOT / "src/py"))
+        for path in (ROOT / "src/py").rglob("*.rs")
+        if "with_engine_at_hand(" in path.read_text()
+    }
+    assert users == {"loop/turn.rs", "quic/endpoint/deliver.rs"}

@@ -136,9 +136,13 @@ impl Engine {
         self.on(key, Transport::close);
     }
 
-    /// Drops what is queued; [`Event::Lost`] follows.
+    /// Drops what is queued; [`Event::Lost`] follows, behind [`Event::Failed`] where a send has failed.
     pub fn abort(&mut self, key: Key) {
-        self.on(key, Transport::abort);
+        self.on(key, |one, driver, events| {
+            if !one.abort_failed(driver, events) {
+                one.abort(driver, events);
+            }
+        });
     }
 
     /// The last command. With `fd` the engine closes the descriptor, without it the host does: after
