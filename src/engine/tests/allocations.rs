@@ -6,12 +6,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Engine, Key, WriteOutcome};
+use uringcore_engine::{Engine, HostedEndpoint, Key, SocketFd, SystemClock, WriteOutcome};
 use uringcore_io::net;
+use uringcore_proto::quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
 
 struct Counting;
 
@@ -83,6 +84,39 @@ impl Connection {
     fn expect(&mut self, size: usize) {
         let mut got = [0; 64 * 1024];
         self.peer.read_exact(&mut got[..size]).expect("it was sent");
+    }
+}
+
+#[test]
+fn quic_connections_that_write_by_turns_within_a_callback_are_listed_once() {
+    for backend in BACKENDS {
+        let mut engine = engine(backend);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let peer = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let protocol = Endpoint::new(EndpointSettings::default(), None);
+        let endpoint = engine
+            .open_quic(|_, token| {
+                HostedEndpoint::new(SocketFd::Owned(socket.into()), protocol, token)
+            })
+            .expect("endpoint");
+        let setup = ClientSetup::new(&ClientSettings::new(SystemClock::shared())).expect("setup");
+        let address = peer.local_addr().expect("address");
+        let connections = [(); 2].map(|()| {
+            let open = engine.quic(endpoint).expect("open").protocol();
+            open.connect(Instant::now(), &setup, address, "localhost")
+                .expect("connect")
+        });
+        engine.begin_callbacks(2);
+        let mut write = |rounds| {
+            for _ in 0..rounds {
+                for connection in connections {
+                    engine.quic_written(endpoint, connection);
+                }
+            }
+        };
+        // The first ones leave at once.
+        write(10);
+        assert_eq!(allocations(|| write(10_000)), 0);
     }
 }
 
