@@ -11,8 +11,9 @@
 //! - It is held all the same while most writes come in pieces (a head, then a body): then it leaves when its
 //!   callback ends. A second write of a callback, right behind one that was sent at once, shows this.
 //! - When nothing has been sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
-//! - Nobody can foresee that a callback computes after it has written. One that did so while its bytes were held
-//!   makes the next [`PROMPT_WRITES`] writes leave at once, in pieces or not.
+//! - Nobody can foresee that a callback computes after it has written. One that did so while its bytes were held,
+//!   or while more writes of this rule or the last one were to come, makes the next [`PROMPT_WRITES`] writes leave
+//!   at once, in pieces or not.
 //! - Outside of callbacks every write is sent at once, for no callback's end and no turn's would send it.
 //! - Nothing is held for longer than [`HOLD_MAX`] and the callback that is running then.
 //!
