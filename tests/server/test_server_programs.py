@@ -12,7 +12,9 @@ import ssl
 import subprocess
 import sys
 
+import anyio
 import pytest
+import uvicorn
 
 import uringcore
 from tests.server.conftest import backends
@@ -289,6 +291,108 @@ def test_serve_that_is_cancelled_twice_stops_at_once(run, certificate):
         await until(lambda: "ended" in application.seen)
         assert sorted(application.seen) == ["ended", "request ended"]
         assert can_bind(port)
+
+    run(main())
+
+
+def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certificate):
+    """Such a scope repeats the cancellation at each ``await``."""
+
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        url = f"https://localhost:{port}"
+        async with contextlib.AsyncExitStack() as clients:
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.serve)
+                await until(lambda: server.started)
+                connecting = uringcore.http3.connect(url, cafile=certificate[0])
+                client = await clients.enter_async_context(connecting)
+                asking = asyncio.create_task(client.get("/"))
+                await application.asked.wait()
+                group.cancel_scope.cancel()
+            assert can_bind(port)
+            await until(lambda: len(application.seen) == 2)
+            assert sorted(application.seen) == ["ended", "request ended"]
+            await asyncio.gather(asking, return_exceptions=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["replaced handle_exit", "should_exit"])
+def test_endless_responses_end_when_serve_is_cancelled(run, certificate, monkeypatch, how):
+    """sse-starlette 2 replaces ``handle_exit``; sse-starlette 3 polls ``should_exit``."""
+    signals = []
+    original = uvicorn.Server.handle_exit
+
+    def replacement(self, sig, frame):
+        signals.append(sig)
+        original(self, sig, frame)
+
+    monkeypatch.setattr(uvicorn.Server, "handle_exit", replacement)
+    asked = asyncio.Event()
+    ends = []
+
+    async def application(scope, receive, send):
+        if scope["type"] == "lifespan":
+            raise LookupError("none here")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        asked.set()
+        await until(lambda: signals if how == "replaced handle_exit" else server.should_exit)
+        await send({"type": "http.response.body", "body": b"the end"})
+        ends.append("sent")
+
+    server = server_of(application, certificate, free_port())
+
+    async def main():
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        url = f"https://localhost:{server.config.port}"
+        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+            asking = asyncio.create_task(client.get("/"))
+            await asked.wait()
+            serving.cancel()
+            assert (await asking).content == b"the end"
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert ends == ["sent"] and signals == [signal.SIGTERM]
+
+    run(main())
+
+
+def test_a_replaced_handle_exit_is_called_when_the_terminal_is_gone(certificate, monkeypatch):
+    signals = []
+    monkeypatch.setattr(uvicorn.Server, "handle_exit", lambda self, sig, frame: signals.append(sig))
+    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: True)
+    server = server_of(Application(), certificate, 0)
+    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: False)
+    server._hang_up(signal.SIGHUP, None)
+    assert signals == [signal.SIGTERM]
+
+
+def test_a_server_serves_again_after_a_cancellation(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        for _ in range(2):
+            application.started.clear()
+            serving = asyncio.create_task(server.serve())
+            await application.started.wait()
+            url = f"https://localhost:{port}"
+            await until(lambda: serving.done() or not can_bind(port))
+            async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+                application.asked.clear()
+                asking = asyncio.create_task(client.get("/"))
+                await application.asked.wait()
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: not can_bind(port))
+        server.should_exit = True
+        await serving
 
     run(main())
 

@@ -114,18 +114,23 @@ class HTTP3Listener:
         for transport in self._transports:
             transport.stop_accepting()
 
-    async def wait_closed(self) -> None:
-        """Ends the endpoints; whatever connections are left are closed at once."""
+    def abort(self) -> None:
+        """Closes the connections that are left, and the endpoints, whose sockets close a little later."""
         for timer in (self._keep_alive, self._tick):
             if timer is not None:
                 timer.cancel()
         self._keep_alive = self._tick = None
         for protocol in list(self.service.connections):
             protocol.close(ErrorCode.H3_NO_ERROR, "the server has stopped")
-        transports, self._transports = self._transports, []
-        for transport in transports:
+        for transport in self._transports:
             transport.close()
+
+    async def wait_closed(self) -> None:
+        """Ends the endpoints; whatever connections are left are closed at once."""
+        self.abort()
+        for transport in self._transports:
             await transport.wait_closed()
+        self._transports = []
 
 
 def tell_room(sock: socket.socket) -> None:

@@ -129,11 +129,18 @@ class Server(UvicornServer):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
 
-        When it is cancelled it stops gracefully, as by SIGTERM; when it is cancelled once more, at once.
+        When it is cancelled it stops gracefully, as by SIGTERM; when it is cancelled once more, at once. The
+        cancel scopes of anyio repeat a cancellation in each turn of the loop, so
+        theirs stop it at once; a graceful stop there sets :attr:`should_exit` and waits for the end. When it
+        has ended, its ports are free and it can serve again.
         """
+        self._failure = None
         await super().serve(sockets)
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            # The stop was this server's own: a second serve() is not to end at once.
+            self.should_exit = self.force_exit = False
+            raise failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
@@ -274,9 +281,11 @@ class Server(UvicornServer):
         lifespan = getattr(self, "lifespan", None)
         if not isinstance(lifespan, Lifespan):
             return
-        if lifespan.is_running:
-            await lifespan.shutdown()
-        lifespan.abandon()
+        try:
+            if lifespan.is_running:
+                await lifespan.shutdown()
+        finally:
+            lifespan.abandon()
 
     async def main_loop(self) -> None:
         """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
@@ -285,6 +294,8 @@ class Server(UvicornServer):
         except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - raised again by serve()
             # uvicorn leaves its sockets listening and its connections open.
             self._failure = exc
+            # Programs that replace it, and those that poll should_exit, end their endless responses.
+            self.handle_exit(signal.SIGTERM, None)
 
     async def on_tick(self, counter: int) -> bool:
         """Called by uvicorn ten times a second."""
@@ -342,21 +353,39 @@ class Server(UvicornServer):
                 await self._drop()
 
     async def _drop(self) -> None:
-        """Ends at once what a forced stop does not wait for."""
+        """Ends at once what a forced stop does not wait for.
+
+        The end runs in a task of its own, which takes a few seconds at most, and a cancellation does not
+        interrupt the wait for it: the ports are free when serve() returns.
+        """
+        ending = asyncio.ensure_future(self._end_all())
+        while not ending.done():
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError as exc:
+                self._failure = exc
+        ending.result()
+
+    async def _end_all(self) -> None:
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
+        finally:
+            # Before anything else is waited for: the loop itself may be about to end.
+            for connection in list(self.server_state.connections):
+                transport = getattr(connection, "transport", None)
+                if isinstance(transport, asyncio.Transport):
+                    transport.abort()
+            if self._listener is not None:
+                self._listener.abort()
+            if isinstance(self.lifespan, Lifespan):
+                self.lifespan.abandon()
         if self._listener is not None:
             await self._listener.wait_closed()
         await self._close_metrics()
-        for connection in list(self.server_state.connections):
-            transport = getattr(connection, "transport", None)
-            if isinstance(transport, asyncio.Transport):
-                transport.abort()
-        if isinstance(self.lifespan, Lifespan):
-            self.lifespan.abandon()
 
     async def _shutdown(self, sockets: list[socket.socket] | None) -> None:
         if self._seat is not None:
@@ -436,7 +465,7 @@ class Server(UvicornServer):
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:
         """SIGHUP: read the certificate again. Of a terminal that is gone: stop."""
         if self._had_terminal and not has_terminal():
-            self.should_exit = True
+            self.handle_exit(signal.SIGTERM, None)
         else:
             self._is_hung_up = True
 
