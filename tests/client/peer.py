@@ -247,6 +247,12 @@ class Socket:
         self.quic.stop_stream(self.stream_id, 0x100)
         self.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big"))
 
+    def full(self):
+        """A last message and a Close frame, of a server that reads no further."""
+        self.quic.stop_stream(self.stream_id, 0x100)
+        self.send(TextMessage("last"))
+        self.send(CloseConnection(1009, "too big"), end=True)
+
     def raw(self, data, end=False):
         self.http.send_data(self.stream_id, data, end)
 
@@ -257,6 +263,7 @@ SAYINGS = {
     "reset": lambda socket: socket.quic.reset_stream(socket.stream_id, H3_INTERNAL_ERROR),
     "ping": lambda socket: socket.send(Ping(b"are you there?")),
     "reserved": lambda socket: socket.raw(b"\xf1\x00"),
+    "full": lambda socket: socket.full(),
     "huge": lambda socket: socket.huge(),
     "large": lambda socket: socket.raw(b"\x82\x7f" + (1 << 40).to_bytes(8, "big")),
     # A ping in the midst of a message of three frames.

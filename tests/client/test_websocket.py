@@ -116,6 +116,29 @@ def test_bad_ends(peer, run, word, error, said):
     run(main())
 
 
+def test_what_a_server_sent_is_received_though_it_takes_no_more(peer, run):
+    """STOP_SENDING ends one direction only."""
+
+    async def main():
+        async with pool_for(peer) as pool:
+            async with pool.websocket(chat(peer)) as websocket:
+                await websocket.send("full")
+                for _ in range(2):
+                    with pytest.raises(WebSocketClosed, match="1006"):
+                        while True:
+                            await websocket.send("more")
+                            await asyncio.sleep(0)
+                assert await websocket.receive() == "last"
+                for _ in range(2):
+                    with pytest.raises(WebSocketClosed, match=r"1009 \(too big\)"):
+                        await websocket.receive()
+                with pytest.raises(WebSocketClosed, match="1009"):
+                    await websocket.send("more")
+            assert (await pool.get(peer.url + "/")).content == b"hello"
+
+    run(main())
+
+
 def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
     async def main():
         async with pool_for(peer) as pool:

@@ -50,6 +50,8 @@ async def app(scope, receive, send):
         answer = sockets_of_a_child()
     elif name == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif name == "exit":
+        os._exit(int(rest))
     elif name == "orphan":
         # A child of a child that has ended: it is nobody's.
         middle = subprocess.Popen(["sh", "-c", "sleep 600 &"])

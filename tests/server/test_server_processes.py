@@ -541,6 +541,27 @@ def test_a_child_of_reload_that_ends_is_replaced(start, tmp_path, sig):
     assert server.stop() == 0
 
 
+@pytest.mark.parametrize("status", [1, 3])
+def test_a_child_of_reload_that_has_served_is_replaced_whatever_its_status(start, tmp_path, status):
+    """They are the statuses of a start that fails, too."""
+    server = reloading(start, tmp_path)
+
+    async def main():
+        (first,) = await processes(server, 1)
+        async with server.connect() as client:
+            asking = asyncio.create_task(client.get(f"/exit/{status}"))
+            said = rf"Child process \[{first}\] died \(status {status}\)"
+            await asyncio.to_thread(server.wait_log, said)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await asyncio.to_thread(server.wait_log, "(?s)(HTTP/3 running.*){2}")
+        (second,) = await processes(server, 1)
+        assert second != first
+
+    uringcore.run(main())
+    assert server.stop() == 0
+
+
 def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path, monkeypatch):
     gate = tmp_path / "gate"
     monkeypatch.setenv("CROWD_GATE", str(gate))
@@ -561,6 +582,7 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
         gate.unlink()
         await asyncio.sleep(1)
         assert server.log().count("RuntimeError: the gate is closed") == 1
+        assert server.log().count("could not start (status 1): waiting for a file to change") == 1
         assert "died" not in server.log()
         change(20)
         await asyncio.to_thread(server.wait_log, "(?s)(HTTP/3 running.*){2}")

@@ -107,8 +107,9 @@ class WebSocket:
     async def send(self, message: str | bytes) -> None:
         """Sends text or bytes; waits while the connection takes no more.
 
-        Raises :class:`WebSocketClosed` when it is closed, and
-        :class:`~uringcore.http3.WriteTimeout`.
+        Raises :class:`WebSocketClosed` when it is closed, and :class:`~uringcore.http3.WriteTimeout`. Code
+        1006 also means that the server takes no more; :meth:`receive` then still gives the messages that
+        the server has sent, and raises with the code of its Close frame.
         """
         if isinstance(message, str):
             await self._send("text", message.encode())
@@ -204,8 +205,12 @@ class WebSocket:
                 self._exchange, data, timeout=self._timeouts.write, end_stream=end
             )
         except ConnectionResetError as exc:
-            self._closed = self._closed or WebSocketClosed(ABNORMAL, "the stream was reset")
-            raise fresh(self._closed) from exc
+            closed = self._closed or WebSocketClosed(ABNORMAL, "the server takes no more")
+            if self._exchange.failed:
+                self._closed = closed
+            # Otherwise STOP_SENDING has ended this direction only (RFC 9000 section 3.5): messages and the
+            # server's Close frame are still to be received.
+            raise fresh(closed) from exc
 
     async def _end(self, code: int, reason: str) -> None:
         """Sends a Close frame, if none was, and the end of the stream (RFC 9220 section 3)."""

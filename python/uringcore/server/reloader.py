@@ -6,7 +6,9 @@ Which files are looked at, and how, is uvicorn's. Not here: what the child does.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import multiprocessing
 import os
 import signal
 import time
@@ -27,7 +29,8 @@ else:
 
 __all__ = ["Reloader"]
 
-# The statuses of a start that fails, here and by an exception: only a change of the files can help.
+# The statuses of a start that fails, here and by an exception: only a change of the files can help. A child
+# that has served may end with them as well.
 NO_START = (STARTUP_FAILURE, 1)
 
 logger = logging.getLogger("uvicorn.error")
@@ -35,6 +38,9 @@ logger = logging.getLogger("uvicorn.error")
 
 class Reloader(ChangeReload):
     """Runs ``target`` in a child process, and again when a file changes or the child ends.
+
+    ``target`` is called with ``sockets`` and ``report``, to which it sends the number of its process when it
+    serves.
 
     A child that could not start is not started again before a file changes. One that ends soon after its
     start makes the next one wait, up to half a minute. A second SIGINT is passed on to the child, and a third
@@ -44,7 +50,11 @@ class Reloader(ChangeReload):
     def __init__(
         self, config: ServerConfig, target: Callable[..., None], sockets: list[socket]
     ) -> None:
-        super().__init__(config, target, sockets)
+        # A pipe has no lock that a child could die with.
+        self._reports, report = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        super().__init__(config, functools.partial(target, report=report), sockets)
+        self._server_pid = 0
+        self._waits_for_change = False
         self._began_at = 0.0
         self._due_at: float | None = None
         self._delay = 0.0
@@ -59,7 +69,9 @@ class Reloader(ChangeReload):
         """Starts another child, when the one before it has ended."""
         super().restart()
         self._began_at = time.monotonic()
+        self._waits_for_change = False
         self._due_at = None
+        self._read_reports()
 
     def should_restart(self) -> list[Path] | None:
         """The files that have changed. Starts another child if the last one has ended."""
@@ -82,13 +94,31 @@ class Reloader(ChangeReload):
                     signal.SIGINT if self._interrupts == 2 else signal.SIGKILL,
                 )
 
+    def _has_child_served(self) -> bool:
+        """A report carries the number of its process, so that one of the child before is none of this one's."""
+        self._read_reports()
+        return self._server_pid == self.process.pid
+
+    def _read_reports(self) -> None:
+        # Also at each restart: a pipe that nobody reads fills up.
+        while self._reports.poll():
+            self._server_pid = self._reports.recv()
+
     def _look_at_child(self) -> None:
         status = self.process.exitcode
-        if status is None or status in NO_START:
+        if status is None or self._waits_for_change:
+            return
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        if status in NO_START and not self._has_child_served():
+            self._waits_for_change = True
+            logger.error(
+                "Child process [%d] could not start (%s): waiting for a file to change",
+                self.process.pid,
+                how,
+            )
             return
         now = time.monotonic()
         if self._due_at is None:
-            how = f"signal {-status}" if status < 0 else f"status {status}"
             logger.error("Child process [%d] died (%s)", self.process.pid, how)
             doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
             self._delay = doubled if now - self._began_at < HASTY_SECONDS else 0.0

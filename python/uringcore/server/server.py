@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
@@ -119,6 +119,8 @@ class Server(UvicornServer):
         # What has ended the service, other than a request to stop.
         self._failure: BaseException | None = None
         self._had_terminal = has_terminal()
+        self.on_serving: Callable[[], object] | None = None
+        """Called when the start-up is complete."""
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on a loop of its own until a signal ends it."""
@@ -172,6 +174,8 @@ class Server(UvicornServer):
             tell_where(self.config, mine)
         if self._seat is not None:
             self._seat.serving(self)
+        if self.on_serving is not None:
+            self.on_serving()
 
     async def _start(
         self, sockets: ServerSockets, places: Sequence[socket.socket | PortWorker]

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import socket
 import sys
+from multiprocessing.connection import Connection
 
 from uringcore.server.config import ServerConfig
 from uringcore.server.descriptors import raise_limit
@@ -79,10 +81,18 @@ def serve_in_children(config: ServerConfig) -> None:
 
 
 def serve_as_child(
-    config: ServerConfig, sockets: list[socket.socket], seat: WorkerSeat | None = None
+    config: ServerConfig,
+    sockets: list[socket.socket],
+    seat: WorkerSeat | None = None,
+    report: Connection | None = None,
 ) -> None:
-    """What a child process does; ends it with uvicorn's code 3 when start-up fails."""
+    """What a child process does; ends it with uvicorn's code 3 when start-up fails.
+
+    ``report`` gets the number of the process when it serves.
+    """
     server = Server(config, seat)
+    if report is not None:
+        server.on_serving = functools.partial(report.send, os.getpid())
     try:
         server.run(sockets)
     except StartupError as exc:
