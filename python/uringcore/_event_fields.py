@@ -1,11 +1,12 @@
 """Has events of Rust's pass for dataclasses, which ``fields``, ``replace``, ``asdict`` and others take.
 
 The descriptions are made when they are first asked for: making a dataclass takes longer than importing
-most modules. Copying and pickling need nothing of this; the classes do that by themselves.
+most modules. Copying and pickling need none of them.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 from typing import Any
 
@@ -49,7 +50,10 @@ class _Maker:
 
 
 def describe(cls: type[Any], keywords: dict[str, Any] | None = None, **fields: Any) -> None:
-    """Has ``cls`` pass for a dataclass.
+    """Has ``cls`` pass for a dataclass, and pickle with each protocol as those do.
+
+    A subclass may have attributes of its own, but not be made by ``@dataclasses.dataclass``: the generated
+    ``__init__`` would set fields that an event does not let be set.
 
     ``fields`` are its fields and their types, or types and defaults; ``keywords`` those which only a
     keyword gives, and their defaults.
@@ -58,7 +62,20 @@ def describe(cls: type[Any], keywords: dict[str, Any] | None = None, **fields: A
     for attribute in ("__dataclass_fields__", "__dataclass_params__"):
         setattr(cls, attribute, _Description(attribute, maker))
     cls.__replace__ = _replace
+    cls.__reduce_ex__ = _reduce_ex
 
 
 def _replace(self: Any, /, **changes: Any) -> Any:
     return dataclasses.replace(self, **changes)
+
+
+def _reduce_ex(self: Any, protocol: int, /) -> Any:
+    """Protocols before 4 cannot say that ``__new__`` has keyword arguments."""
+    reduced = object.__reduce_ex__(self, max(protocol, 4))
+    if protocol < 4 and reduced[0] is getattr(copyreg, "__newobj_ex__"):  # noqa: B009 - not in the stubs
+        return (_made, *reduced[1:])
+    return reduced
+
+
+def _made(cls: type[Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return cls.__new__(cls, *args, **keywords)

@@ -63,7 +63,7 @@ def test_an_event_is_copied_and_pickled_with_all_it_says(event):
     for twin in (
         copy.copy(event),
         copy.deepcopy(event),
-        *(pickle.loads(pickle.dumps(event, protocol)) for protocol in (4, 5)),
+        *(pickle.loads(pickle.dumps(event, protocol)) for protocol in range(6)),
     ):
         assert type(twin) is type(event) and twin == event
         assert everything(twin) == everything(event)

@@ -147,6 +147,21 @@ def test_a_configuration_is_copied_and_pickled_after_use(
     assert copied.alpn_protocols != make().alpn_protocols
 
 
+def test_secrets_are_pickled_and_not_shown(server_configuration):
+    configuration = server_configuration(
+        token=b"the token",
+        token_key=b"the token key".ljust(32),
+        stateless_reset_key=b"the reset key".ljust(32),
+    )
+    key = configuration.private_key
+    shown = repr(configuration)
+    assert "max_data" in shown
+    for secret in ("the token", "the token key", "the reset key", "private_key", "session_ticket"):
+        assert secret not in shown
+    twin = pickle.loads(pickle.dumps(configuration))
+    assert key is not None and twin.private_key == key and twin.token == b"the token"
+
+
 def test_a_deep_copy_shares_what_is_outside(server_configuration, tmp_path):
     store, log, logger = SharedSessionStore(tmp_path / "store"), io.StringIO(), QuicLogger()
     configuration = server_configuration(

@@ -30,6 +30,14 @@ async def trailers(scope, receive, send):
         await send(message)
 
 
+async def file(scope, receive, send):
+    """Says the length and leaves the content out for HEAD, as Starlette's FileResponse does."""
+    headers = [(b"content-length", b"5")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    body = b"" if scope["method"] == "HEAD" else b"hello"
+    await send({"type": "http.response.body", "body": body})
+
+
 async def bad_start(scope, receive, send):
     """A 204 that cannot be sent, for the line feed in it."""
     headers = [(b"x-bad", b"a\nb"), (b"content-length", b"0")]
@@ -90,6 +98,7 @@ ROUTES = {
     "bad-start": bad_start,
     "contradictory": contradictory,
     "empty": empty,
+    "file": file,
     "late": late,
     "notices": notices,
     "padded": padded,

@@ -31,7 +31,11 @@ __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicConfiguration"]
 
 @dataclass
 class QuicConfiguration(ConfigurationFields):
-    """The settings of a client or of a server, and what is made of them once."""
+    """The settings of a client or of a server, and what is made of them once.
+
+    Its ``repr`` leaves out private keys, the session ticket, the token and the keys of tokens. A pickled
+    configuration contains all of them, so it is as secret as they are.
+    """
 
     _setup: tuple[tuple[Any, ...], QuicClientSetup | QuicServerSetup] | None = field(
         default=None, init=False, repr=False, compare=False

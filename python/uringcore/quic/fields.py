@@ -59,12 +59,12 @@ class ConfigurationFields:
     server_name: str | None = None
     """The name (or IP address) that the server's certificate must carry. Clients only."""
 
-    session_ticket: SessionTicket | None = None
+    session_ticket: SessionTicket | None = field(default=None, repr=False)
     """A ticket of an earlier connection, which the handshake resumes if it is the server's and still
     valid. With one that allows 0-RTT, what is written before the handshake is complete is sent at
     once; the server may reject it, and then it is sent again. Clients only."""
 
-    token: bytes = b""
+    token: bytes = field(default=b"", repr=False)
     """A token of an earlier connection, which proves the client's address to the server (RFC 9000
     section 8.1.3). Empty: one that an earlier connection with this configuration got. An
     :class:`~uringcore.tls.AddressToken` is shown by connections that begin with its version only.
@@ -86,7 +86,7 @@ class ConfigurationFields:
 
     A number that names no version of QUIC makes servers answer with those that they speak."""
 
-    private_key: Any = None
+    private_key: Any = field(default=None, repr=False)
     quantum_readiness_test: bool = False
     supported_versions: list[int] = field(
         default_factory=lambda: [QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2]
@@ -168,7 +168,7 @@ class ConfigurationFields:
     and several processes a :class:`~uringcore.quic.sessions.SharedSessionStore`. ``None``: in a
     memory of this configuration's own."""
 
-    stateless_reset_key: bytes | None = None
+    stateless_reset_key: bytes | None = field(default=None, repr=False)
     """32 secret bytes from which stateless reset tokens are made (RFC 9000 section 10.3.2); ``None``
     makes new ones for each endpoint. A server that is started again on the same address with the same
     key resets the connections of the one before at once, instead of letting them time out. To change it
@@ -182,7 +182,7 @@ class ConfigurationFields:
     :class:`~uringcore.quic.workers.PortGroup`, or ``SO_REUSEADDR``, which is switched off. So give each
     machine a key of its own, unless what balances between them routes packets by connection ID."""
 
-    token_key: bytes | Sequence[bytes] | None = None
+    token_key: bytes | Sequence[bytes] | None = field(default=None, repr=False)
     """32 to 64 secret bytes that address validation tokens are sealed with (RFC 9000 section 8.1.4);
     ``None`` makes new ones for each server. Of several keys the first seals and all of them open: to
     change the key, put the new one in front and drop the old one when its tokens have expired."""

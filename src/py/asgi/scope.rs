@@ -132,8 +132,8 @@ fn headers<'py>(
     Ok(list)
 }
 
-/// In upper case, as ASGI has it. The server itself goes by what the client wrote: `head` is not HEAD
-/// (RFC 9110 section 9.1), and its response has content. The common ones are interned.
+/// In upper case, as ASGI has it. The server takes `head` for HEAD as well, since the application does. The
+/// common ones are interned.
 fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     match method {
         b"GET" => intern!(py, "GET").clone(),

@@ -475,7 +475,9 @@ impl Http3Connection {
             this.service.clone_ref(py),
             scope.unbind(),
             Arc::new(wire),
-            &*head.method == b"HEAD",
+            // As the application sees it: `head` is not HEAD (RFC 9110 section 9.1), but ASGI's method is in
+            // upper case, and an application that is asked for HEAD sends no content.
+            head.method.eq_ignore_ascii_case(b"HEAD"),
             expects_continue,
             ended,
             fields,

@@ -268,6 +268,11 @@ impl Connection {
         if settings.reset_stream_at {
             streams.take_reset_at();
         }
+        let mut watch = Watch::new(details.tap.clone());
+        if early_max_data > 0 {
+            // Before the handshake is complete: the packet that completes it may be followed by MAX_DATA.
+            watch.expect_max_data(0);
+        }
         let connection = Self {
             user: 0,
             phase: Phase::Handshake,
@@ -284,7 +289,7 @@ impl Connection {
             ),
             ids: details.tap.ids(),
             packet_log: details.tap.recorder().cloned(),
-            watch: Watch::new(details.tap.clone()),
+            watch,
             was_full: false,
             early_pings: Vec::new(),
             events,

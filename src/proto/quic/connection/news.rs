@@ -283,6 +283,23 @@ impl Connection {
         is_accepted.unwrap_or(false)
     }
 
+    /// After rejected 0-RTT data: the server's limits replace those that the ticket remembers (RFC 9000 section
+    /// 7.4.1), which the state machine goes by.
+    fn limit_room(&mut self, initial_max_data: u64) {
+        let Some(watched) = self.watch.max_data() else {
+            return;
+        };
+        // A MAX_DATA frame may have come in the datagram that completed the handshake.
+        let allowed = watched.max(initial_max_data);
+        if self.early_max_data > allowed && early_data::is_accepted(&self.quinn) == Some(false) {
+            self.streams.set_room(Some(allowed));
+            self.counted_max_data = Some(allowed);
+            self.watch.expect_max_data(allowed);
+        } else {
+            self.watch.forget_max_data();
+        }
+    }
+
     fn established(&mut self) {
         self.phase = Phase::Established;
         let details = session_details(&self.quinn);
@@ -292,13 +309,9 @@ impl Connection {
         if self.use_preferred && self.is_client() {
             self.preferred = peers.preferred_like(self.quinn.remote_address());
         }
+        let initial_max_data = peers.initial_max_data;
         self.peer_parameters = peers;
-        let allowed = peers.initial_max_data;
-        if self.early_max_data > allowed && early_data::is_accepted(&self.quinn) == Some(false) {
-            self.streams.set_room(Some(allowed));
-            self.counted_max_data = Some(allowed);
-            self.watch.expect_max_data(allowed);
-        }
+        self.limit_room(initial_max_data);
         if let Some(tokens) = &self.tokens {
             tokens.set_version(self.versions.current());
         }

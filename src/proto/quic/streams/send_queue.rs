@@ -68,6 +68,9 @@ impl SendQueue {
         self.complete_tail();
         let mut before = 0;
         for at in 0..self.pieces.len() {
+            if before == bytes {
+                return;
+            }
             let piece = &mut self.pieces[at];
             if before + piece.len() > bytes {
                 let rest = piece.split_off(bytes - before);
