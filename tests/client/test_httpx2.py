@@ -308,6 +308,13 @@ def test_the_environment_is_asked_as_the_library_asks_it(
     run(main())
 
 
+def test_authorities_that_cannot_be_read_are_said_by_the_constructor(tmp_path, monkeypatch):
+    """Not by the first request, in a loop that reads files meanwhile."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing"))
+    with pytest.raises(FileNotFoundError):
+        AsyncHTTP3Transport()
+
+
 # The Model Context Protocol ------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from tests.server.harness import APPLICATION, ROOT, STARTED, environment
 from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.server import Config, Server
+from uringcore.server.startup import StartupError
 
 ENDLESS = "tests.server.endless:app"
 
@@ -65,6 +66,12 @@ def test_log_config_none_leaves_logging_alone(whose):
         [sys.executable, "-c", OWN_LOG, whose], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, "MINE uvicorn.error said\n"), done.stderr
+
+
+@pytest.mark.parametrize("log_config", [None, {"version": 1}])
+def test_a_log_format_beside_a_log_config_is_refused(log_config):
+    with pytest.raises(StartupError, match="log_format"):
+        Config("app:app", log_config=log_config, log_format="json", http3=False)
 
 
 def test_with_log_config_none_requests_are_logged_as_the_program_has_it(start):

@@ -44,6 +44,7 @@ def test_the_package_waits_by_what_lets_cancellations_through() -> None:
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
         for path in sorted(package.rglob("*.py"))
+        if path.name != "_within.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("asyncio.wait_for")
     ]

@@ -108,7 +108,10 @@ class Exchange:
     def handle_stop(self, code: int) -> None:
         """The server wants no more of the request. Its response goes on, or is to come (RFC 9114 section
         4.1), whatever the code: servers send 0, H3_NO_ERROR and others before they answer. Only a request
-        that was rejected has no answer (section 4.1.1)."""
+        that was rejected has no answer (section 4.1.1).
+
+        What is left of the upload is not sent, and the request counts as sent: the program gets the response
+        and no error for the part that was dropped."""
         self.request_stopped = True
         if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
             self.handle_error(RequestReset(code))

@@ -76,7 +76,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     proxies is for TCP, and is refused.
 
     Raises ``ValueError`` for a ``proxy``, a ``tcp`` that has one, and an SSL context in ``verify`` whose
-    authorities cannot be read from it.
+    authorities cannot be read from it, and ``OSError`` for files of authorities that cannot be read.
     """
 
     def __init__(
@@ -100,10 +100,9 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             raise ValueError(f"http3: {http3!r} is neither 'alt-svc' nor 'always'")
         if proxy is not None or _has_proxy(tcp):
             raise ValueError("proxy: HTTP/3 goes to the server itself, not through a proxy")
-        self._verify, self._cert, self._trust_env = verify, cert, trust_env
         self._tcp_options: dict[str, Any] = {"http1": http1, "http2": http2}
         self._limits = limits
-        self._configuration = configuration
+        self._given_configuration = configuration
         self._early_data = early_data
         self._always = http3 == "always"
         self._fallback_delay = fallback_delay
@@ -111,23 +110,40 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         # By library, unless one is given.
         self._tcp: dict[Any, AsyncBaseTransport] = {}
         self._context: ssl.SSLContext | None = None
+        self._configuration = configuration
         self._pool: Pool | None = None
-        if len(LIBRARIES) == 1 or verify is not True or cert is not None:
+        is_the_same = verify is not True or cert is not None
+        # Here, since reading the authorities would block the loop at the first request, and may fail.
+        self._trust = {
+            library: self._read_trust(library, verify, cert, trust_env)
+            for library in (LIBRARIES[:1] if is_the_same else LIBRARIES)
+        }
+        if len(self._trust) == 1:
             self._begin(LIBRARIES[0])
         self.alternatives = AlternativeCache() if alternatives is None else alternatives
         """What is known of ``Alt-Svc``."""
 
+    def _read_trust(
+        self, library: Any, verify: Any, cert: Any, trust_env: bool
+    ) -> tuple[ssl.SSLContext | None, QuicConfiguration]:
+        """TLS for TCP, where it is needed, and QUIC's configuration."""
+        configuration = self._given_configuration
+        if configuration is not None and not self._makes_tcp:
+            return None, configuration
+        context = tls_context(library, verify, cert, trust_env)
+        if configuration is None:
+            configuration = quic_configuration(library, context, verify, cert, trust_env)
+        return context, configuration
+
+    @property
+    def _makes_tcp(self) -> bool:
+        return self._given_tcp is None and not self._always
+
     def _begin(self, library: Any) -> Pool:
-        """Sets both sides up, with the authorities that are usual in ``library`` if nobody has named any."""
-        needs_tcp = self._given_tcp is None and not self._always
-        if self._configuration is None or needs_tcp:
-            verify, cert, trust_env = self._verify, self._cert, self._trust_env
-            self._context = tls_context(library, verify, cert, trust_env)
-            if self._configuration is None:
-                self._configuration = quic_configuration(
-                    library, self._context, verify, cert, trust_env
-                )
-        if needs_tcp:
+        """Sets both sides up, with the authorities that are usual in ``library`` if none are named."""
+        self._context, self._configuration = self._trust[library]
+        self._trust.clear()
+        if self._makes_tcp:
             self._tcp_of(library)
         self._pool = Pool(
             configuration=self._configuration,

@@ -122,7 +122,8 @@ class ServerConfig(Config):
       bound of the traces.
     - ``log_config``: uvicorn's; ``None`` leaves logging as the program has set it up.
     - ``root_path``: uvicorn's, without a slash at its end, since the path follows that begins with one.
-    - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`.
+    - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server.json_log`. Not with
+      a ``log_config``.
     - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
     - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
       127.0.0.1; the application's ports do not have them then.
@@ -173,6 +174,10 @@ class ServerConfig(Config):
         # None leaves logging as the program has set it up, as uvicorn's.
         if options.get("log_config", LOGGING_CONFIG) is LOGGING_CONFIG:
             options["log_config"] = log_config(log_format)
+        elif log_format != "text":
+            raise StartupError(
+                "log_format: log_config sets the format, so only one of them can be given"
+            )
         # A path follows, which begins with a slash: "/" is no root path at all.
         options["root_path"] = (options.get("root_path") or "").rstrip("/")
         if backend is not None:

@@ -1,5 +1,7 @@
 //! One request stream of an HTTP/3 connection, as the wire that a request writes through.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -14,13 +16,27 @@ use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 pub struct Exchange {
     pub connection: Py<Http3Connection>,
     pub stream_id: u64,
+    /// The method is `head` or so. Its response has no content, as the application takes it for HEAD, and no
+    /// Content-Length, which the client would take for that of content (RFC 9110 section 9.1).
+    pub is_mistaken_for_head: bool,
+}
+
+impl Exchange {
+    fn fit<'a, 'b>(&self, fields: &'a Fields<'b>) -> Cow<'a, Fields<'b>> {
+        if !self.is_mistaken_for_head {
+            return Cow::Borrowed(fields);
+        }
+        let fitting = fields.iter().filter(|(name, _)| *name != b"content-length");
+        Cow::Owned(fitting.copied().collect())
+    }
 }
 
 impl Wire for Exchange {
     fn headers(&self, py: Python<'_>, fields: &Fields<'_>, end: bool) -> Result<(), Refused> {
         let stream_id = self.stream_id;
+        let fields = self.fit(fields);
         let sent = self.connection.get().reach(py, |http, quic, now| {
-            http.send_headers(quic, stream_id, fields, end, now)
+            http.send_headers(quic, stream_id, &fields, end, now)
         });
         outcome(sent)
     }
@@ -33,8 +49,9 @@ impl Wire for Exchange {
         end: bool,
     ) -> Result<(), Refused> {
         let stream_id = self.stream_id;
+        let fields = self.fit(fields);
         let sent = self.connection.get().reach(py, |http, quic, now| {
-            http.respond(quic, stream_id, fields, content, end, now)
+            http.respond(quic, stream_id, &fields, content, end, now)
         });
         outcome(sent)
     }

@@ -462,9 +462,13 @@ impl Http3Connection {
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
+        // As the application sees it: ASGI's method is in upper case, and an application that is asked for HEAD
+        // may send no content.
+        let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
         let wire = Exchange {
             connection: slf.clone().unbind(),
             stream_id,
+            is_mistaken_for_head: is_head && &*head.method != b"HEAD",
         };
         let expects_continue = head
             .field(b"expect")
@@ -475,9 +479,7 @@ impl Http3Connection {
             this.service.clone_ref(py),
             scope.unbind(),
             Arc::new(wire),
-            // As the application sees it: `head` is not HEAD (RFC 9110 section 9.1), but ASGI's method is in
-            // upper case, and an application that is asked for HEAD sends no content.
-            head.method.eq_ignore_ascii_case(b"HEAD"),
+            is_head,
             expects_continue,
             ended,
             fields,
