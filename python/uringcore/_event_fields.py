@@ -62,7 +62,7 @@ def describe(cls: type[Any], keywords: dict[str, Any] | None = None, **fields: A
     for attribute in ("__dataclass_fields__", "__dataclass_params__"):
         setattr(cls, attribute, _Description(attribute, maker))
     cls.__replace__ = _replace
-    cls.__reduce_ex__ = _reduce_ex
+    cls.__reduce_ex__ = _reduce_ex  # type: ignore[assignment] # mypy takes it for a method of one protocol
 
 
 def _replace(self: Any, /, **changes: Any) -> Any:

@@ -1,8 +1,8 @@
 """A limit in time that never swallows a cancellation.
 
-``asyncio.wait_for`` before CPython 3.12, which is used from there on, returns a result that is there when its caller is cancelled, as if
-nobody had cancelled: a task that is told to end then goes on. This is here because that is no rarity at
-the end of a loop, where every task is cancelled in the turn in which what it waits for ends.
+``asyncio.wait_for`` is one from CPython 3.12 on. Before, it returns a result that is there when its caller is
+cancelled, as if nobody had cancelled: a task that is told to end then goes on. This is here because that is
+no rarity at the end of a loop, where every task is cancelled in the turn in which what it waits for ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ async def within(awaitable: Awaitable[T], timeout: float | None) -> T:
     """What ``awaitable`` gives; ``asyncio.TimeoutError`` if it takes more than ``timeout`` seconds.
 
     A cancellation of the caller is always raised, also if the result is there. From CPython 3.12 on a
-    coroutine runs in the caller's task, before that in a task of its own. That task is over when this returns
-    or raises, unless the caller is cancelled once more meanwhile: then it has been cancelled and may go on for
-    a while, and its result or exception is dropped.
+    coroutine runs in the caller's task, before that in a task of its own. That task is over when this
+    returns or raises, unless the caller is cancelled once more meanwhile: then it has been cancelled and
+    may go on for a while, and its result or exception is dropped.
     """
     if timeout is None:
         return await awaitable

@@ -3,8 +3,8 @@
 The classes are Rust, so that a turn's events are built without running Python. Their fields are
 immutable; they take positional and keyword arguments, and attributes of a program's own, compare by value,
 work with ``match``, are copied and pickled, and pass for dataclasses.
-A program's subclasses have no fields of their own: ``@dataclass`` refuses them. :class:`QuicEvent` can be a base
-of dataclasses.
+A program's subclasses of them have no fields of their own, and ``@dataclass`` cannot make them;
+:class:`QuicEvent` can be a base of dataclasses.
 """
 
 from __future__ import annotations

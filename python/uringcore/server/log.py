@@ -56,8 +56,10 @@ class RequestLog(ClientLog):
 
 
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.10 has no brackets there
-    """Writes the log to a stream. When nobody reads that any more it is the null device for good: the descriptor
-    itself, so that what the program prints there is dropped as well, and a reader that comes later gets nothing.
+    """Writes the log to a stream. When nobody reads that any more it is the null device for good.
+
+    The descriptor itself is replaced: what the program prints there is dropped as well, and a reader that
+    comes later gets nothing.
 
     Otherwise every line would be a traceback on standard error, and clients cause lines.
     """

@@ -95,7 +95,7 @@ class Reloader(ChangeReload):
                 )
 
     def _has_child_served(self) -> bool:
-        """A report carries the number of its process, so that one of the child before is none of this one's."""
+        """A report carries the number of its process: the child before may have left one."""
         self._read_reports()
         return self._server_pid == self.process.pid
 

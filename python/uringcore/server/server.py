@@ -136,7 +136,6 @@ class Server(UvicornServer):
         theirs stop it at once; a graceful stop there sets :attr:`should_exit` and waits for the end. When it
         has ended, its ports are free and it can serve again.
         """
-        self._failure = None
         await super().serve(sockets)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -147,6 +146,7 @@ class Server(UvicornServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
         self._loop = asyncio.get_running_loop()
+        self._failure = None
         if sockets is not None:
             mine = ServerSockets.told_apart(sockets)
             # Those that are given are closed by uvicorn when it begins to stop; connections go on.
