@@ -49,7 +49,8 @@ class Client:
 
         ``url`` is a path with query, or a whole URL of this origin. ``content`` is sent while the
         response is being read; what the server does not want of it (STOP_SENDING) is dropped without an
-        error, since the response may still come. Leaving the block early cancels what is left of the exchange.
+        error, since the response may still come. Leaving the block early cancels what is left of the
+        exchange.
         ``on_interim(status, fields)`` is called for each interim response, e.g. 103.
 
         Raises an :class:`HTTP3Error`: :class:`URLError` for a URL of another origin,
