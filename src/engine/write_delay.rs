@@ -14,6 +14,8 @@
 //! - Nobody can foresee that a callback computes after it has written. One that did so while its bytes were held,
 //!   or while more writes of this rule or the last one were to come, makes the next [`PROMPT_WRITES`] writes leave
 //!   at once, in pieces or not.
+//! - What is written to a QUIC connection is held for [`QUIC_SPACING`] after the last send, unless it is the turn's
+//!   last write.
 //! - Outside of callbacks every write is sent at once, for no callback's end and no turn's would send it.
 //! - Nothing is held for longer than [`HOLD_MAX`] and the callback that is running then.
 //!
@@ -50,11 +52,14 @@ struct Hold {
     is_for_callback: bool,
     /// The callback that began it wrote more to the same stream.
     is_in_pieces: bool,
+    /// A send of these bytes is not worth its cost before.
+    earliest: Instant,
 }
 
 impl Hold {
     fn is_overdue(&self, now: Instant) -> bool {
-        self.is_long(now) || now.saturating_duration_since(self.since) >= HOLD_MAX
+        self.is_long(now) && now >= self.earliest
+            || now.saturating_duration_since(self.since) >= HOLD_MAX
     }
 
     /// Whether the callbacks since then were long.
@@ -110,8 +115,8 @@ impl WriteDelay {
     }
 
     /// Whether bytes that are written now leave at once; otherwise they are held from now on. To be asked while
-    /// nothing is held.
-    pub(crate) fn leaves_at_once(&mut self, now: Instant) -> bool {
+    /// nothing is held. Sends within a turn are `spacing` apart.
+    pub(crate) fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
         if self.callbacks_left == 0 {
             return true;
         }
@@ -121,14 +126,17 @@ impl WriteDelay {
         if is_next_piece {
             self.note_pieces(true);
         }
-        if now.saturating_duration_since(self.last_sent) >= IDLE {
+        let since_sent = now.saturating_duration_since(self.last_sent);
+        if since_sent >= IDLE {
             self.prompt = self.prompt.max(FIRST_WRITES);
         }
-        if self.prompt > 0 {
+        // The send at the end of the turn would cost no less.
+        let is_spaced = since_sent >= spacing || self.is_last();
+        if self.prompt > 0 && is_spaced {
             self.prompt -= 1;
             return true;
         }
-        let is_quiet = is_long || self.is_last() && !is_next_piece;
+        let is_quiet = is_spaced && (is_long || self.is_last() && !is_next_piece);
         if is_quiet && self.in_pieces < MANY_IN_PIECES {
             return true;
         }
@@ -137,6 +145,7 @@ impl WriteDelay {
             callbacks: 0,
             is_for_callback: is_quiet,
             is_in_pieces: false,
+            earliest: self.last_sent + spacing,
         });
         false
     }
@@ -233,6 +242,9 @@ impl WriteDelay {
 /// A callback of this length is worth a send of its own, which costs about a hundredth of it beyond its share of
 /// one at the end of the turn.
 const LONG_CALLBACK: Duration = Duration::from_micros(25);
+/// The streams of a QUIC connection share packets, and a datagram costs its sender and its receiver several
+/// microseconds: those that a turn sends before its end are so far apart.
+pub(crate) const QUIC_SPACING: Duration = Duration::from_micros(100);
 /// A program that has not sent for so long is not busy sending.
 const IDLE: Duration = Duration::from_micros(500);
 /// Turns of short callbacks that take longer send more than once.

@@ -7,6 +7,7 @@ struct Loop {
     delay: WriteDelay,
     now: Instant,
     callbacks_left: usize,
+    spacing: Duration,
 }
 
 const SHORT: Duration = Duration::from_micros(5);
@@ -19,6 +20,7 @@ impl Loop {
             delay: WriteDelay::new(now),
             now,
             callbacks_left: 0,
+            spacing: Duration::ZERO,
         }
     }
 
@@ -42,7 +44,7 @@ impl Loop {
         if self.delay.is_holding() {
             return false;
         }
-        let leaves = self.delay.leaves_at_once(self.now);
+        let leaves = self.delay.leaves_at_once(self.now, self.spacing);
         if leaves {
             self.delay.sent(self.now);
         }
@@ -115,6 +117,30 @@ fn a_long_turn_of_short_callbacks_sends_now_and_then() {
     let sends = one.short_turn(1_000) as u128;
     let most = time.as_micros() / HOLD_MAX.as_micros();
     assert!((most / 2..=most + 1).contains(&sends), "{sends}");
+}
+
+#[test]
+fn what_quic_sends_within_a_turn_is_apart() {
+    let mut one = Loop::new();
+    one.spacing = QUIC_SPACING;
+    one.wake(51);
+    let began = one.now;
+    let mut sends = 0_u32;
+    for _ in 0..50 {
+        one.work(LONG_CALLBACK * 2);
+        sends += u32::from(one.write());
+        sends += u32::from(one.end_callback());
+    }
+    let most = (one.now - began).as_micros() / QUIC_SPACING.as_micros();
+    assert!((most / 2..=most + 1).contains(&sends.into()), "{sends}");
+    one.end_turn();
+    for n in 0..50 {
+        one.busy_turn(50);
+        one.work(QUIC_SPACING);
+        assert!(one.write(), "{n}");
+        one.end_callback();
+        one.end_turn();
+    }
 }
 
 #[test]
