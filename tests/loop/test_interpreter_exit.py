@@ -173,6 +173,11 @@ ERRORS_LATE = """
 import asyncio, socket, sys
 import uringcore
 
+def unbound():
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    return sock
+
 class Told(asyncio.DatagramProtocol):
     def error_received(self, exc):
         print(type(exc).__name__)
@@ -185,14 +190,10 @@ class Late(uringcore.UringEventLoop):
                 print(self.remove_reader(wrong))
             except ValueError:
                 print("ValueError")
-        transport = self._make_datagram_transport(sock, Told())
+        # Made here: the collector may have finalised an older one first.
+        transport = self._make_datagram_transport(unbound(), Told())
         transport.sendto(b"x", ("127.0.0.1", 2**40))
         self.close()
-
-def unbound():
-    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sock.setblocking(False)
-    return sock
 
 async def main():
     transport, _ = await loop.create_datagram_endpoint(Told, sock=unbound())
@@ -200,7 +201,6 @@ async def main():
 
 loop = Late(sys.argv[1])
 loop.run_until_complete(main())
-sock = unbound()
 loop.set_exception_handler(lambda loop, context: print(type(context["exception"]).__name__))
 """
 

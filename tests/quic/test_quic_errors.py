@@ -296,6 +296,21 @@ def test_a_source_of_authorities_without_any_trusts_nobody(
         configuration.setup()
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_authorities_are_any_buffer(pki, client_configuration, kind):
+    configuration = client_configuration()
+    configuration.load_verify_locations(cadata=kind(pki.authority.pem))
+    configuration.setup()
+
+
+@pytest.mark.parametrize("value", [range(1 << 40), "text", 5])
+def test_authorities_that_are_no_buffer_are_named(client_configuration, value):
+    configuration = client_configuration()
+    configuration.load_verify_locations(cadata=value)
+    with pytest.raises(QuicConfigurationError, match="^cadata: must be PEM bytes, not "):
+        configuration.setup()
+
+
 def test_a_directory_of_authorities_may_hold_other_files(
     run, pki, tmp_path, server_configuration, client_configuration
 ):

@@ -125,8 +125,10 @@ class PooledConnection:
 
     def _ask(self) -> None:
         """Sends a PING beside the request: its answer alone says that the server is there. Datagrams that
-        arrive now may have waited in the socket since it was."""
-        if self.protocol is not None and not self.is_doubtful:
+        arrive now may have waited in the socket since it was, and so may the answer to an earlier PING."""
+        if self.protocol is not None:
+            if self._doubt is not None:
+                self._doubt.cancel()
             self._doubt = asyncio.ensure_future(self.protocol.ping())
             # An end of the connection is told to the requests that are on it.
             self._doubt.add_done_callback(lambda doubt: doubt.cancelled() or doubt.exception())

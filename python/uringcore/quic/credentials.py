@@ -45,7 +45,7 @@ def roots(configuration: ConfigurationFields) -> bytes | None:
     """
     pem: list[bytes] = []
     if configuration.cadata is not None:
-        pem.append(_with_certificates("cadata", configuration.cadata))
+        pem.append(_with_certificates("cadata", _bytes("cadata", configuration.cadata)))
     if configuration.cafile is not None:
         pem.append(_with_certificates("cafile", read_file("cafile", Path(configuration.cafile))))
     if configuration.capath is not None:
@@ -105,6 +105,14 @@ def read_key(name: str, path: Path) -> bytes:
     data = read_file(name, path)
     warn_if_exposed(path, LOGGER, data)
     return data
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        pass
+    raise QuicConfigurationError(name, f"must be PEM bytes, not {type(value).__name__}")
 
 
 def _with_certificates(name: str, pem: bytes) -> bytes:

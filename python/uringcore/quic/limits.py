@@ -48,10 +48,10 @@ class ServerLimits:
     """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
     last address that its client has proved, unless that one has as many as it may. More are refused;
     ``None`` is no limit. With ``retry="auto"`` those above half of it get a Retry first, so that nobody
-    can use up another one's share. The default is an eighth of ``max_connections``: one address
-    cannot take them all, and the thousands of subscribers that a carrier has behind one address are
-    served. A server behind a proxy that shows its own address for all clients needs a larger
-    number, or none.
+    can use up another one's share. The default is an eighth of that of ``max_connections``: one address
+    cannot take them all, unless ``max_connections`` is lowered and this is not, and the thousands of
+    subscribers that a carrier has behind one address are served. A server behind a proxy that shows its
+    own address for all clients needs a larger number, or none.
 
     A connection that was closed makes room for another at once, but of an address no more of them linger
     (for three probe time-outs) than may be open. Each counts 32 KiB of ``memory`` as well, of which the

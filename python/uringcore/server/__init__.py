@@ -96,7 +96,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
 | a client that takes little of it | ``send_rate`` (240 bytes a second), ``send_rate_grace`` (60 s) | reset |
 | files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
-| the process's files for responses | ``max_process_files`` (a quarter of RLIMIT_NOFILE) | opened later |
+| files of the process | ``max_process_files`` (1/4 of RLIMIT_NOFILE, 16,384 at most) | opened later |
 | sessions of a connection at once | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
 | a session's streams | ``max_session_streams``, ``max_session_uni_streams`` (256) | the client waits |
 | a session's data, not yet received | ``session_window`` (16 MiB), and the windows above | the client waits |

@@ -73,7 +73,7 @@ LIMIT_HELP = {
 }
 
 UNSAID = {
-    "max_process_files": "a quarter of RLIMIT_NOFILE",
+    "max_process_files": "a quarter of RLIMIT_NOFILE, 16,384 at most",
     "memory": "a quarter of the memory, divided by --workers",
     "accept_burst": "one second of --http3-accept-rate",
 }

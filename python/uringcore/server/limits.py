@@ -100,8 +100,9 @@ class HTTP3Limits:
 
     max_process_files: int | None = None
     """Files that are open for responses of the whole process, shared fairly among client addresses (IPv6 by
-    /64); by default a quarter of the descriptors that the process may have (RLIMIT_NOFILE), and never more
-    than half of them. A response whose file cannot be opened for want of a place waits for one."""
+    /64); by default a quarter of the descriptors that the process may have (RLIMIT_NOFILE) and at most
+    16,384, and never more than half of them. A response whose file cannot be opened for want of a place
+    waits for one."""
 
     max_large_messages: int = 4
     """Messages of more than 256 KiB that may be on their way at once on a connection's WebSockets; others
