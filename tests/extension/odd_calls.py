@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import enum
 import faulthandler
 import fcntl
 import gc
@@ -50,8 +51,11 @@ WAITS = {"_run_once", "_run_until_stopped", "_wait_until_ready", "finish", "recv
 """Methods that wait for the kernel or for a thread, as they should."""
 ENDS = {"_core_close", "close", "abort", "detach", "stop", "_after_fork_in_child", "_before_fork"}
 """Called last: there is little to find in what is over."""
-TAKES_A_DESCRIPTOR = {"file_close", "file_truncate", "file_write", "file_sync"}
-STANDARD_STREAMS = [0, 1, 2]
+TAKES_A_DESCRIPTOR = {
+    *("file_close", "file_truncate", "file_write", "file_sync"),
+    # An endpoint that drains closes the sockets that it was lent.
+    *("add_socket", "drain"),
+}
 
 MESSAGES: list[dict[str, Any]] = [
     {"type": "http.response.debug", "info": {}},
@@ -171,8 +175,9 @@ class Caller:
     def _guarded(
         self, name: str, run: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
     ) -> None:
-        is_ours = any(type(arg) in (int, bool) and arg in STANDARD_STREAMS for arg in args)
-        if not (name in TAKES_A_DESCRIPTOR and is_ours):
+        # A descriptor may be anybody's, the loop's own included.
+        is_used = any(isinstance(arg, int) and is_open(arg) for arg in args)
+        if not (name.rpartition(".")[2] in TAKES_A_DESCRIPTOR and is_used):
             self.call(run, *args, **kwargs)
 
     def try_operators(self, name: str, one: Any) -> None:
@@ -193,6 +198,15 @@ class Caller:
         for make in self._makers:
             self.call(setattr, one, attribute, make())
         self.call(delattr, one, attribute)
+
+
+def is_open(descriptor: int) -> bool:
+    """Whether the process has it."""
+    try:
+        os.fstat(descriptor)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def places(run: Callable[..., Any]) -> tuple[int, list[str]]:
@@ -270,6 +284,8 @@ async def try_alive(caller: Caller, part: int, parts: int) -> None:
     for one in caller.live:
         by_kind.setdefault(type(one), []).append(one)
     kinds = sorted(by_kind, key=lambda kind: f"{kind.__module__}.{kind.__qualname__}")
+    # An enumeration's methods are CPython's.
+    kinds = [kind for kind in kinds if not issubclass(kind, enum.Enum)]
     for kind in [kind for kind in kinds if list(native(kind))][part::parts]:
         for one in by_kind[kind][:2]:
             # The loop that runs all this is not the one to be broken.

@@ -379,17 +379,22 @@ class Server(UvicornServer):
                 await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
         finally:
             # Before anything else is waited for: the loop itself may be about to end.
-            for connection in list(self.server_state.connections):
-                transport = getattr(connection, "transport", None)
-                if isinstance(transport, asyncio.Transport):
-                    transport.abort()
+            self._force()
             if self._listener is not None:
                 self._listener.abort()
-            if isinstance(self.lifespan, Lifespan):
-                self.lifespan.abandon()
         if self._listener is not None:
             await self._listener.wait_closed()
         await self._close_metrics()
+
+    def _force(self) -> None:
+        """Waits for no TCP connection and not for the application. From CPython 3.12 on ``wait_closed()`` of
+        an asyncio server waits for its connections, whatever they are doing."""
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+        if isinstance(self.lifespan, Lifespan):
+            self.lifespan.abandon()
 
     async def _shutdown(self, sockets: list[socket.socket] | None) -> None:
         if self._seat is not None:
@@ -480,7 +485,8 @@ class Server(UvicornServer):
         that was asked to stop and did has succeeded: this one returns, and exits with status 0.
 
         uvicorn's method is called, since programs replace it to be notified of the stop. A second SIGINT
-        raises ``KeyboardInterrupt`` during start-up, and ends the wait for the application's shutdown.
+        raises ``KeyboardInterrupt`` during start-up, and ends the wait for connections and for the
+        application's shutdown.
         """
         super().handle_exit(sig, frame)
         self._captured_signals.clear()
@@ -488,5 +494,5 @@ class Server(UvicornServer):
             return
         if not self.started:
             raise KeyboardInterrupt
-        if self._loop is not None and isinstance(self.lifespan, Lifespan):
-            self._loop.call_soon_threadsafe(self.lifespan.abandon)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._force)
