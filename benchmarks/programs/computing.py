@@ -34,7 +34,7 @@ BURSTS = {0: 40, 0.1: 20, 1: 6, 4: 3}
 PAUSE_SECONDS = 0.02
 REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LONGEST = len(ANSWER) + 1024
-"""What an answer has with the head of HTTP/1.1."""
+"""Bytes of an answer, the head of HTTP/1.1 included."""
 TITLES = {
     "tcp": "TCP, `Protocol`",
     "streams": "TCP, streams",
@@ -49,7 +49,7 @@ Burst = list[float]
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used."""
+    """Seconds of processor time that a process has used."""
     with open(f"/proc/{pid}/schedstat") as file:
         return int(file.read().split()[0]) / 1e9
 

@@ -26,7 +26,7 @@ OURS_ALONE = ("quic", "http3")
 
 
 class Answering:
-    """What all servers do for one request."""
+    """The work that each server does for one request."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -62,7 +62,7 @@ def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
 
 
 def accepts_otherwise(sock: Any) -> bool:
-    """Whether ``sock`` accepts by another method than ``socket.socket``'s.
+    """True if ``sock`` overrides ``socket.socket.accept``.
 
     An object around a socket that passes the call on to it, as gunicorn's, does not.
     """

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def has_policies() -> bool:
-    """Whether this CPython has event loop policies: 3.15 is the last."""
+    """True if this CPython has event loop policies; 3.15 is the last version that does."""
     return hasattr(asyncio, "set_event_loop_policy")
 
 

@@ -240,6 +240,6 @@ def _has_watcher_of_its_own() -> bool:
 
 
 def _popen_is_cpythons() -> bool:
-    """Whether no program has replaced ``subprocess.Popen`` or what it does."""
+    """True unless a program has replaced ``subprocess.Popen`` or one of its methods that start a process."""
     originals = (_Popen.__init__, _Popen._execute_child)
     return subprocess.Popen is _Popen and originals == _ORIGINALS

@@ -1,7 +1,7 @@
 """A limit in time that never swallows a cancellation.
 
 ``asyncio.wait_for`` is one from CPython 3.12 on. Before, it returns a result that is there when its caller is
-cancelled, as if nobody had cancelled: a task that is told to end then goes on. This is here because that is
+cancelled, as if nobody had cancelled: a cancelled task then goes on. This is here because that is
 no rarity at the end of a loop, where every task is cancelled in the turn in which what it waits for ends.
 """
 

@@ -389,7 +389,7 @@ class UringEventLoop(  # type: ignore[misc]
                 transp.resume_reading()
 
     def _let_others_watch(self, transport: Any, allowed: bool) -> None:
-        """Whether ``sock_*`` calls and watchers may use a transport's descriptor."""
+        """True if ``sock_*`` calls and watchers may use a transport's descriptor."""
         fd = transport._sock_fd
         if isinstance(transport, _uringcore.BaseTransport):
             self._set_watchable(fd, allowed)

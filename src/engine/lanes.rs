@@ -263,8 +263,8 @@ impl Lanes {
         true
     }
 
-    /// Whether an accept may be tried at once, and counts it: one a turn, so that a task which accepts
-    /// in a loop comes to what it has accepted, and leaves the others to other processes.
+    /// True if an accept may be tried at once, and counts it. One a turn: then a task that accepts in a loop
+    /// handles each connection before it accepts the next, and other processes accept the rest.
     pub fn may_accept(&mut self, lane: Lane) -> bool {
         let turn = self.turn;
         let descriptor = self.descriptor(lane.fd);

@@ -48,7 +48,7 @@ struct Watch {
     op: Option<OpId>,
     /// Tells this registration from all others, on whatever descriptor.
     serial: u64,
-    /// The file is asked once more before the host is told.
+    /// A poll(2) confirms the wake-up before the host gets its event.
     asks_again: bool,
 }
 

@@ -14,8 +14,8 @@
 //! - Nobody can foresee that a callback computes after it has written. One that did so while its bytes were held,
 //!   or while more writes of this rule or the last one were to come, makes the next [`PROMPT_WRITES`] writes leave
 //!   at once, in pieces or not.
-//! - What is written to a QUIC connection is held for [`QUIC_SPACING`] after the last send, unless it is the turn's
-//!   last write.
+//! - A write to a QUIC connection that begins a hold stays held for [`QUIC_SPACING`] after the last send, and one of
+//!   the turn's last callback is not held.
 //! - Outside of callbacks every write is sent at once, for no callback's end and no turn's would send it.
 //! - Nothing is held for longer than [`HOLD_MAX`] and the callback that is running then.
 //!
@@ -62,7 +62,7 @@ impl Hold {
             || now.saturating_duration_since(self.since) >= HOLD_MAX
     }
 
-    /// Whether the callbacks since then were long.
+    /// True if the callbacks since then were long.
     fn is_long(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since)
             >= LONG_CALLBACK.saturating_mul(self.callbacks.saturating_add(1))
@@ -94,7 +94,7 @@ impl WriteDelay {
         }
     }
 
-    /// Whether bytes are held: the next ones go with them, and no clock is asked.
+    /// True while bytes are held: the next ones leave with them, and the clock is not read.
     pub(crate) fn is_holding(&self) -> bool {
         self.hold.is_some()
     }
@@ -114,7 +114,7 @@ impl WriteDelay {
         self.callbacks = self.callbacks.saturating_add(events);
     }
 
-    /// Whether bytes that are written now leave at once; otherwise they are held from now on. To be asked while
+    /// True if bytes that are written now leave at once; otherwise they are held from now on. Called only while
     /// nothing is held. Sends within a turn are `spacing` apart.
     pub(crate) fn leaves_at_once(&mut self, now: Instant, spacing: Duration) -> bool {
         if self.callbacks_left == 0 {

@@ -8,10 +8,10 @@ import pytest
 
 import uringcore
 from tests.client.peer import Peer
-from tests.server.conftest import backend, backends, certificate, server, start
+from tests.server.conftest import backend, backends, certificate, run, server, start
 from tests.server.harness import Server
 
-__all__ = ["backend", "certificate", "server", "start"]
+__all__ = ["backend", "certificate", "run", "server", "start"]
 
 
 @pytest.fixture
@@ -20,21 +20,6 @@ def peer(certificate):
     running = Peer(certificate)
     yield running
     running.stop()
-
-
-@pytest.fixture(params=[*backends(), "asyncio"])
-def run(request):
-    """Runs a coroutine on uringcore's loop, once on each backend, and on stock asyncio's."""
-
-    def runner(main):
-        async def limited():
-            return await asyncio.wait_for(main, 60)
-
-        if request.param == "asyncio":
-            return asyncio.run(limited())
-        return uringcore.run(limited(), backend=request.param)
-
-    return runner
 
 
 @pytest.fixture(params=backends())

@@ -24,6 +24,15 @@ from uringcore.http3 import (
 from uringcore.http3.url import parse_url
 
 
+@pytest.fixture
+def others():
+    """Servers that a test starts in another one's place."""
+    started = []
+    yield started
+    for other in started:
+        other.stop()
+
+
 @pytest.mark.parametrize("path", ["/rejected-once", "/goaway-once"])
 def test_what_the_server_has_not_processed_is_sent_again(peer, run, path):
     async def main():
@@ -95,13 +104,12 @@ def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
     run(main())
 
 
-def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkeypatch):
+def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others, monkeypatch):
     """Its server was killed, so that nobody says that it has ended; another one is at its address."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     # Its number is needed again, and must not be somebody else's in between.
     dead = Peer(certificate, port=free_port())
-    others = []
 
     async def main():
         async with pool_for(dead) as pool:
@@ -111,21 +119,16 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, monkey
             assert (await pool.get(dead.url + "/")).content == b"hello"
             assert others[0].paths == [(0, "/")]
 
-    try:
-        run(main())
-    finally:
-        for other in others:
-            other.stop()
+    run(main())
 
 
 def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
-    certificate, run, monkeypatch
+    certificate, run, others, monkeypatch
 ):
     """Its last packets are read when the request has begun."""
     monkeypatch.setattr(pooled, "SURE_SECONDS", 0.0)
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.2)
     dead = Peer(certificate, port=free_port())
-    others = []
 
     async def main():
         async with pool_for(dead) as pool:
@@ -139,18 +142,13 @@ def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
             assert answer.content == b"hello"
             assert others[0].paths == [(0, "/")]
 
-    try:
-        run(main())
-    finally:
-        for other in others:
-            other.stop()
+    run(main())
 
 
-def test_one_dead_connection_is_enough_to_find_out(certificate, run, monkeypatch):
+def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, monkeypatch):
     """Those that rest beside it are as dead: the second try goes on none of them."""
     # Its number is needed again, and must not be somebody else's in between.
     dead = Peer(certificate, port=free_port())
-    others = []
 
     async def main():
         limits = Limits(streams_per_connection=1, connections_per_origin=4)
@@ -166,11 +164,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, monkeypatch
             others.append(Peer(certificate, port=dead.port))
             assert (await pool.get(dead.url + "/")).content == b"hello"
 
-    try:
-        run(main())
-    finally:
-        for other in others:
-            other.stop()
+    run(main())
 
 
 def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run, monkeypatch):

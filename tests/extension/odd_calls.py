@@ -201,7 +201,7 @@ class Caller:
 
 
 def is_open(descriptor: int) -> bool:
-    """Whether the process has it."""
+    """True if the process has this descriptor open."""
     try:
         os.fstat(descriptor)
     except (OSError, OverflowError):

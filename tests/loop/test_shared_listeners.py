@@ -137,6 +137,28 @@ class Around:
         return getattr(self.sock, name)
 
 
+def check_that_an_idle_loop_serves_the_rest(
+    name: str,
+    listener: socket.socket,
+    computing: Serve,
+    taken: threading.Event,
+    goes_on: threading.Event,
+    kept: int,
+) -> None:
+    """A loop that computes from its first client (`taken`) until `goes_on` keeps so many clients."""
+    clients = [connect(listener) for _ in range(CLIENTS)]
+    with workers(name, listener, computing, count=1) as (busy,):
+        assert taken.wait(PATIENCE)
+        idle = Worker(name, b"idle", listener)
+        try:
+            idle.start(with_create_server)
+            assert [answer(client) for client in clients[kept:]] == [idle.tag] * (CLIENTS - kept)
+        finally:
+            goes_on.set()
+            idle.stop()
+        assert answer(clients[0]) == busy.tag
+
+
 @pytest.mark.parametrize("around", [lambda sock: sock, Around], ids=["socket", "around"])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_loop_accepts_one_client_a_turn(
@@ -156,18 +178,8 @@ def test_a_loop_accepts_one_client_a_turn(
         sock = around(worker.sock.dup())
         await worker.loop.create_server(lambda: Computes(worker), sock=sock)
 
-    clients = [connect(listener) for _ in range(CLIENTS)]
-    with workers(name, listener, computing, count=1) as (busy,):
-        assert taken.wait(PATIENCE)
-        idle = Worker(name, b"idle", listener)
-        try:
-            idle.start(with_create_server)
-            # The first is the busy one's, whose answer leaves when it can.
-            assert [answer(client) for client in clients[1:]] == [idle.tag] * (CLIENTS - 1)
-        finally:
-            goes_on.set()
-            idle.stop()
-        assert answer(clients[0]) == busy.tag
+    # The first client is the busy loop's, whose answer leaves when it can.
+    check_that_an_idle_loop_serves_the_rest(name, listener, computing, taken, goes_on, kept=1)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -191,18 +203,8 @@ def test_sock_accept_takes_one_client_a_turn(name: str, listener: socket.socket)
 
         worker.loop.create_task(accept()).set_name("accepts")
 
-    clients = [connect(listener) for _ in range(CLIENTS)]
-    with workers(name, listener, computing, count=1) as (busy,):
-        assert taken.wait(PATIENCE)
-        idle = Worker(name, b"idle", listener)
-        try:
-            idle.start(with_create_server)
-            # What it had in hand when it began to compute: one that it handles, and one more.
-            assert [answer(client) for client in clients[2:]] == [idle.tag] * (CLIENTS - 2)
-        finally:
-            goes_on.set()
-            idle.stop()
-        assert answer(clients[0]) == busy.tag
+    # The busy loop keeps the client that it handles, and one more that it had accepted.
+    check_that_an_idle_loop_serves_the_rest(name, listener, computing, taken, goes_on, kept=2)
 
 
 @pytest.mark.parametrize("name", LOOPS)

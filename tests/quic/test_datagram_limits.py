@@ -10,7 +10,7 @@ from uringcore.quic.logger import QuicLogger
 
 
 def announced(logger):
-    """What the traces say of the limit, by its owner."""
+    """The limit in the traces, by its owner."""
     found = {}
     for trace in logger.to_dict()["traces"]:
         for event in trace["events"]:

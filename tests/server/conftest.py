@@ -1,5 +1,7 @@
 """Fixtures of the server's tests: certificates, and a server on each backend."""
 
+import asyncio
+
 import pytest
 
 import uringcore
@@ -26,6 +28,21 @@ def backends():
     if is_default_interpreter():
         return both
     return ["uring"] if is_newest_interpreter() and "uring" in both else ["epoll"]
+
+
+@pytest.fixture(params=[*backends(), "asyncio"])
+def run(request):
+    """Runs a coroutine on uringcore's loop, once on each backend, and on stock asyncio's."""
+
+    def runner(main):
+        async def limited():
+            return await asyncio.wait_for(main, 60)
+
+        if request.param == "asyncio":
+            return asyncio.run(limited())
+        return uringcore.run(limited(), backend=request.param)
+
+    return runner
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ import pytest
 import uvicorn
 
 import uringcore
-from tests.server.conftest import backends
 from tests.server.harness import APPLICATION, ROOT, STARTED, environment
 from tests.support.children import bound
 from tests.support.ports import free_port
@@ -25,21 +24,6 @@ from uringcore.server import Config, Server
 from uringcore.server.startup import StartupError
 
 ENDLESS = "tests.server.endless:app"
-
-
-@pytest.fixture(params=[*backends(), "asyncio"])
-def run(request):
-    """Runs a coroutine on uringcore's loop, once on each backend, and on stock asyncio's."""
-
-    def runner(main):
-        async def limited():
-            return await asyncio.wait_for(main, 60)
-
-        if request.param == "asyncio":
-            return asyncio.run(limited())
-        return uringcore.run(limited(), backend=request.param)
-
-    return runner
 
 
 # Logging -------------------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     @property
     def _connected_waiter(self) -> asyncio.Future[None] | None:
-        """What the first of those waits for who wait for the handshake."""
+        """The oldest future that waits for the handshake."""
         return self._connected_waiters[0] if self._connected_waiters else None
 
     @property

@@ -261,7 +261,7 @@ class H3Connection(H3ConnectionCore):
     def _handle_request_or_push_frame(
         self, frame_type: int, frame_data: bytes | None, stream: H3Stream, stream_ended: bool
     ) -> list[H3Event]:
-        """What a frame of a request or push comes to."""
+        """The events that a frame of a request or push produced."""
         events, self._at_hand = self._at_hand, []
         return events
 

@@ -61,7 +61,7 @@ class LiveStream(H3Stream):
 
     @property
     def receiving_ended(self) -> bool:
-        """Whether nothing follows on what the peer sends."""
+        """True once the peer's direction of the stream has ended."""
         return self._has_ended("receiving_ended", 1)
 
     @receiving_ended.setter
@@ -72,7 +72,7 @@ class LiveStream(H3Stream):
 
     @property
     def sending_ended(self) -> bool:
-        """Whether this side has ended what it sends."""
+        """True once this side has ended its direction of the stream."""
         return self._has_ended("sending_ended", 3)
 
     @sending_ended.setter
@@ -152,7 +152,7 @@ class StreamTable(Mapping[int, H3Stream]):
 
 
 def _uni_stream_type(http: H3ConnectionCore, stream_id: int) -> StreamType | None:
-    """What a unidirectional stream is, as far as that matters: a push has requests' states."""
+    """The type of a unidirectional stream: a push, whose states are a request's, or another one."""
     if stream_id in http._stream_ids():
         return StreamType.PUSH
     own = http._own_streams()

@@ -119,8 +119,8 @@ class PooledConnection:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the server has not answered since a request ended the connection's rest. A server that
-        was killed, or a path that is blocked by now, says nothing of it."""
+        """True until the server answers the PING that ended the connection's rest. A server that was killed
+        and a path that drops packets both stay silent."""
         return self._doubt is not None and not self._doubt.done()
 
     def _ask(self) -> None:
@@ -130,7 +130,7 @@ class PooledConnection:
             if self._doubt is not None:
                 self._doubt.cancel()
             self._doubt = asyncio.ensure_future(self.protocol.ping())
-            # An end of the connection is told to the requests that are on it.
+            # The requests of a connection that ends raise its error themselves.
             self._doubt.add_done_callback(lambda doubt: doubt.cancelled() or doubt.exception())
 
     @property

@@ -46,7 +46,7 @@ def library_of(request: object) -> Any:
 
 
 def is_httpx2(library: ModuleType) -> bool:
-    """Whether a library is httpx2, which trusts the system's authorities where httpx has certifi's."""
+    """True for httpx2, which trusts the system's authorities where httpx trusts certifi's."""
     return library.__name__ == "httpx2"
 
 

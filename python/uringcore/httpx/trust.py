@@ -89,7 +89,7 @@ def authorities(library: ModuleType, context: Any, verify: Verify) -> dict[str, 
 
 
 def inside(context: Any) -> dict[str, Any]:
-    """What a program has loaded into a context of truststore's, which keeps it in one of CPython's."""
+    """The authorities that a program has loaded into a truststore context: its inner context has them."""
     inner = getattr(context, "_ctx", None)
     if inner is None or not inner.cert_store_stats()["x509"]:
         return {}

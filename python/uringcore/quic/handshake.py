@@ -56,7 +56,7 @@ class HandshakeView:
 
     @property
     def key_schedule(self) -> HandshakeView | None:
-        """What has a ``cipher_suite``, once one is agreed."""
+        """An object with a ``cipher_suite``; ``None`` before one is negotiated."""
         return None if self.cipher_suite is None else self
 
     # aioquic has no public names for these, so its programs use them. They need `cryptography`;

@@ -21,8 +21,8 @@ def check_target(host: Any, port: Any) -> None:
 
 
 def check_bound(host: Any, port: Any) -> None:
-    """The same of an address to be bound: without a host it is all of them, and port 0 is the system's to
-    choose."""
+    """Raises the errors of :func:`check_target` for an address to be bound. No host stands for all addresses,
+    and with port 0 the system chooses one."""
     if host is not None and not isinstance(host, str):
         raise TypeError(f"host: must be text, not {type(host).__name__}")
     _check_port(port, 0)

@@ -86,7 +86,7 @@ def serve_as_child(
     seat: WorkerSeat | None = None,
     report: Connection | None = None,
 ) -> None:
-    """What a child process does; ends it with uvicorn's code 3 when start-up fails.
+    """Runs a child process; exits with uvicorn's status 3 when start-up fails.
 
     ``report`` gets the number of the process when it serves.
     """

@@ -444,7 +444,7 @@ mod tests {
     use crate::completion::Outcome;
     use crate::op::{OpKind, Payload};
 
-    /// The set's events are told apart by 32 bits of a count.
+    /// 32 bits of a count distinguish the set's events.
     #[test]
     fn registrations_are_found_where_their_count_wraps() {
         let config = DriverConfig::default();

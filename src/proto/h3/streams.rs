@@ -59,7 +59,7 @@ impl Connection {
         Some((stream.recv, stream.send))
     }
 
-    /// Whether something was sent or received on a request stream of the client's, as far as is remembered.
+    /// True if data was sent or received on a request stream of the client's, as far as is remembered.
     pub fn was_used(&self, stream_id: u64) -> bool {
         frame::is_client_bidi(stream_id) && !self.is_unused(stream_id)
     }

@@ -403,7 +403,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Whether a head waits for its content.
+    /// True while a head waits for its content.
     pub(super) fn holds_head(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             matches!(state.response.phase, Phase::Held(_)) && !state.disconnected

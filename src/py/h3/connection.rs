@@ -383,7 +383,7 @@ impl H3ConnectionCore {
         self.with_core(py, |core| core.open_requests())
     }
 
-    /// Whether nothing is read or sent any more. Setting it does not close the QUIC connection.
+    /// True once the connection reads and sends nothing more. Setting it does not close the QUIC connection.
     #[getter]
     fn _is_done(&self, py: Python<'_>) -> bool {
         self.with_core(py, |core| core.is_closed()).unwrap_or(false)

@@ -139,7 +139,7 @@ impl Decoder {
         Ok(Decoded::Fields(fields))
     }
 
-    /// Whether a field section was decoded since the last call.
+    /// True if a field section was decoded since the last call.
     pub fn take_has_decoded(&mut self) -> bool {
         std::mem::take(&mut self.has_decoded)
     }
