@@ -39,7 +39,7 @@ help:
 	@echo 'make test-asan  the Rust tests and a stress run under AddressSanitizer (nightly Rust)'
 	@echo 'make fuzz     every fuzz target for a minute, or some for longer'
 	@echo 'make test-ecosystem  run the suites of websockets, aiohttp, asyncpg... on this loop and on asyncio'
-	@echo 'make bench    measure against the peers, write BENCHMARK.md'
+	@echo 'make bench    measure against the peers, write BENCHMARK.md and docs/benchmarks'
 	@echo 'make bench-instructions  count the instructions of the hot paths, compare with the committed counts'
 	@echo 'make wheel    the wheel as it is released, in dist/: optimised by a profile of its hot paths'
 	@echo 'make develop  an environment in $(DEV_VENV) to work on the tree with'

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Run the benchmarks and write BENCHMARK.md.
+"""Run the benchmarks and write BENCHMARK.md, docs/benchmarks and README's table of figures.
 
     python benchmarks/run.py                  every case, 7 rounds
     python benchmarks/run.py --quick 1k       the echoes of 1 KiB in short rounds
     python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
-    python benchmarks/run.py --report         BENCHMARK.md and charts again from the last results
+    python benchmarks/run.py --report         all pages and charts again from the last results
     python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
 The first run makes an environment of its own (a virtual environment with the peers and this project's wheel

@@ -12,6 +12,9 @@ from benchmarks.harness.results import Spread
 
 WIDTH = 760
 LABEL = 150
+"""The least room for labels, in pixels; a chart with longer ones has more."""
+CHARACTER = 7.2
+"""The width that a character of a label may have."""
 VALUE = 110
 ROW = 30
 BAR = 18
@@ -45,7 +48,8 @@ class Bar:
 def render(title: str, unit: str, bars: list[Bar]) -> str:
     """The chart as an SVG document; bars start at zero, so that lengths compare."""
     highest = max((bar.spread.high for bar in bars if bar.spread), default=1.0) or 1.0
-    scale = (WIDTH - LABEL - VALUE) / highest
+    label = round(max(LABEL, 14 + CHARACTER * max((len(bar.label) for bar in bars), default=0)))
+    scale = (WIDTH - label - VALUE) / highest
     height = TOP + ROW * len(bars) + FOOT
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -55,26 +59,26 @@ def render(title: str, unit: str, bars: list[Bar]) -> str:
         f'<text class="note" x="0" y="36">{escape(unit)}, median; the whisker spans all rounds</text>',
     ]
     for index, bar in enumerate(bars):
-        out.extend(_row(bar, TOP + ROW * index, scale))
+        out.extend(_row(bar, TOP + ROW * index, label, scale))
     out.append("</svg>\n")
     return "\n".join(out)
 
 
-def _row(bar: Bar, top: int, scale: float) -> list[str]:
+def _row(bar: Bar, top: int, left: int, scale: float) -> list[str]:
     baseline = top + BAR / 2 + 4.5
-    label = f'<text x="{LABEL - 10}" y="{baseline}" text-anchor="end">{escape(bar.label)}</text>'
+    label = f'<text x="{left - 10}" y="{baseline}" text-anchor="end">{escape(bar.label)}</text>'
     if bar.spread is None:
         note = escape(bar.note[:80])
-        return [label, f'<text class="note" x="{LABEL}" y="{baseline}">{note}</text>']
+        return [label, f'<text class="note" x="{left}" y="{baseline}">{note}</text>']
     middle = top + BAR / 2
-    low, high = LABEL + bar.spread.low * scale, LABEL + bar.spread.high * scale
+    low, high = left + bar.spread.low * scale, left + bar.spread.high * scale
     length = max(bar.spread.median * scale, 1.0)
     return [
         label,
-        f'<rect class="{bar.kind}" x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>',
+        f'<rect class="{bar.kind}" x="{left}" y="{top}" width="{length:.1f}" height="{BAR}" rx="2"/>',
         f'<path class="whisker" fill="none" d="M{low:.1f} {middle}H{high:.1f}'
         f'M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8"/>',
-        f'<text x="{max(high, LABEL + length) + 8:.1f}" y="{baseline}">'
+        f'<text x="{max(high, left + length) + 8:.1f}" y="{baseline}">'
         f"{figure(bar.spread.median)}</text>",
     ]
 

@@ -60,7 +60,7 @@ def commit() -> str:
     head = git("rev-parse", "--short=10", "HEAD")
     if not head:
         return "uncommitted"
-    outputs = (":!BENCHMARK.md", ":!benchmarks/results", ":!benchmarks/charts")
+    outputs = (":!BENCHMARK.md", ":!README.md", ":!benchmarks/results", ":!docs/benchmarks")
     return head + ("+" if git("status", "--porcelain", "--", ".", *outputs) else "")
 
 

@@ -40,18 +40,18 @@ COUNTS = {
 ABOUT = """\
 ## QUIC, profiled
 
-`python benchmarks/run.py --profile quic` samples the clock of the server process and gives each sample to
-whom it belongs: in the kernel by the call chain, in native code by the line table of the innermost inlined
-call, in libc by the function. Shares and counts hold on a busy machine; what a unit costs in time is in the
-tables above.
+`python benchmarks/run.py --profile quic` samples the processor clock of the server process and
+assigns each sample to a part of the code: in the kernel by the call chain, in native code by the
+line table of the innermost inlined call, in libc by the function. Shares and counts are valid on a
+busy machine as well. The costs of a unit in time are in [quic.md](quic.md).
 
-Percent of the server's processor time. *Send* contains loopback's delivery to the client's socket;
-*collections* are Rust's own, mostly quinn-proto's heaps and trees; *copies* and *allocation* are libc's,
-whoever asked.
+The figures are percent of the server's processor time. *Send* includes the loopback delivery to the
+client's socket. *Collections* are Rust's standard ones, mostly quinn-proto's heaps and trees.
+*Copies* and *allocation* are libc's functions, for every caller.
 """
 COUNTED = """\
-For each unit, as the kernel counts them: packets and how many of them a receive or a send carries,
-system calls, entries of the interpreter from native code, calls of our methods from Python, calls of libc's
+Counts for each unit of work: packets, how many packets one receive or send carries, system calls,
+calls from native code into the interpreter, calls from Python into our methods, calls of libc's
 allocator and of CPython's.
 """
 

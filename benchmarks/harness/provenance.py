@@ -1,6 +1,6 @@
-"""The machines and interpreters that BENCHMARK.md's tables were taken on, as the report tells them.
+"""The machines and interpreters that the tables were taken on, as the pages show them.
 
-What a machine is asked is machine.py's business; here are only the words for the answers.
+`machine.py` reads the facts from the machine; this file only words them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,47 @@ def tables(results: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
         _table([machine for _, machine in group], list(dict.fromkeys(title for title, _ in group)))
         for group in kinds.values()
     ]
+
+
+def by_area(areas: Sequence[tuple[str, Sequence[tuple[str, dict[str, Any]]]]]) -> list[str]:
+    """One table of all machines, which names the tables of each.
+
+    The title of an area stands for all of its tables; where most were taken here, the others are named.
+    """
+    machines: dict[tuple[Any, ...], list[str]] = {}
+    pythons: dict[tuple[Any, ...], list[str]] = {}
+    for area, taken in areas:
+        titles: dict[tuple[Any, ...], list[str]] = {}
+        for title, machine in taken:
+            hardware = tuple(machine[name] for name in HARDWARE)
+            titles.setdefault(hardware, []).append(title)
+            pythons.setdefault(hardware, []).append(machine["python"])
+        for hardware, found in titles.items():
+            missing = [title for title, _ in taken if title not in found]
+            machines.setdefault(hardware, []).append(_named(area, found, missing))
+    lines = ["| machine | kernel | CPython | its tables |", "| --- | --- | --- | --- |"]
+    for hardware, named in machines.items():
+        processor, cores, memory, virtual, kernel = hardware
+        shared = ", virtual and shared" if virtual else ""
+        versions = " and ".join(_distinct(pythons[hardware]))
+        lines.append(
+            f"| {processor}, {cores} cores, {memory} GiB{shared} | Linux {kernel} | {versions} "
+            f"| {'<br>'.join(named)} |"
+        )
+    return [*lines, ""]
+
+
+def _named(area: str, found: list[str], missing: list[str]) -> str:
+    """The tables of an area that one machine has."""
+
+    def short(titles: list[str]) -> str:
+        return "; ".join(title.removeprefix(f"{area.split()[0]} ") for title in titles)
+
+    if not missing:
+        return f"**{area}**"
+    if len(missing) < len(found):
+        return f"**{area}**, all but {short(missing)}"
+    return f"**{area}**: {short(found)}"
 
 
 def stamp(machine: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.harness import interpreters, provenance, report, results, rounds
+from benchmarks.harness import (
+    areas,
+    interpreters,
+    provenance,
+    report,
+    results,
+    rounds,
+    summary,
+    tables,
+)
 from benchmarks.harness import matrix as matrices
 from benchmarks.harness.cases import CASES, LONE, Case, select
 from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, ROOT, Environment
@@ -26,6 +36,7 @@ from benchmarks.servers.loops import LOOPS, OURS, new_loop
 
 PLAN = Plan(rounds=2, seconds=0.1, warmup=0.0, counted_rounds=0, keep_going=False)
 MACHINE: dict[str, Any] = {"python": "3.13.0", "taken": "2026-01-01 00:00 UTC", "commit": "abc"}
+HARDWARE = {"processor": "one", "cores": 2, "memory_gib": 24, "virtual": True, "kernel": "6.18"}
 
 
 def case_of(name: str) -> Case:
@@ -208,7 +219,7 @@ def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
         ),
     }
     result = CaseResult("h3_download", MACHINE, 3, 1.0, "1,073,741,824 bytes", peers)
-    text = report._section(case_of("h3_download"), result)
+    text = tables.section(case_of("h3_download"), result)
     head = cells(text, "peer")
     ours = dict(zip(head, cells(text, "uringcore-uring"), strict=True))
     assert ours["× our QUIC alone"] == "0.50"
@@ -225,7 +236,7 @@ def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
 
     peers = {"weft": peer(1, "ended by itself"), "peregrine": peer(20), "uringcore-uring": peer(10)}
     result = CaseResult("h3_hello", MACHINE, 3, 1.0, None, peers)
-    text = report._section(case_of("h3_hello"), result)
+    text = tables.section(case_of("h3_hello"), result)
     head = cells(text, "peer")
     assert cells(text, "uringcore-uring")[head.index("CPU ÷ best other")] == "0.50"
 
@@ -331,7 +342,7 @@ def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None
         "uringcore-uring": peer(6),
         "c-epoll": peer(5),
     }
-    text = report._section(
+    text = tables.section(
         case_of("tcp_echo_1k_c1"), CaseResult("tcp_echo_1k_c1", MACHINE, 1, 1.0, None, peers)
     )
     assert cells(text, "peer")[-2:] == ["CPU ÷ best other", "CPU ÷ c-epoll"]
@@ -350,7 +361,7 @@ def test_a_matrix_tells_ours_beside_what_it_is_held_against(
 ) -> None:
     figures = {"asyncio": 2.0, "uvloop": 3.0, "rloop": 6.0, "uringcore-epoll": 12.0}
     rates = {column: {"row": [figure]} for column, figure in figures.items()}
-    text = report._matrix(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
+    text = tables.matrix_section(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
     assert f"uringcore-epoll ÷ {against} |" in text
     assert cells(text, "row")[-1] == share
 
@@ -382,7 +393,7 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
 def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:
     """Stalls, say: where the baseline has none there is nothing to multiply."""
     rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
-    text = report._matrix(matrix_of("relay"), MatrixResult("relay", MACHINE, 1, 0.1, rates))
+    text = tables.matrix_section(matrix_of("relay"), MatrixResult("relay", MACHINE, 1, 0.1, rates))
     assert [cell.partition(".")[0] for cell in cells(text, "stalls")[1:]] == ["0", "3"]
 
 
@@ -403,3 +414,93 @@ def test_a_program_that_is_bound_to_one_core_binds_its_server_to_another() -> No
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == [str(cores[1]), str(cores[0])]
+
+
+def test_every_headline_and_chart_names_a_table() -> None:
+    names = {table.name for table in (*CASES, *MATRICES)}
+    for area in areas.on_page():
+        wanted = {key.partition(": ")[0] for key in area.headline} | area.charts
+        assert wanted <= names, area.name
+
+
+def test_the_overview_marks_a_table_in_which_ours_is_behind() -> None:
+    def peer(requests: float, cpu_us: float) -> PeerResult:
+        sample = {"requests": requests, "seconds": 1.0, "server_cpu_ns": cpu_us * requests * 1000}
+        return PeerResult(samples=[sample])
+
+    case = case_of("tcp_echo_10k_c1")
+    area = areas.area_of(case)
+    assert case.name not in area.headline
+    peers = {"uvloop": peer(1000, 10), "rloop": peer(900, 5), "c-epoll": peer(2000, 4)}
+    behind = {**peers, "uringcore-uring": peer(2000, 6)}
+    rows = summary.of_case(area, case, CaseResult(case.name, MACHINE, 1, 1.0, None, behind))
+    (row,) = summary.chosen(area, rows)
+    text = "\n".join(summary.table(area, [row]))
+    ratios = ["2.00", "2.00 (uvloop)", "6.00 µs/request", "0.60", "1.20 (rloop) ▼", "1.50"]
+    assert cells(text, case.title)[3:] == ratios
+    level = {**peers, "uringcore-uring": peer(980, 5.1)}
+    rows = summary.of_case(area, case, CaseResult(case.name, MACHINE, 1, 1.0, None, level))
+    assert rows
+    assert summary.chosen(area, rows) == []
+
+
+def test_the_overview_holds_nobody_against_a_floor() -> None:
+    """Blocking calls do less than asynchronous ones, and do not count as a rival."""
+    matrix = matrix_of("files")
+    figures = {"aiofiles on asyncio": 2.0, "uringcore-uring": 4.0, "blocking": 9.0}
+    rates = {column: {"write 4 KiB": [figure]} for column, figure in figures.items()}
+    result = MatrixResult("files", MACHINE, 1, 0.1, rates)
+    (row,) = summary.of_matrix(areas.area_of(matrix), matrix, result)
+    assert row.measure.best == "aiofiles on asyncio"
+    assert not row.behind
+
+
+def test_machines_name_the_tables_of_each_area() -> None:
+    one, other = MACHINE | HARDWARE, MACHINE | HARDWARE | {"processor": "other"}
+    tcp = [("TCP echo", one), ("TCP upload", one), ("TCP download", other)]
+    text = "\n".join(provenance.by_area([("TCP", tcp), ("UDP", [("UDP echo", other)])]))
+    first, second = text.splitlines()[2:4]
+    assert first.endswith("| **TCP**, all but download |")
+    assert second.endswith("| **TCP**: download<br>**UDP** |")
+
+
+def test_the_report_writes_every_page_and_removes_old_charts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    machine = MACHINE | HARDWARE | {"versions": {}, "native_versions": {}}
+    peers = {
+        name: PeerResult(samples=[{"requests": rate, "seconds": 1.0, "server_cpu_ns": 1e9}])
+        for name, rate in {"uvloop": 1000.0, "uringcore-uring": 2000.0}.items()
+    }
+    peers = {
+        name: PeerResult(samples=[one.samples[0] | {"p50_us": 1.0}]) for name, one in peers.items()
+    }
+    CaseResult("tcp_echo_1k_c100", machine, 1, 1.0, None, peers).save()
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    stale = tmp_path / report.CHARTS / "stale.svg"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    report.write(tmp_path)
+    assert not stale.exists()
+    assert "(charts/tcp_echo_1k_c100.svg)" in (tmp_path / "docs/benchmarks/tcp.md").read_text()
+    assert (tmp_path / report.CHARTS / "tcp_echo_1k_c100.svg").exists()
+    page = (tmp_path / "BENCHMARK.md").read_text()
+    assert "## [TCP](docs/benchmarks/tcp.md)" in page
+    assert "| **TCP** |" in page
+    text = readme.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n")
+    assert "| uvloop | 2.00× | uvloop | 2.00× | 0.50× |" in text
+    readme.write_text("no markers")
+    with pytest.raises(SystemExit, match="no place for the figures"):
+        report.write(tmp_path)
+
+
+def test_pages_show_every_chart_that_is_kept() -> None:
+    shown = {
+        name
+        for page in (ROOT / report.FULL).glob("*.md")
+        for name in re.findall(r"\(charts/(\w+\.svg)\)", page.read_text())
+    }
+    assert shown == {path.name for path in (ROOT / report.CHARTS).iterdir()}

@@ -1,0 +1,157 @@
+"""The areas of BENCHMARK.md: each has a section on that page and a page of full tables in `docs/benchmarks`.
+
+The tags of a case or matrix select its area. The headline tables of an area are always on BENCHMARK.md,
+the others when uringcore is behind in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.harness.cases import Case
+from benchmarks.harness.matrix import Matrix
+
+
+@dataclass(frozen=True)
+class Area:
+    """One section of BENCHMARK.md."""
+
+    name: str
+    """The name of its page, without `.md`."""
+    title: str
+    tags: frozenset[str]
+    usual: str
+    """The peer that most users have today."""
+    ours: tuple[str, ...] = ("uringcore-uring",)
+    headline: frozenset[str] = frozenset()
+    """Names of cases, and rows of matrices as `matrix: row`, or `matrix` for all of them."""
+    charts: frozenset[str] = frozenset()
+    """Names of the cases and matrices whose chart its page shows."""
+    limits: frozenset[str] = frozenset()
+    """Columns of a matrix that are no rivals, because they do something simpler."""
+
+
+AREAS = (
+    Area(
+        "files",
+        "Files",
+        frozenset({"files"}),
+        "aiofiles on asyncio",
+        headline=frozenset({"files"}),
+        limits=frozenset({"blocking"}),
+    ),
+    Area(
+        "server",
+        "HTTP/1.1 server and processes",
+        frozenset({"deployed"}),
+        "uvicorn on uvloop",
+        headline=frozenset({"http1"}),
+    ),
+    Area(
+        "webtransport",
+        "WebTransport",
+        frozenset({"webtransport"}),
+        "aiopquic",
+        headline=frozenset(
+            f"webtransport_{name}"
+            for name in ("upload", "download", "datagrams", "streams_100", "sessions_100")
+        ),
+        charts=frozenset({"webtransport_datagrams", "webtransport_streams_100", "relay"}),
+    ),
+    Area(
+        "http3",
+        "HTTP/3 server",
+        frozenset({"h3"}),
+        "hypercorn",
+        headline=frozenset(
+            f"h3_{name}"
+            for name in (
+                *("hello", "hello_c1000", "hello_quicgo", "100k", "post_100k", "idle"),
+                *("fastapi_hello", "fastapi_100k", "fastapi_post_100k", "upload", "download"),
+            )
+        ),
+        charts=frozenset({"h3_hello", "h3_fastapi_hello", "h3_100k", "h3_idle"}),
+    ),
+    Area(
+        "quic",
+        "QUIC",
+        frozenset({"quic"}),
+        "aioquic",
+        ours=("uringcore-uring", "uringcore.quic"),
+        headline=frozenset(
+            f"quic_{name}"
+            for name in ("upload", "download", "handshakes", "ping", "requests", "datagrams")
+        ),
+        charts=frozenset({"quic_download", "quic_handshakes", "quic_requests", "quic_datagrams"}),
+    ),
+    Area(
+        "tcp",
+        "TCP",
+        frozenset({"tcp"}),
+        "uvloop",
+        headline=frozenset(
+            {
+                *(f"tcp_echo_{size}k_c100" for size in (1, 10, 100)),
+                *(f"streams_echo_{size}k_c100" for size in (1, 10, 100)),
+                *("tcp_echo_1k_c1", "buffered_echo_1k_c100", "sock_echo_1k_c100"),
+                *("slow_upload_c10", "slow_upload_streams_c10"),
+            }
+        ),
+        charts=frozenset({"tcp_echo_1k_c100", "tcp_echo_100k_c100", "streams_echo_1k_c100"}),
+    ),
+    Area(
+        "tls",
+        "TLS",
+        frozenset({"tls"}),
+        "uvloop",
+        headline=frozenset(
+            {*(f"tls_echo_{size}k_c100" for size in (1, 10, 100)), "slow_upload_tls_c10"}
+        ),
+        charts=frozenset({"tls_echo_1k_c100", "tls_echo_100k_c100"}),
+    ),
+    Area(
+        "udp",
+        "UDP",
+        frozenset({"udp"}),
+        "uvloop",
+        headline=frozenset({"udp_echo_1k_c100", "udp_echo_8k_c100"}),
+        charts=frozenset({"udp_echo_1k_c100"}),
+    ),
+    Area(
+        "loop",
+        "Scheduling, memory and start",
+        frozenset({"loop", "computing", "idle"}),
+        "uvloop",
+        headline=frozenset(
+            {
+                *(f"micro: {row}" for row in ("call_soon, a chain", "create_task and await")),
+                *("micro: call_later and cancel", "micro: call_soon_threadsafe round trip"),
+                *("idle: accepted", "start: import, wall ms", "start: run of nothing, wall ms"),
+            }
+        ),
+    ),
+    # Tables with a tag that no area has.
+    Area("more", "More", frozenset(), "asyncio"),
+)
+PAGE_ORDER = (
+    "tcp",
+    "tls",
+    "udp",
+    "loop",
+    "files",
+    "quic",
+    "http3",
+    "webtransport",
+    "server",
+    "more",
+)
+
+
+def area_of(table: Case | Matrix) -> Area:
+    """The first area that shares a tag with the table."""
+    return next((area for area in AREAS if area.tags & table.tags), AREAS[-1])
+
+
+def on_page() -> list[Area]:
+    """The areas in the order in which BENCHMARK.md has them."""
+    return sorted(AREAS, key=lambda area: PAGE_ORDER.index(area.name))
