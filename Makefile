@@ -125,7 +125,7 @@ test-conformance:
 
 # QUIC, HTTP/3 and WebTransport with other implementations, both roles, through the impairment proxy: half an hour. Needs
 # Go and Rust for those written in them; `make test-interop INTEROP="--cases v2 zerortt --peers quic-go"` narrows it. Then
-# `python -m tests.interop.table` writes README's table.
+# `python -m tests.interop.table` writes docs/interoperability.md.
 INTEROP ?=
 test-interop: $(DEV_VENV)
 	@$(DEV_VENV)/bin/python -m tests.interop $(INTEROP)

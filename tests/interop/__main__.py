@@ -1,7 +1,7 @@
 """Plays the interoperability table: `python -m tests.interop [--cases ...] [--peers ...] [--roles ...]`.
 
 Every case with every peer, both roles. Each cell is printed as it comes and kept in `results.json`;
-`python -m tests.interop.table` makes the README's table of it. The status is 1 if a cell is ours-fails.
+`python -m tests.interop.table` writes docs/interoperability.md. The status is 1 if a cell is ours-fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes README's table of interoperability from `results.json`: `python -m tests.interop.table`."""
+"""Writes the tables of docs/interoperability.md from `results.json`: `python -m tests.interop.table`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from tests.interop.peers import OURS, ROOT, TABLES
 from tests.interop.results import LACKS, PASS, Cell, Results
 from tests.interop.runner.cases import CASES
 
-__all__ = ["render"]
+__all__ = ["PAGE", "render"]
+
+PAGE = ROOT / "docs" / "interoperability.md"
 
 BEGIN = "<!-- interop: written by `python -m tests.interop.table` -->"
 END = "<!-- /interop -->"
@@ -74,4 +76,4 @@ def write(path: Path, table: str) -> None:
 
 
 if __name__ == "__main__":
-    write(ROOT / "README.md", render(Results.load()))
+    write(PAGE, render(Results.load()))

@@ -1,11 +1,11 @@
-"""How verdicts become the README's table."""
+"""How verdicts become the tables of docs/interoperability.md."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.interop.results import LACKS, OURS_FAILS, PASS, Cell, Results
-from tests.interop.table import BEGIN, END, render, write
+from tests.interop.table import BEGIN, END, PAGE, render, write
 
 
 def results():
@@ -57,10 +57,14 @@ def test_a_peer_that_is_absent_has_no_cell():
 
 
 def test_the_table_goes_between_its_markers_and_nowhere_else(tmp_path):
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write(path, "new")
     assert path.read_text() == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
     path.write_text("no markers")
     with pytest.raises(SystemExit):
         write(path, "new")
+
+
+def test_the_page_has_the_table_of_the_results():
+    assert f"{BEGIN}\n\n{render(Results.load())}\n\n{END}" in PAGE.read_text()

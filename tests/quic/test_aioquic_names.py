@@ -193,7 +193,7 @@ def test_what_is_left_out_exists_there_and_not_here():
             assert reason
 
 
-# README's migration table says why.
+# The table of differences in docs/aioquic.md says why.
 DEFAULTS_OF_OURS = {"retry": "auto"}
 
 
@@ -244,7 +244,7 @@ def _compare_signatures(what, ours, theirs):
         assert mine.kind == parameter.kind, f"{what}: {name}"
         required = parameter.default is parameter.empty
         if not required and not inspect.isclass(parameter.default):
-            # What is optional there is optional here, with that default if README says no other.
+            # What is optional there is optional here, with that default if docs/aioquic.md says no other.
             default = DEFAULTS_OF_OURS.get(name, parameter.default)
             assert mine.default == default, f"{what}: default of {name}"
     for name, parameter in our.items():
