@@ -39,8 +39,8 @@ pytestmark = pytest.mark.skipif(
 HERE = Path(__file__).parent
 
 RUN_BY = {
-    "Behind nothing 1": "test_deploy.py::test_behind_nothing",
-    "Behind nothing 2": "test_deploy.py::test_behind_nothing",
+    "Without a proxy 1": "test_deploy.py::test_behind_nothing",
+    "Without a proxy 2": "test_deploy.py::test_behind_nothing",
     "HTTP/2 1": "test_deploy.py::test_http2",
     "HTTP/2 2": "test_deploy.py::test_http2",
     "/etc/systemd/system/uringcore.service": "test_deploy_systemd.py::test_a_service_with_workers",
@@ -66,7 +66,7 @@ RUN_BY = {
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore": "test_deploy.py::test_certbots_hook",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore-nginx": "test_deploy_proxies.py::test_behind_nginx",
     "/etc/letsencrypt/renewal-hooks/deploy/uringcore-haproxy": "test_deploy_proxies.py::test_behind_haproxy",
-    "Seen from outside 1": "test_deploy.py::test_seen_from_outside",
+    "Observability 1": "test_deploy.py::test_seen_from_outside",
 }
 """Each block of the page, and where it is carried out."""
 
@@ -116,12 +116,12 @@ def test_what_the_page_refers_to_is_there():
 
 def test_behind_nothing(machine):
     port = free_port()
-    command = block("Behind nothing 1", port=port, tls=machine.tls, workers="--workers 2")
+    command = block("Without a proxy 1", port=port, tls=machine.tls, workers="--workers 2")
     server = machine.serve(command)
     server.wait_http3(workers=2)
     assert server.port == port
     for host in ("localhost", "127.0.0.1", "[::1]"):
-        script = block("Behind nothing 2", site=f"{host}:{port}")
+        script = block("Without a proxy 2", site=f"{host}:{port}")
         trusting = adapted(
             script, {"uringcore get": f"uringcore get --cacert {machine.certificate}"}
         )
@@ -158,7 +158,7 @@ def test_memory(machine):
 
 def test_seen_from_outside(machine):
     port, metrics_port = free_port(), free_port()
-    command, look = BLOCKS["Seen from outside 1"].split("curl")
+    command, look = BLOCKS["Observability 1"].split("curl")
     changes = {
         "443": str(port),
         "9090": str(metrics_port),
@@ -231,7 +231,7 @@ def wait_for_certificate(server, certfile, workers=1):
 def test_certbots_hook(machine, arguments):
     """What certbot runs with the files that it has renewed, and nothing else."""
     port = free_port()
-    command = block("Behind nothing 1", port=port, tls=machine.tls, workers=arguments)
+    command = block("Without a proxy 1", port=port, tls=machine.tls, workers=arguments)
     server = machine.serve(command)
     server.wait_http3(workers=2 if arguments else 1)
     certfile = machine.renew(["uringcore"], {})
@@ -242,7 +242,7 @@ def test_certbots_hook(machine, arguments):
 
 def test_a_certificate_of_another_key_changes_nothing(machine):
     port = free_port()
-    server = machine.serve(block("Behind nothing 1", port=port, tls=machine.tls, workers=""))
+    server = machine.serve(block("Without a proxy 1", port=port, tls=machine.tls, workers=""))
     server.wait_http3()
     before = served_over_tcp(server.port)
     other, _ = make_certificate(machine.folder)
@@ -254,7 +254,7 @@ def test_a_certificate_of_another_key_changes_nothing(machine):
 
 def test_sighup_reads_the_certificate_at_once(machine):
     port = free_port()
-    server = machine.serve(block("Behind nothing 1", port=port, tls=machine.tls, workers=""))
+    server = machine.serve(block("Without a proxy 1", port=port, tls=machine.tls, workers=""))
     server.wait_http3()
     server.send_signal(signal.SIGHUP)
     server.wait_log("New connections get the certificate")

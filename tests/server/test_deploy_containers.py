@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import errno
+import fnmatch
 import http.client
 import json
 import os
@@ -139,20 +140,27 @@ def check_answers(server):
 
 @needs_docker
 def test_an_image_is_built(machine):
-    """The daemon gets the Dockerfile and the application, and the requirement is one of this package's."""
+    """The daemon gets the Dockerfile, the application and a wheel, whose extra is one of this package's."""
     (machine.folder / "image").mkdir()
     (machine.folder / "image" / "Dockerfile").write_text(BLOCKS["Dockerfile"])
     shutil.copy(machine.folder / "app.py", machine.folder / "image")
+    wheel = "uringcore-1.0-cp313-cp313-linux_x86_64.whl"
+    (machine.folder / "image" / wheel).touch()
     build = block("Containers 1").splitlines()[0]
     with Daemon(machine.folder) as daemon:
         machine.shell(f"cd image && {build}", DOCKER_HOST=daemon.host, DOCKER_BUILDKIT="0")
-    assert daemon.built["app"].keys() == {"Dockerfile", "app.py"}
+    assert daemon.built["app"].keys() == {"Dockerfile", "app.py", wheel}
     known = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
     assert {word for word, _ in instructions()} == known
     (run,) = [rest for word, rest in instructions() if word == "RUN"]
-    name, extra = re.fullmatch(r"pip install --no-cache-dir '(\w+)\[(\w+)\]'", run).groups()
+    # From a file: the name on the public index is another author's.
+    install = r'pip install --no-cache-dir "\$\(ls (/wheels/)\*\.whl\)\[(\w+)\]"'
+    folder, extra = re.fullmatch(install, run).groups()
+    copies = [rest.split() for word, rest in instructions() if word == "COPY"]
+    pattern = next(source for source, target in copies if target == folder)
+    assert fnmatch.fnmatch(wheel, pattern)
     project = (ROOT / "pyproject.toml").read_text()
-    assert f'name = "{name}"' in project
+    assert f'name = "{pattern.partition("-")[0]}"' in project
     assert re.search(rf"^{extra} = \[", project, re.M)
 
 
@@ -189,7 +197,7 @@ def test_a_container_with_the_profile_has_io_uring(machine):
 @needs_seccomp
 def test_workers_run_under_the_profile(machine):
     port = free_port()
-    command = block("Behind nothing 1", port=port, tls=machine.tls, workers="--workers 2")
+    command = block("Without a proxy 1", port=port, tls=machine.tls, workers="--workers 2")
     server = machine.serve(
         under(machine, json.loads(PROFILE.read_text()), command),
         PYTHONPATH=f"{ROOT}:{machine.environment['PYTHONPATH']}",
