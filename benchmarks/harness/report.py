@@ -54,7 +54,8 @@ figures are taken.
 
 *CPU* is the processor time of the server process in the timed window, user and kernel, divided by
 the work done in it. *CPU ÷ best other* divides it by that of the best peer of another project (for
-such a peer: of the others). *Syscalls* are counted by the kernel (tracepoint
+such a peer: of the others); *CPU ÷ c-epoll* by that of a C program with `epoll`, and *CPU ÷ quinn +
+h3* by that of a native server. *Syscalls* are counted by the kernel (tracepoint
 `raw_syscalls:sys_enter`) in a short window of their own. uringcore is the wheel that `make wheel`
 builds, optimised by a profile; tables of another build say "without a profile". A peer that hangs
 or sends a wrong byte has failed and has no figure. Each server has freed a block of 4 MiB before it
