@@ -273,6 +273,7 @@ def test_a_client(tmp_path):
         server.kill()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.Runner is new in CPython 3.11")
 def test_aiofastnets_transports(tmp_path):
     pytest.importorskip("aiofastnet")
     main = "async def main():\n    print('ran')\n\n\n"
