@@ -176,6 +176,12 @@ def test_every_program_is_run():
     assert PROGRAMS.keys() == set(run)
 
 
+@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES])
+def test_no_page_installs_from_the_index(page):
+    """The name there is another author's."""
+    assert not re.search(r"pip install[^\n]*[\s'\"]uringcore\b(?!-)", (ROOT / page).read_text())
+
+
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_bytes()) <= 8 * 1024
 
