@@ -45,7 +45,11 @@ AREAS = (
         "HTTP/1.1 server and processes",
         frozenset({"deployed"}),
         "uvicorn on uvloop",
-        headline=frozenset({"http1"}),
+        headline=frozenset(
+            f"http1: {row}"
+            for load in ("hello, requests", "POST of 100 KiB, requests", "100 MiB down, MiB")
+            for row in (f"{load}/s", f"{load} a second of the server's processor time")
+        ),
     ),
     Area(
         "webtransport",

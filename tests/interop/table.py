@@ -22,8 +22,8 @@ def render(results: Results) -> str:
     tables = [_table(results, name, notes) for name in TABLES]
     lines = "\n\n".join("\n".join(table) for table in tables if table).split("\n")
     legend = (
-        "A cell is uringcore as server / as client: ✓ passes, ✗ fails, – the peer lacks it "
-        "(see the note), empty where the case is not played with the peer."
+        "A cell has uringcore as the server / as the client: ✓ passes, ✗ fails, – the peer lacks the "
+        "feature (see the note). An empty cell means that the case does not run with the peer."
     )
     said = [f"{number}. {text}" for text, number in notes.items()]
     return "\n".join([*lines, "", legend, *(["", *said] if said else [])])
