@@ -1,6 +1,22 @@
 //! Giving memory that was freed back to the system.
 //!
 //! glibc keeps what is freed below the top of an arena, and that may be nearly all of what a burst took.
+//!
+//! The allocator stays glibc's, with one `malloc_trim` when a flood is over (`uringcore_proto::budget::flood`).
+//! Measured with twenty clients whose uploads nobody reads, six seconds after they had gone; the other allocators
+//! were preloaded, so Python used them too:
+//!
+//! | heap | MiB more at the peak | afterwards | an idle connection |
+//! | --- | --- | --- | --- |
+//! | glibc, nothing done | 270 | 285 | 29.5 KiB |
+//! | glibc, `malloc_trim` when idle | 272 | 0 | 29.4 KiB |
+//! | glibc, M_TRIM_THRESHOLD 128 KiB, one arena | 263 | 182 | 30.0 KiB |
+//! | mimalloc 2.0 | 286 | 33 | 28.7 KiB |
+//! | jemalloc 5.3, its own times | 279 | 221 | 27.3 KiB |
+//!
+//! A request cost 75 to 103 µs of processor time with each of them, which is the noise of a busy machine. mimalloc
+//! took a tenth off a benchmark of sending. But a second heap beside Python's keeps free pages of its own, and a
+//! wheel with another allocator has another dependency to upgrade.
 
 use std::io;
 use std::process;

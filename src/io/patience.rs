@@ -23,6 +23,9 @@
 //!   processor time.
 //!
 //! Not here: the looking itself (`driver`).
+//!
+//! In a virtual machine, where a wake takes 50 µs and more, a QUIC round trip takes 0.6 of the time for the same
+//! processor time. Looking always costs an open load more than it saves; `busy_poll` is for programs that want it.
 
 use std::time::Duration;
 

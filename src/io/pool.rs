@@ -6,6 +6,10 @@
 //!
 //! With `IOU_PBUF_RING_INC` one buffer serves several receives, one behind the other. It then goes
 //! back when the kernel has finished it and the last `RecvBuf` into it is gone.
+//!
+//! Few buffers stay in the processor's cache. With 64 buffers of 64 KiB for streams instead of 8, an echo of 10 KiB
+//! cost 6 % more processor time with 100 connections and 25 % more with 1,000, most of which wait for a buffer in
+//! turn.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -6,6 +6,8 @@
 //! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for
 //! each buffer, all buffers together, each file, all files of the folder together, and open files. A record
 //! that finds no room is refused, and its producer counts it. Not here: the format of records.
+//!
+//! A forked child has a thread and files of its own.
 
 mod folder;
 mod writer;

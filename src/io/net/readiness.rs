@@ -1,4 +1,8 @@
 //! Readiness of descriptors: which can be waited for, and which are ready now. Waiting is the driver's.
+//!
+//! With io_uring, files other than sockets of IPv4, IPv6 and Unix may wake a poll although there is nothing to read
+//! or write. Each wake-up of theirs therefore costs a `poll(2)`, and each registration a `getsockopt` that finds
+//! out the kind ([`wakes_for_nothing`]).
 
 use std::io;
 use std::mem;
