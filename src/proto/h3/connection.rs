@@ -2,6 +2,8 @@
 //!
 //! Here: both queues, datagrams in, and how a fault of the peer is answered. The lives of requests
 //! are in `streams.rs`, commands in `send.rs`, one stream's receiving half in `request.rs`.
+//!
+//! Synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
 
 use std::collections::{BTreeSet, VecDeque};
 

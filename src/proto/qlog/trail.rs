@@ -2,6 +2,8 @@
 //!
 //! Kept events are bounded in number and in bytes. The beginning and the end of a connection explain the most, so
 //! events are dropped from the middle, and a `loglevel:warning` says how many.
+//!
+//! When a sink takes no more events, packets are not decoded any further.
 
 use std::{borrow::Cow, collections::VecDeque, time::Instant};
 

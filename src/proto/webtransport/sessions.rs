@@ -2,6 +2,10 @@
 //!
 //! Here: the table, and who comes and goes. Not here: data streams (`streams`), which event belongs to which
 //! session (`sorting`), what is said on CONNECT streams (`words`), and how all that is reached (`handle`).
+//!
+//! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
+//! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
+//! because its header arrives before its reset.
 
 use std::collections::VecDeque;
 use std::time::Instant;

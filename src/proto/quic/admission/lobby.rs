@@ -11,6 +11,11 @@
 //! not proved theirs may take up but a part of the room ([`UNPROVED_MAX`]); and nothing here walks
 //! over all that wait. Not here: reading the tickets (`first_packets`), and what the endpoint does
 //! with those who wait (`endpoint::lobby`).
+//!
+//! While it waits, a new connection counts as a connection: a server that takes no more still serves it, a server
+//! that closes what it has refuses it. A session that is found after the time-out is lost, because single use of a
+//! ticket is more important than resumption. The same question covers address tokens, if the store keeps those that
+//! other processes have accepted: a used token is answered with a Retry.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},

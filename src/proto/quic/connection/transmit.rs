@@ -1,4 +1,8 @@
 //! What a connection sends: what waits goes into the state machine, and datagrams come out of it.
+//!
+//! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
+//! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
+//! therefore counted here, from the MAX_DATA frames that the packet keys show (`watch`).
 
 use std::time::Instant;
 

@@ -7,6 +7,13 @@
 //!
 //! A client keeps to the address that its program gave, and to others of the server's once they have answered
 //! (`preferred`).
+//!
+//! The state machine counts the bytes of the amplification limit for the connection as a whole, sends whole
+//! datagrams while any of it is left, and exempts probes of the MTU and answers to other addresses. So bytes are
+//! counted here by address, around its `poll_transmit`. Of a packet that exceeds the limit only a part is sealed
+//! (`seams::partial_packet`). Before the handshake has proved the first address packets cannot be made shorter;
+//! then a datagram that exceeds the limit waits. A shortened PATH_CHALLENGE is sent again after a probe time-out,
+//! with nothing behind it. A client at its validated address costs one branch for each datagram and batch.
 
 use std::{
     net::SocketAddr,

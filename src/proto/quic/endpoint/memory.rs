@@ -6,6 +6,23 @@
 //! not give enough back, or not for long, the connections that hold most.
 //!
 //! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
+//!
+//! How the sums are kept:
+//!
+//! - A connection's sum is brought up to date when the connection is settled, which costs one comparison a turn.
+//!   Its account and the budget are changed when it has moved by 4 KiB.
+//! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
+//!   until the state machine forgets it.
+//! - Clients that have proved no address share one account.
+//! - A closed connection drops its data as soon as its host has seen the end: for three probe time-outs nothing but
+//!   a CONNECTION_CLOSE is sent (RFC 9000 section 10.2). Of one address as many closed connections may linger as
+//!   may be open. Above the budget closed ones are forgotten at once, and their late packets get a stateless reset.
+//! - Withdrawn credit is owed (`seams::credit`). It is paid by what is read, what is dropped of stopped streams,
+//!   and what a RESET_STREAM leaves out. Unused credit reserves room until 30 seconds after the last data of the
+//!   connection's streams.
+//! - Not counted: what QUIC has of a response, sent or about to be sent (two congestion windows, or 256 KiB where
+//!   these are smaller). Of a message whose `send` waits up to 64 KiB count, because an application may send one
+//!   object to many clients.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;

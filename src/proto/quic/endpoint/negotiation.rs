@@ -2,6 +2,9 @@
 //!
 //! Not here: which a host may set (`settings::versions`), compatible negotiation, which needs no second
 //! flight (`tls::versions`), and packets (`wire::negotiation`).
+//!
+//! After a Version Negotiation packet the endpoint replaces the first connection of quinn-proto by a new one; the
+//! host's connection and its streams stay. Sessions and address tokens are kept by version.
 
 use std::{net::SocketAddr, time::Instant};
 

@@ -1,4 +1,7 @@
 //! What an endpoint sends: batches of its connections in turn, and answers that no connection gives.
+//!
+//! A host hands over all datagrams of a wake-up before its first `poll_transmit`, so that one acknowledgement
+//! covers many packets.
 
 use std::{
     net::{IpAddr, SocketAddr},

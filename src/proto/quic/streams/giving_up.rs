@@ -2,6 +2,9 @@
 //! (RFC 9000 sections 3.4 and 3.5).
 //!
 //! Not here: frames, which are the state machine's, and RESET_STREAM_AT, which is a seam's (`reset_stream_at`).
+//!
+//! RESET_STREAM_AT is announced where `TransportSettings` say so, and is never sent: a reset that must not overtake
+//! the first bytes of its stream waits until these are acknowledged (`seams::delivered`).
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 

@@ -2,6 +2,9 @@
 //! sorts by.
 //!
 //! Not here: who is served when (`streams`, and the state machine for what it has taken).
+//!
+//! The state machine holds data of less urgent streams as well. It is given a window for each urgency that less
+//! urgent streams cannot fill, so an urgent stream waits for no more than the congestion window (`flush`).
 
 /// How a stream is to be served beside the others of its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
