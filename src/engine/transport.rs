@@ -2,6 +2,9 @@
 //! routing of a completion.
 //!
 //! What each does with what it carries is in `stream` and `datagram`, the rules of life in `lifecycle`.
+//!
+//! What few transports have at a time (a backlog, the cause of the end, waiters for an empty queue) is in a box
+//! that other transports go without.
 
 use std::os::fd::OwnedFd;
 
