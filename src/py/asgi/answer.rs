@@ -1,5 +1,8 @@
 //! What `receive()` and `send()` give back: awaitables that are coroutines too, as frameworks make tasks of
 //! them. Nothing happens before the first step, as with a coroutine.
+//!
+//! A `send` whose client has gone suspends once: nothing else would make its caller wait, and a program that goes on
+//! sending would keep the loop.
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeWarning, PyStopIteration};

@@ -1,4 +1,7 @@
 //! What all requests of a server share: the application, the scope's common part, and who is told of what.
+//!
+//! A request without X-Forwarded fields goes straight to the application inside uvicorn's `ProxyHeadersMiddleware`
+//! (`direct`): the middleware would only pass it on, for the price of a coroutine and a look at every header.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;

@@ -1,4 +1,8 @@
 //! State that a Python object owns.
+//!
+//! The closure interface ends each borrow before Python code can run; objects whose finalisers may run are dropped
+//! outside. With an interpreter lock the cell is a `RefCell`; in a free-threaded build it is a mutex, and only the
+//! thread that runs a loop reaches its engine.
 
 use pyo3::Python;
 

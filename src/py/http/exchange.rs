@@ -1,4 +1,8 @@
 //! One request stream of an HTTP/3 connection, as the wire that a request writes through.
+//!
+//! A method that is HEAD in upper case only is HEAD for the application, because ASGI's methods are in upper case;
+//! so its response has no content. For its client it is another method, so the response has no Content-Length
+//! either.
 
 use std::borrow::Cow;
 

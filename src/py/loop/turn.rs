@@ -4,6 +4,21 @@
 //! that were ready by then (those scheduled before, then I/O, then due timers). What they schedule
 //! waits for the next turn, so that a callback that reschedules itself starves nobody. Where events of QUIC
 //! streams woke tasks, these belong to the turn too, and what else stands before them.
+//!
+//! **Turns within turns.** A program may run turns inside a callback (nest_asyncio). The engine is in its place
+//! while callbacks run. If an event's context is entered further out already, its callback runs in a copy of that
+//! context: asyncio refuses to run such a handle, but bytes must not be lost.
+//!
+//! **The interpreter lock** is released where the loop waits for the kernel: in an `enter` that blocks, when the
+//! loop comes to rest, and at its end. Meanwhile the engine is out of reach, and another thread that calls into a
+//! transport gets a `RuntimeError` that names `call_soon_threadsafe`.
+//!
+//! **Short turns.** A turn that has callbacks and nothing else to do (no bit of `mode`, no due timer, no work for
+//! the kernel) goes straight to the callbacks. epoll has to be asked: a loop that only watches its own wake-up
+//! reads the clock in one of sixteen such turns, and asks after 50 µs. Signals are looked for in one of sixteen;
+//! Python code in a callback does that by itself. Callbacks, `mode`, operation queues, timers and the engine are
+//! asked one by one: bits in one mask would have to be kept true at each of them, and a timer becomes due by the
+//! clock.
 
 use std::time::{Duration, Instant};
 

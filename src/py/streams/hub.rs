@@ -1,4 +1,10 @@
 //! `QuicStreams`: between the events of one connection, or of a session on one, and those who wait for them.
+//!
+//! A connection has futures and no streams; streams have the connection. So waiting keeps no object alive. A stream
+//! that is collected is ended: its sending side by a reset, because incomplete data must not look complete. A
+//! connection that is collected with its streams is closed, and so is a listener, because its endpoint has the
+//! backlog. The collector runs on any thread, so this is done on the loop (`on_loop`, `Hub::forgotten`). In debug
+//! mode a warning names where the object was made.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

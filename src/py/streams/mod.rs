@@ -13,6 +13,11 @@
 //! No event becomes an object here. One that somebody waits for sets a future, and the awaitable behind
 //! it reads the bytes out of the state machine at its next step: so whoever is cancelled before that has
 //! taken nothing. What streams and connections are is `proto`'s business.
+//!
+//! The state machine is the receive buffer: a connection is read on demand, so the peer gets credit for what the
+//! program read, and the windows of the settings are the bound. Bytes are copied once, into the object that the
+//! program gets. Only a read that is not whole yet (`readexactly`, `readuntil`, until the end) keeps bytes with its
+//! stream, and no more than it asked for.
 
 mod connection;
 mod errors;

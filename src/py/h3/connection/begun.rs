@@ -1,5 +1,11 @@
 //! The HTTP/3 connection once its streams are open: input to `proto`, and what `proto` wants done on the QUIC
 //! connection object. Not here: what Python calls (`connection`), and the objects that tell of events (`object`).
+//!
+//! Python opens the connection (`_init_connection`), so that SETTINGS are those of a subclass's
+//! `_get_local_settings`. After that everything is Rust, unless a subclass overrides `_validate_settings` or
+//! `_handle_request_or_push_frame`: only then events pass through Python before the program gets them. A subclass
+//! over a QUIC object of another library gets one call for each frame, as from aioquic, because such programs and
+//! their tests count the calls.
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::intern;

@@ -2,6 +2,10 @@
 //!
 //! A coroutine that only makes such reads never suspends, so [`DirectReads`] tells it now and then to
 //! let others run. Not here: anything that may block.
+//!
+//! Other reads go to the ring and fill the `bytes` object that the caller gets; its slot owns the object until the
+//! completion. Above 256 KiB the ring copies in a kernel thread, because it would copy a cached read inside the
+//! loop's `enter`.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};

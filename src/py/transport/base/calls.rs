@@ -3,6 +3,11 @@
 //! A protocol may raise anything: `SystemExit` and `KeyboardInterrupt` leave the loop (the only errors that
 //! functions here return), the rest goes to the loop's exception handler, which runs in no transport's
 //! context.
+//!
+//! Each transport has one context in which its protocol is called: a copy of its maker's, or, for an accepted
+//! connection, of the server's, in which the protocol is made too. From CPython 3.15 on asyncio passes it in
+//! (`_start_serving` and the makers of transports take a `context`), and `connection_lost` runs in it as well;
+//! before, `connection_lost` runs in a copy of the closer's context.
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyBaseException, PyOSError};

@@ -2,6 +2,10 @@
 //! its descriptor.
 //!
 //! What is answered from that is said in `_extra_info.py`.
+//!
+//! Addresses are looked up when they are first asked for, and at the latest before the descriptor is closed, if the
+//! transport can still be asked afterwards. `SO_PEERNAME` still has the address of a peer that has reset the
+//! connection.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
