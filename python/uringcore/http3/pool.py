@@ -10,6 +10,11 @@
 
 A request goes on the connection to its origin that is there, or waits for one that is being made
 (line.py). A second try is decided here, and nowhere else.
+
+A fault ends what it is about: a malformed response ends its request, what RFC 9114 calls a connection
+error ends the connection. 0-RTT data goes to the address of the last connection, with a ticket that is
+used once, and only with safe requests. If nobody answers there for four round trips, and at least a
+quarter of a second, all addresses of the name are tried as if nothing were known.
 """
 
 from __future__ import annotations

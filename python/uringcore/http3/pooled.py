@@ -2,6 +2,8 @@
 
 It counts its requests and says when something has changed; which request it gets, and when it is no
 longer wanted, is the pool's business.
+
+The task enters and leaves QUIC's context manager, so the connection is closed however it ends.
 """
 
 from __future__ import annotations

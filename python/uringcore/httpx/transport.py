@@ -2,6 +2,9 @@
 
 HTTP/3 is :class:`uringcore.http3.Pool`'s business, TCP that of another httpx transport. Here: the choice
 between them, and httpx's objects made ours and back.
+
+HTTP/3 gets a head start; requests are not raced. Only a request of which no byte has left goes to the
+other side, unless it may be repeated.
 """
 
 from __future__ import annotations

@@ -4,6 +4,12 @@ Attempts are begun one after the other, a quarter of a second apart or as soon a
 the first handshake that is completed wins. No protocol sees the others: an attempt has none, it
 keeps its events, and the winner's are handed to the protocol that is then made. (A ``quic_logger`` has
 a trace of each.) Not here: the look-up of names, and the sockets of attempts (``endpoint``).
+
+With one address the protocol exists before its connection, and also with ``wait_connected=False``: there
+the first address is taken, because 0-RTT data must not go to two servers. A server that answers and fails
+TLS ends the race, so that no wrong certificate is hidden; Version Negotiation and ICMP errors prove
+nothing and do not. A session ticket and an address token are shown at one address only: they would link a
+client's addresses, and the losing attempt would use them up.
 """
 
 from __future__ import annotations

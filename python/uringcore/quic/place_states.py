@@ -6,6 +6,9 @@ its byte; the endpoint of every worker reads it before it answers a packet for a
 other worker lives (RFC 9000 section 21.11).
 
 Not here: the choice of the worker that gets a place's packets (:mod:`uringcore.quic.workers`).
+
+The kernel's steering alone is no protection: it does not hold for a broadcast address, or after another
+program has steered the port.
 """
 
 from __future__ import annotations

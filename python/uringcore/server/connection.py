@@ -3,6 +3,10 @@
 Requests are not seen here: the extension answers them with the service that all connections share.
 The connection registers itself in uvicorn's ``ServerState``, so that limits and the graceful stop
 treat HTTP/1.1 and HTTP/3 alike.
+
+GOAWAY is sent twice (RFC 9114 section 5.2): first with the highest possible stream, and, when a ping
+after it is acknowledged, with the real one. Requests that had left their client before it got the first
+one are served.
 """
 
 from __future__ import annotations

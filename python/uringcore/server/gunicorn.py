@@ -3,6 +3,9 @@
 TCP sockets are gunicorn's. With a certificate, HTTP/3 is served on the UDP ports of the same numbers: the
 arbiter makes them before its first worker, which is the only moment at which a worker class has a say
 in it. Not here: anything about connections.
+
+gunicorn's arbiter runs our code only where it makes a worker object, before the fork. Places on the UDP
+port are taken there; what became of them the workers write themselves, into memory that they share.
 """
 
 from __future__ import annotations

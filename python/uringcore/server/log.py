@@ -1,6 +1,13 @@
 """What a server says of its HTTP/3 requests: the access log, and what goes wrong; and in which form.
 
 Clients cannot fill the log, however many addresses they have: :mod:`uringcore._client_log`.
+
+An exchange ends in the extension before its client is counted or its connection closed, so a ``send``
+after that does nothing, as ASGI requires. An exception that an application raises after its client has
+gone (Starlette's ``ClientDisconnect``) is one line of the client's budget, with the place where it was
+raised: clients can cause it at will, and a traceback has thirty lines. An exception while the client is
+connected has its traceback and no bound, as in uvicorn. Exceptions of our own code in a connection have a
+budget, too.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@ and answers for the pages that an operator asked for.
 
 So both HTTP/1.1 and HTTP/3 are counted in one place, by what every ASGI server says. Not here: the
 pages themselves (metrics.py, status_page.py) and what is looked up for them (report.py).
+
+It is there only if an option asks for it. A report asks a few hundred connections a turn, and all callers
+within a second share it; nothing is counted for a connection before its end.
 """
 
 from __future__ import annotations

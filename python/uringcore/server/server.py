@@ -3,6 +3,12 @@
 Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the sockets before
 start-up and the QUIC endpoints after it, Alt-Svc, a certificate that is renewed, and HTTP/3's share of
 the stop. In which process one runs is serving.py's.
+
+Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and the cause is raised after
+the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
+cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
+``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
+SIGINT interrupts a start-up.
 """
 
 from __future__ import annotations

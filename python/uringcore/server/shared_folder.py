@@ -6,6 +6,9 @@ folder's ``lock`` file, which the kernel releases with the process, so a folder 
 nobody holds.
 
 Not here: what is kept in a folder.
+
+Abstract sockets would need no folder, but they do not show which processes exist, and sessions need a
+file in any case.
 """
 
 from __future__ import annotations

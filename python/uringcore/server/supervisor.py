@@ -2,6 +2,14 @@
 
 What one worker is and how it is talked to is worker.py's; whose packets are whose is ports.py's. Signals
 and log lines are those of uvicorn's supervisor.
+
+uvicorn's supervisor sees neither when a worker serves nor which packets belong to it, so this one takes
+its place. Generations overlap: a new worker has a place of its own on the UDP port and serves before an
+old one is retired, so no client is refused. A place is taken only between two empty ones: a retiring
+worker sends new clients to the next place by a Retry, and a serving worker answers for it there. A
+retiring worker answers requests on TCP connections with ``connection: close`` for as long as keep-alive
+lasts, because a request may arrive on an idle connection at any moment; only then idle connections are
+closed.
 """
 
 from __future__ import annotations

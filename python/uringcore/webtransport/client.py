@@ -1,4 +1,11 @@
-"""``connect_webtransport``: a client's connection, with its first session."""
+"""``connect_webtransport``: a client's connection, with its first session.
+
+A connection belongs to its sessions, which are equals: each can open others (``open_session``), and the
+connection ends with the last one. A connection object beside them would need an end and a warning of its
+own. As there is an open session, the server's SETTINGS are known: a request that the server does not take
+is an error before anything is sent. The connection ends only after the peer has the last session's last
+message, because a close drops queued data.
+"""
 
 from __future__ import annotations
 

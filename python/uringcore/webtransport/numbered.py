@@ -1,6 +1,11 @@
 """``NumberedStreams``: a session for programs that know streams by their numbers, and are told what its peer
 does in messages. Not here: what the messages are, which those have who speak to such programs: ``asgi`` and
 ``events``.
+
+A task for each direction of a stream reads it on demand, or waits for its end. A few messages wait for
+the program, and then the peer waits. Reading gives the peer credit for further streams, so these are not
+accepted while many messages wait. A stream that is over may be forgotten before the program has that
+message: commands on its number then do nothing.
 """
 
 from __future__ import annotations

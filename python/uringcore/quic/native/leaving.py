@@ -1,4 +1,9 @@
-"""How ``async with`` ends for what has streams, a connection or a session."""
+"""How ``async with`` ends for what has streams, a connection or a session.
+
+Leaving a connection's block waits until the peer has acknowledged what was finished on streams, because a
+close drops queued data; with an exception the connection closes at once. After the peer has closed, data
+that had arrived can still be read.
+"""
 
 from __future__ import annotations
 
