@@ -1,6 +1,6 @@
 """What hostile clients of each kind make a server hold, and what an honest client sees meanwhile.
 
-``python -m tests.http.hostile.memory`` prints the table of ARCHITECTURE.md. Its rows are kinds of clients,
+``python -m tests.http.hostile.memory`` prints the table of docs/limits.md. Its rows are kinds of clients,
 and 1, 10 and 100 of them; its columns the server's own memory at its peak and after they have gone, and
 the honest client's p50 and p99. ``--kinds``, ``--counts``, ``--backend`` and ``--options`` narrow it;
 ``--options`` goes to the server's command.
