@@ -1,5 +1,8 @@
 //! Tells the crate which interpreter it is built for (`Py_GIL_DISABLED` is a free-threaded one), and the
 //! linker what to put together (`start.ld`).
+//!
+//! With the order of `start.ld`, which only LLD takes, 0.35 MiB of code count as memory after import instead of
+//! 1.4.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

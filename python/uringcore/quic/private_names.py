@@ -2,6 +2,9 @@
 
 They are answered from what is public here; nothing is kept for them but how the connection ends. The
 tables of streams and paths are in :mod:`uringcore.quic.tables`.
+
+Connection IDs of the peer that are not in use stay with the state machine, so only their numbers are
+shown.
 """
 
 from __future__ import annotations

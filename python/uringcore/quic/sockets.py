@@ -2,6 +2,10 @@
 
 Not here: who receives on them (:mod:`uringcore.quic.transport`), and how several share a port
 (:mod:`uringcore.quic.workers`).
+
+A secret for stateless resets is refused on a socket with SO_REUSEPORT outside of a ``PortGroup``, whose
+port no other program can bind, and SO_REUSEADDR is switched off: reset keys are derived from the socket's
+name, which must belong to one live socket.
 """
 
 from __future__ import annotations

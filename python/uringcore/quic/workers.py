@@ -25,6 +25,9 @@ half of the packets. A program that starts processes by itself says what has bec
 
 Session tickets are not in here: for resumption and 0-RTT data across processes give their
 configurations one :class:`~uringcore.quic.sessions.SharedSessionStore`.
+
+Packets with connection IDs of another worker, which may arrive while a port is set up, are dropped before
+they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A server's connection that carries sessions and nothing else: HTTP requests on it are answered with 404."""
+"""A server's connection that carries sessions and nothing else: HTTP requests on it are answered with 404.
+
+The limits that a program gives are those of sessions. QUIC is given HTTP/3's own streams in addition, and
+the streams of sessions as soon as there is one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """``Outbox``: what a program has queued on one stream, for programs that send without awaiting, and
 ``Outboxes``, those of a session. Not here: which streams there are, and whether they are over (``numbered``).
+
+Data that QUIC has taken and not sent counts as queued when a further stream is asked for.
 """
 
 from __future__ import annotations

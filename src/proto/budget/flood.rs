@@ -1,6 +1,10 @@
 //! The time at which memory that clients have filled can go back to the system: some seconds after they have gone.
 //!
 //! One for all endpoints of a process, because they share its heap. Not here: how it goes back (`uringcore_io::heap`).
+//!
+//! A flood is over when the data that clients hold, or their connections, have fallen to a quarter of their peak,
+//! and the peak was at least a sixteenth of the budget (16 MiB at least, 32 MiB at most). The heap is trimmed three
+//! seconds later.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,9 @@
 //! Who is served first (RFC 9218): what the client says of a response, and what the application does.
 //!
 //! Not here: how the words are read (`h3::priority`), and who is served when (`quic::streams`).
+//!
+//! Responses of a client that never sent a priority signal share the connection. Once a client has sent one, a
+//! request without a signal has RFC 9218's default, and such responses go one after the other.
 
 use super::connection::Connection;
 use crate::h3::{Field, Priority, Signal};

@@ -6,6 +6,9 @@
 //! the file is opened again for each part. A file for which there is no place, or no descriptor, is opened later.
 //!
 //! Ranges are the application's: it says Content-Range and sends a part.
+//!
+//! A file is opened on the loop's thread: an application that sends a path has usually looked the file up just
+//! before.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -2,6 +2,9 @@
 //!
 //! Several at a time, so that they can be changed while tokens are on their way: the first seals, any
 //! of them opens. Not here: what a token is sealed together with (`seams::token_context`).
+//!
+//! Unlike keys of stateless resets (`reset`) these are not bound to a socket's name, on purpose: a token proves its
+//! client's address wherever it is shown.
 
 use std::sync::Arc;
 

@@ -6,6 +6,9 @@
 //! `_handle_request_or_push_frame`: only then events pass through Python before the program gets them. A subclass
 //! over a QUIC object of another library gets one call for each frame, as from aioquic, because such programs and
 //! their tests count the calls.
+//!
+//! When a program resets or stops a stream through the QUIC connection, that calls the HTTP/3 connection on top,
+//! which forgets the stream.
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::intern;
