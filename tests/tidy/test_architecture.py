@@ -1,14 +1,21 @@
-"""What ARCHITECTURE.md and CONTRIBUTING.md name has to be there: files, folders, Rust modules."""
+"""The pages about the code name files, folders and modules that exist, and their tables are complete."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.tidy.test_rooms import FORBIDDEN
+from tests.tidy.test_rust_modules import MAY
+
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+DOCUMENTS = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/limits.md", "docs/known-limits.md"]
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+BYTES_MAX = 25 * 1024
+GLOSSARY_MAX = 40
 
 PATH = re.compile(r"(?<![\w./])(?:src|python|tests|examples|benchmarks)/[\w./]*\w")
 # `room::module::name`, from any folder on, and perhaps an item of the module's at the end.
@@ -43,3 +50,72 @@ def test_every_file_and_module_that_is_named_is_there(document: str) -> None:
     assert names or document != "ARCHITECTURE.md"
     missing |= {name for name in names if not is_there(name, files)}
     assert not missing
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    section = ARCHITECTURE.read_text().split(f"\n{heading}\n")[1].split("\n#")[0]
+    lines = re.findall(r"^\|(.*)\|$", section.split("\n\n**")[0], re.MULTILINE)
+    assert len(lines) > 2, f"no table below {heading}"
+    return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+
+
+def quoted(cell: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def test_the_page_is_short() -> None:
+    assert len(ARCHITECTURE.read_bytes()) <= BYTES_MAX, "details belong into the heads of modules"
+
+
+def test_the_glossary_is_short_and_sorted() -> None:
+    words = [word for word, _ in rows("## Glossary")]
+    assert len(words) <= GLOSSARY_MAX
+    assert words == sorted(words)
+
+
+def test_imports_of_the_protocol_room_are_those_that_its_test_allows() -> None:
+    said: dict[str, set[str]] = {}
+    for cells in reversed(rows("### `src/proto`")):
+        (module,), imports = quoted(cells[0]), cells[-1]
+        allowed, _, excluded = imports.partition(" without ")
+        said[module] = set(quoted(allowed))
+        if allowed.endswith(" and its imports") or excluded:
+            last = re.findall(r"`(\w+)`", allowed)[-1]
+            said[module] |= said[last]
+        said[module] -= quoted(excluded)
+    assert said == MAY["proto"]
+
+
+def test_imports_of_packages_are_those_that_their_test_forbids() -> None:
+    table = rows("### `python/uringcore`")
+    said = {name: quoted(cells[-1]) for cells in table for name in quoted(cells[0])}
+    assert {name: forbidden for name, forbidden in said.items() if forbidden} == FORBIDDEN
+    package = ROOT / "python" / "uringcore"
+    assert {path.parent.name for path in package.glob("*/__init__.py")} <= said.keys()
+
+
+def test_every_folder_of_the_bindings_has_a_row() -> None:
+    said = set().union(*(quoted(cells[0]) for cells in rows("### `src/py`")))
+    assert {path.name for path in (ROOT / "src" / "py").iterdir() if path.is_dir()} <= said
+
+
+OPTION_CLASSES = [
+    ("server/limits.py", "HTTP3Limits"),
+    ("server/limits.py", "SessionLimits"),
+    ("quic/limits.py", "ServerLimits"),
+]
+
+
+@pytest.mark.parametrize(("path", "name"), OPTION_CLASSES)
+def test_every_limit_that_is_an_option_is_on_the_page_of_limits(path: str, name: str) -> None:
+    tree = ast.parse((ROOT / "python" / "uringcore" / path).read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    fields = {
+        node.target.id
+        for node in found.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    page = (ROOT / "docs" / "limits.md").read_text()
+    assert fields
+    assert {field for field in fields if f"`{field}`" not in page} == set()
