@@ -1,5 +1,6 @@
 """The command line itself: what is there without uvicorn, completion, and whose each option is."""
 
+import dataclasses
 import inspect
 import os
 import re
@@ -11,6 +12,9 @@ from uvicorn.config import Config
 from uvicorn.main import main as uvicorn_command
 
 from tests.server.harness import APPLICATION, ROOT, command, environment
+from uringcore.quic.sequence_logger import TraceLimits
+from uringcore.server import command as command_module
+from uringcore.server.limits import limit_options
 from uringcore.server.options import PLACES, option_name
 from uringcore.server.server import websocket_limits
 
@@ -86,6 +90,23 @@ def test_every_option_of_uvicorn_has_its_place():
     arguments = set(inspect.signature(Config.__init__).parameters) - {"self"}
     assert options | arguments <= PLACES.keys()
     assert arguments - options == NOT_OPTIONS & arguments
+
+
+def test_each_limit_is_an_option_with_help():
+    limits = limit_options()
+    assert command_module.LIMIT_HELP.keys() == limits.keys()
+    assert command_module.UNSAID.keys() <= limits.keys()
+    traces = {field.name for field in dataclasses.fields(TraceLimits)}
+    assert command_module.TRACE_HELP.keys() == traces
+    options = {option.name for option in command_module.command.params}
+    expected = {f"http3_{name}" for name in limits} | {f"http3_qlog_{name}" for name in traces}
+    assert expected <= options
+
+
+def test_a_limit_without_help_is_no_command(monkeypatch):
+    monkeypatch.delitem(command_module.LIMIT_HELP, "max_requests")
+    with pytest.raises(KeyError, match="max_requests"):
+        command_module.options_of_limits()
 
 
 def test_help_says_which_options_are_for_tcp_alone():

@@ -250,7 +250,8 @@ def options_of_sight() -> list[click.Parameter]:
 
 
 def options_of_limits() -> list[click.Parameter]:
-    """One for each field of the limits; what it means is said where it is defined."""
+    """One for each limit. A limit without a line in ``LIMIT_HELP`` raises ``KeyError``, when this module is
+    imported."""
     return [
         click.Option(
             [f"--http3-{name.replace('_', '-')}"],
@@ -260,7 +261,6 @@ def options_of_limits() -> list[click.Parameter]:
             help=LIMIT_HELP[name],
         )
         for name, option in limit_options().items()
-        if name in LIMIT_HELP
     ]
 
 
