@@ -1,8 +1,13 @@
 //! One UDP socket joined with the QUIC state machines: completions in, GSO batches out.
 //!
+//! | file | noun |
+//! | --- | --- |
+//! | `sending` | bounded batches in flight out of pooled buffers; the fall-back when the kernel refuses GSO |
+//! | `buffers` | the pooled send buffers |
+//! | `sockets` | the sockets beside the first: after a client's migration, of a server's preferred address |
+//!
 //! Here: receiving (GRO cut, one copy per batch), ICMP errors, the orderly end, and when the memory of a flood goes
-//! back to the system; `sending` has bounded batches in flight out of pooled buffers, and the fall-back when the
-//! kernel refuses GSO. Not here: anything of the protocol (`uringcore_proto::quic`), and what becomes of the
+//! back to the system. Not here: anything of the protocol (`uringcore_proto::quic`), and what becomes of the
 //! connections' events (the host's).
 
 use std::collections::VecDeque;

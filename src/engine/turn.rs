@@ -3,7 +3,16 @@
 //! The host's loop is `flush`, `enter`, `process`, then `next_event` until it is empty. Commands
 //! between turns only change state and list their owner as dirty; `flush` turns that into queued
 //! operations, and `enter` submits them with the same system call that waits. The commands are in the
-//! files below, by what they are for.
+//! files below:
+//!
+//! | file | commands on |
+//! | --- | --- |
+//! | `transports` | streams and datagram sockets |
+//! | `writes` | writes of the host: sent at once, or delayed to leave together |
+//! | `listeners` | listening sockets |
+//! | `watchers` | readiness watchers |
+//! | `ops` | single operations that a host waits for |
+//! | `quic` | QUIC endpoints |
 
 use std::collections::{HashSet, VecDeque};
 use std::io;

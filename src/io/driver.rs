@@ -1,7 +1,11 @@
 //! The public face: one driver, two backends.
 //!
-//! What it can be asked to do is in `operations`; here are its life and the turn, whose results come
-//! back from [`Driver::reap`]. What both backends share lives in `common`.
+//! | file | noun |
+//! | --- | --- |
+//! | `operations` | the methods that start an operation |
+//!
+//! Here: the life of a driver and its turn, whose results come back from [`Driver::reap`]. The code that both
+//! backends share is in `common`.
 
 mod operations;
 

@@ -16,6 +16,7 @@
 //! | [`shares`] | places for something scarce, shared fairly among clients |
 //! | [`ws`] | WebSocket messages over a byte stream |
 //! | [`streams`] | a program's streams and datagrams on a QUIC connection |
+//! | `fuzzing` | private parsers, opened for fuzz targets |
 //!
 //! Each knows only what stands above it in the table, and `h3` of those only `wire`: it knows nothing
 //! of `quic`. `ws` knows `permits` alone. None knows a socket, a clock or Python: time is an argument, bytes

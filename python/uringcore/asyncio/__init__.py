@@ -1,4 +1,14 @@
-"""QUIC clients and servers on asyncio, under aioquic's names."""
+"""QUIC clients and servers on asyncio, under aioquic's names.
+
+| file | noun |
+| --- | --- |
+| ``client`` | ``connect`` |
+| ``server`` | ``serve`` |
+| ``protocol`` | ``QuicConnectionProtocol`` |
+| ``stream`` | the transport behind a stream's reader and writer |
+| ``first_flight`` | ``connect(..., transmit=False)`` |
+| ``migration`` | ``protocol.migrate`` |
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""HTTP/0.9 over QUIC (``hq-interop``), what QUIC's interoperability tests speak."""
+"""HTTP/0.9 over QUIC (``hq-interop``), the protocol of QUIC's interoperability tests.
+
+| file | noun |
+| --- | --- |
+| ``connection`` | ``H0Connection`` |
+"""

@@ -1,9 +1,12 @@
 """HTTP/3 (RFC 9114) over any QUIC connection object, in aioquic's shape.
 
-| module | what |
+| file | noun |
 | --- | --- |
 | ``connection`` | :class:`~uringcore.h3.connection.H3Connection`, codes, frame and setting numbers |
 | ``events`` | what a connection tells its user |
 | ``exceptions`` | misuse by the caller |
 | ``qpack`` | QPACK (RFC 9204) on its own |
+| ``messages`` | frames, SETTINGS and field sections, for programs that build them themselves |
+| ``codes`` | numbers of HTTP/3, and exceptions with its error codes |
+| ``stream_table`` | aioquic's private table of a connection's streams |
 """

@@ -29,6 +29,10 @@
 | ``url`` | what a URL says about where to connect and what to ask |
 | ``errors`` | what can go wrong, one family |
 | ``command`` | ``uringcore get`` |
+| ``transfer``, ``redirects`` | one transfer of it; the request after a redirect |
+| ``download``, ``progress`` | where it puts a body; its progress bar |
+| ``failures`` | its exit statuses and error messages |
+| ``http1`` | its ``--http1.1`` |
 """
 
 from uringcore.http3.alternatives import Alternative, AlternativeCache

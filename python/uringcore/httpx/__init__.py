@@ -9,8 +9,14 @@
         print(response.http_version)
 
 Needs the extra ``uringcore[httpx]`` or ``uringcore[httpx2]``; with httpx2 write that name for httpx.
-``transport`` has the transport, ``libraries`` which of the two there are, ``trust`` the authorities that QUIC
-trusts, ``errors`` their exceptions for ours; HTTP/3 itself is :mod:`uringcore.http3`.
+HTTP/3 itself is :mod:`uringcore.http3`.
+
+| file | noun |
+| --- | --- |
+| ``transport`` | ``AsyncHTTP3Transport``: which requests go over HTTP/3, and which over TCP |
+| ``libraries`` | httpx and httpx2, whichever is installed |
+| ``trust`` | the authorities that QUIC trusts |
+| ``errors`` | the exceptions of httpx for those of ours |
 """
 
 from uringcore.httpx.transport import AsyncHTTP3Transport

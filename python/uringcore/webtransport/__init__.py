@@ -26,6 +26,21 @@ The ASGI server serves sessions as well, with a scope of the type ``webtransport
 (:mod:`uringcore.webtransport.asgi`), which :mod:`uringcore.webtransport.starlette` brings to Starlette and
 FastAPI. :mod:`uringcore.webtransport.events` has the names of aiopquic, for programs that are written in
 events.
+
+| file | noun |
+| --- | --- |
+| ``client`` | ``connect_webtransport`` |
+| ``server`` | ``serve_webtransport`` |
+| ``session`` | ``WebTransportSession`` |
+| ``request`` | a client's request for a session, before the answer |
+| ``errors`` | why a session ended, as exceptions |
+| ``link`` | how a session is answered, drained and ended |
+| ``carrier`` | a server's connection that has sessions alone |
+| ``configured`` | a ``QuicConfiguration`` as settings of clients and servers |
+| ``fields`` | header fields |
+| ``asgi``, ``starlette`` | the ASGI scope ``webtransport``; its route for Starlette and FastAPI |
+| ``events``, ``told`` | sessions in aiopquic's names, and the classes of their events |
+| ``numbered``, ``outbox`` | streams by number, for ``asgi`` and ``events``; data queued on one of them |
 """
 
 from __future__ import annotations

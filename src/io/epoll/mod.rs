@@ -1,6 +1,11 @@
 //! The epoll backend: the completions of io_uring, made from readiness.
 //!
-//! `attempt` carries single operations out, `receive` the multishot ones, `set` is the kernel's side of it.
+//! | file | noun |
+//! | --- | --- |
+//! | `attempt` | single operations, carried out without blocking |
+//! | `receive` | multishot operations: accept and receive |
+//! | `set` | the kernel's epoll set |
+//!
 //! Here: which descriptor waits for what, and the turn.
 //!
 //! Some facts about epoll that shape this:

@@ -1,9 +1,15 @@
 //! Socket helpers: addresses, options, half-close. All of them safe functions on a descriptor that
 //! the caller keeps open; a closed one is `EBADF`.
 //!
-//! QUIC's UDP sockets are in `quic`, several on one port in `reuseport`,
-//! the error queue in `error_queue`, datagrams in `datagrams`, readiness in `readiness`. Creating TCP sockets is left
-//! to the caller (socket2 or Python's socket module).
+//! | file | noun |
+//! | --- | --- |
+//! | `quic` | UDP sockets with the options that QUIC needs |
+//! | `reuseport` | several sockets on one UDP port |
+//! | `error_queue` | ICMP errors of a UDP socket |
+//! | `datagrams` | datagrams sent and received at once, without the ring |
+//! | `readiness` | which descriptors can be waited for, and which are ready |
+//!
+//! The caller creates TCP sockets (socket2 or Python's socket module).
 
 mod datagrams;
 mod error_queue;

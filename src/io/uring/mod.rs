@@ -1,9 +1,19 @@
 //! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
-//! `setup` builds the ring and `trial` tries one out, `thread` is about the one that it is bound to, `entry`
-//! writes submission entries, `submission` queues them, `reap` reads completions, `park` takes operations back
-//! and `aside` keeps the silent ones, `end` is the end, `inherited` what a forked child has.
-//! Here: what is done with operations, and entering.
+//! | file | noun |
+//! | --- | --- |
+//! | `setup` | building a ring: flags, the feature probe, buffer rings |
+//! | `trial` | one receive through a small ring, to see that the kernel carries it out |
+//! | `thread` | the thread that a ring is bound to, and the change to another |
+//! | `entry` | submission entries |
+//! | `submission` | the submission queue and its backlog |
+//! | `reap` | the completion queue |
+//! | `park` | operations taken back, so that another thread may enter |
+//! | `aside` | operations without a completion in a whole run, moved to an epoll set |
+//! | `end` | the end of a ring |
+//! | `inherited` | a ring's operations in a forked child |
+//!
+//! Here: operations from their start to their completion, and `enter`.
 //!
 //! Some facts about io_uring that shape this:
 //!

@@ -9,6 +9,7 @@
 //! - `streams`: what is done for streams around the state machine.
 //! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
 //! - `event`, `error`, `stats`: what the host gets to see.
+//! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, in the
 //! crypto session of [`tls`](crate::tls), and where that takes a trick, in `seams`.

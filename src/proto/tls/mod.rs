@@ -10,6 +10,7 @@
 //! - `random`: bytes that nobody can guess.
 //! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
+//! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
 //! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
 

@@ -7,7 +7,8 @@
 //! - `sorting`: which event is a session's; `header`: the first bytes of a stream.
 //! - `streams`: data streams; `flow`: credit of a session; `early`: what comes before its session.
 //! - `words`: what is said on CONNECT streams; `capsule`: how; `protocols`: what is agreed before.
-//! - `session`: one session; `draft`: which draft is spoken; `code`: error codes; `limits`, `event`.
+//! - `session`: one session; `draft`: which draft is spoken; `code`: error codes.
+//! - `limits`: bounds for one peer; `event`: what sessions report to their host.
 //!
 //! Bytes of streams and datagrams do not pass through here: they are read out of QUIC when somebody asks, and
 //! written into its queues. It knows neither an application nor what a request is beside its fields.

@@ -3,7 +3,7 @@
 //! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
 //! - `socket`: [`Socket`], a server's WebSocket: what waits for the application, and how it stands.
 //! - `frame`: one frame's header, masking, and frames that are to be sent.
-//! - `close`: [`Close`], and `code`, the status codes.
+//! - `close`: [`Close`]; `code`: the status codes.
 //! - `fault`: [`Fault`], for which the connection is failed.
 //!
 //! Not here: the handshake, which is the HTTP version's (RFC 6455 section 4, RFC 9220 section 3), when a

@@ -1,8 +1,14 @@
 //! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
 //!
 //! The QUIC object is called by aioquic's method names, so any object with these will do. Nothing
-//! of `proto` is borrowed while one of its methods runs: it may come back here. Not here: what a QUIC event
-//! is to us (`quic_event`), and the objects that tell of HTTP's (`object`).
+//! of `proto` is borrowed while one of its methods runs: it may come back here.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `begun` | the connection once its streams are open: input to `proto`, output to the QUIC object |
+//! | `object` | the Python objects of HTTP events |
+//!
+//! Not here: QUIC events as input (`quic_event`).
 
 mod begun;
 mod object;

@@ -3,8 +3,6 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
-//! | `connection/begun` | what happens between the QUIC connection object and `proto` |
-//! | `connection/object` | the objects that tell of HTTP events |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
 //! | `fields` | field lines between `proto` and lists of tuples |

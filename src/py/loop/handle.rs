@@ -1,5 +1,10 @@
 //! `Handle`: one callback that the loop will run.
 //!
+//! | file | noun |
+//! | --- | --- |
+//! | `timer` | `TimerHandle` |
+//! | `any` | an entry of the loop's lists: a handle of ours or of asyncio's |
+//!
 //! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
 //! `call_soon`'s, gives its callback away, and is used again for another one (`turn`); so is a timer that
 //! was due. In debug mode the loop uses asyncio's own classes instead, which record where they were made.

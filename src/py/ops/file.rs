@@ -4,8 +4,12 @@
 //! with `abandon` what becomes of the result: a read that was faster than its cancellation still took
 //! bytes from the file's position, an open made a descriptor.
 //!
-//! `direct` has the reads that need not wait, `stat` what the kernel tells of a file. Buffering, text,
-//! modes and names are Python's (`uringcore.aio`); what the kernel is asked for is in
+//! | file | noun |
+//! | --- | --- |
+//! | `direct` | reads from the page cache that need not wait |
+//! | `stat` | the result of `stat` as Python's objects |
+//!
+//! Buffering, text, modes and names are Python's (`uringcore.aio`); what the kernel is asked for is in
 //! `uringcore_io::FileRequest`.
 
 mod direct;

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `waiting` | an operation and the future of whoever waits for it |
-//! | `file`, `file/` | file operations, and those that need not wait |
+//! | `file` | file operations, and those that need not wait |
 //! | `spawn` | a child process on its way |
 
 pub mod file;

@@ -1,8 +1,14 @@
 //! `QuicConnectionCore`: one connection as Python commands it, whoever moves its packets.
 //!
-//! Python's `QuicConnection` is a subclass with the configuration. Here: its methods. Not here: how
-//! it begins (`beginning`), what it remembers (`state`), how the methods find the running connection
-//! and what is left of it afterwards (`life`), and how events get here (`endpoint`).
+//! Python's `QuicConnection` is a subclass with the configuration. Here: its methods.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `beginning` | how an object gets its connection: opened, awaited, or handed over by an endpoint |
+//! | `state` | the fields of an object |
+//! | `life` | where commands go in each phase, and the facts that outlive the connection |
+//!
+//! Not here: how events get here (`endpoint`).
 
 use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;

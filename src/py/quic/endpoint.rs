@@ -1,8 +1,14 @@
 //! `QuicEndpoint`: one UDP socket's worth of connections, on a loop's engine or on its own.
 //!
-//! Here: connecting, closing, and moving datagrams by hand. Not here: where the state machines live
-//! and how they are reached (`home`), the way of events to Python (`deliver`), the socket's own work (the
-//! engine's `hosted_endpoint`) and what a connection can be told (`connection`).
+//! | file | noun |
+//! | --- | --- |
+//! | `home` | where the state machines live, and how they are reached |
+//! | `deliver` | engine events to Python calls, one list a connection and turn |
+//! | `sockets` | further sockets of an endpoint, and a connection's move to one |
+//! | `store` | calls of the program's session store |
+//!
+//! Here: connecting, closing, and moving datagrams by hand. Not here: the socket's own work (the engine's
+//! `hosted_endpoint`) and the commands of a connection (`connection`).
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 

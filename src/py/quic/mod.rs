@@ -4,9 +4,7 @@
 //! | --- | --- |
 //! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections |
 //! | `endpoint_settings` | what Python says about one |
-//! | `endpoint/deliver` | from engine events to Python calls |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
-//! | `connection/life` | where they go before, during and after its life |
 //! | `credentials` | session tickets, and where a server keeps sessions |
 //! | `events` | the event classes |
 //! | `key_log` | TLS secrets, on their way to a file |

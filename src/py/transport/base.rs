@@ -1,6 +1,12 @@
 //! What stream and datagram transports have in common: their state, asyncio's flow control, and the
-//! methods that are the same for both. How one begins and ends is in `life`, how its protocol is called in
-//! `calls`, what `get_extra_info` is asked for in `extra_info`.
+//! methods that are the same for both.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `life` | how a transport begins and ends |
+//! | `calls` | calls of its protocol: their context, and the exceptions that they raise |
+//! | `extra_info` | the answers of `get_extra_info` |
+//! | `limits` | the arguments of `set_write_buffer_limits` and similar methods |
 //!
 //! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
 //!

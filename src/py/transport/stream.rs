@@ -1,8 +1,12 @@
 //! The stream transport: asyncio.Transport's behaviour over one stream of the engine.
 //!
-//! Rules about bytes are in the engine's `stream`; here is what writing raises and logs. What
-//! arrives is in `events`; flow control, closing and everything that datagrams have as well are in
-//! `base`.
+//! | file | noun |
+//! | --- | --- |
+//! | `events` | engine events to protocol calls |
+//! | `carrier` | the methods that TLS calls on the transport beneath it |
+//!
+//! Rules about bytes are in the engine's `stream`; here is what writing raises and logs. Flow control, closing and
+//! everything that datagrams have as well are in `base`.
 
 mod carrier;
 mod events;

@@ -1,1 +1,14 @@
-"""What ``uringcore.quic`` offers of its own, beside the modules in aioquic's shape."""
+"""The typed interface of :mod:`uringcore.quic`, which aioquic lacks.
+
+| file | noun |
+| --- | --- |
+| ``client`` | ``connect`` |
+| ``server``, ``backlog`` | ``listen``; the connections that nobody has accepted yet |
+| ``connection`` | ``Connection`` |
+| ``config`` | ``ClientConfig`` and ``ServerConfig`` |
+| ``link`` | a connection's handshake, pings and end |
+| ``making`` | the awaitable context managers that ``connect`` and ``listen`` return |
+| ``leaving`` | how ``async with`` ends for a connection or a session |
+| ``origin`` | warnings about connections, streams and listeners that a program forgot |
+| ``files`` | ``sendfile`` |
+"""

@@ -1,6 +1,16 @@
 //! QPACK, field compression for HTTP/3 (RFC 9204): the encoder of our field sections and the
 //! decoder of the peer's.
 //!
+//! | file | noun |
+//! | --- | --- |
+//! | `encoder` | field lines to field sections, and our encoder stream |
+//! | `decoder` | field sections to field lines, and our decoder stream |
+//! | `table` | the dynamic table |
+//! | `static_table` | the static table and the search in it |
+//! | `string` | string literals |
+//! | `huffman` | the Huffman code of strings |
+//! | `integer` | prefixed integers |
+//!
 //! Each half is sans-IO: it takes and gives the bytes of field sections and of the two instruction
 //! streams. Which streams those are, and what a field means, is none of its business.
 

@@ -1,8 +1,12 @@
 //! One bidirectional stream: a request and its response, or a WebTransport stream that begins with
 //! 0x41. Also a push stream, which is one half of that.
 //!
-//! The receiving half lives here whole: how bytes become frames, and field sections that wait for
-//! QPACK; which frame may come where is in `frames`, what they make up in `message`. Of the sending
+//! | file | noun |
+//! | --- | --- |
+//! | `frames` | which frame may come where on the stream |
+//! | `message` | the message that the frames make up |
+//!
+//! The receiving half is here: bytes become frames, and field sections wait for QPACK. Of the sending
 //! half only its state is kept; `send.rs` uses it. What a fault means for the stream or the connection
 //! is decided by the caller.
 

@@ -1,8 +1,8 @@
 //! Plain settings of connections and endpoints, checked and built once into shared configurations.
 //!
-//! - `transport`: limits and timings of a connection, with its `congestion` controller.
+//! - `transport`: limits and timings of a connection; `congestion`: its congestion controller.
 //! - `client`, `server`: what a side needs to know of itself and its peers.
-//! - `endpoint`: limits of all connections of an endpoint together; which `worker` it is.
+//! - `endpoint`: limits of all connections of an endpoint together; `worker`: which of several workers it is.
 //! - `versions`: those of QUIC that may be set.
 //!
 //! Not here: the TLS half of the work (`tls::config`).

@@ -1,6 +1,15 @@
 //! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3), and
 //! by the signatures that it can verify (RFC 8446 section 4.2.3).
 //!
+//! | file | noun |
+//! | --- | --- |
+//! | `verify` | a peer's certificate chain, verified |
+//! | `roots` | the authorities that a verifier trusts |
+//! | `identity` | faults of a configured chain and its key |
+//! | `validity` | the two dates of a certificate |
+//! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
+//! | `words` | reasons why a certificate is refused, as text |
+//!
 //! Not here: how certificates of a peer are judged (`verify`), and what else makes up a server's
 //! configuration (`config`).
 

@@ -1,9 +1,15 @@
 //! The crypto session that the QUIC state machine drives (RFC 9001), over `rustls::quic`.
 //!
 //! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets
-//! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen. Not here:
-//! what makes the sessions (`makers`), the keys themselves (`keys`), and which version is chosen and
-//! why (`versions`).
+//! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `makers` | factories of the sessions, from configurations that connections share |
+//! | `gathering` | the bytes of a ClientHello until it is whole |
+//! | `reason` | TLS failures as text |
+//!
+//! Not here: the keys themselves (`keys`), and which version is chosen and why (`versions`).
 
 use std::{any::Any, io::Cursor, sync::Arc, time::SystemTime};
 
