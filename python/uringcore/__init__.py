@@ -2,6 +2,41 @@
 
 ``uringcore.run(main())`` runs an asyncio program on the loop; ``uringcore.asyncio`` and
 ``uringcore.quic`` have the names of aioquic; ``uringcore app:app`` serves an ASGI application.
+
+| file | noun |
+| --- | --- |
+| ``loop`` | ``UringEventLoop`` |
+| ``transports`` | the classes of its transports and handles, for ``isinstance`` |
+| ``aio`` | files: ``open``, ``os``, ``tempfile`` |
+| ``quic`` | QUIC: a typed client and server, and aioquic's modules |
+| ``asyncio`` | aioquic's ``connect`` and ``serve`` |
+| ``buffer``, ``tls`` | aioquic's modules of these names |
+| ``h3``, ``h0`` | HTTP/3 and HTTP/0.9 over a QUIC connection, in aioquic's shape |
+| ``http3`` | the HTTP/3 client |
+| ``httpx`` | a transport for httpx and httpx2 |
+| ``webtransport`` | WebTransport clients and servers |
+| ``server`` | the ASGI server |
+| ``cli`` | the command ``uringcore`` |
+| ``devcert`` | certificates for development |
+| ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
+| ``_uringcore`` | the extension module, in Rust |
+| ``_sockets``, ``_own_methods`` | the ``sock_*`` methods; socket classes that override ``recv`` or ``send`` |
+| ``_sharing`` | which sockets the loop alone reads, so that it may read ahead |
+| ``_tls`` | ``start_tls`` and TLS transports |
+| ``_processes``, ``_children``, ``_popen`` | child processes: awaited, started, their arguments checked |
+| ``_unix_signals`` | signal handlers |
+| ``_selector`` | the attributes that asyncio's loop has for its selector and its ready handles |
+| ``_debug`` | debug mode |
+| ``_forks`` | the loops of a forked child |
+| ``_extra_info`` | the answers of ``get_extra_info`` |
+| ``_event_fields`` | the extension's events as dataclasses |
+| ``_native_frames`` | frames for the extension's coroutines |
+| ``_pickling``, ``_raising`` | exceptions: pickled with their fields; raised more than once |
+| ``_within`` | a time limit that never swallows a cancellation |
+| ``_client_log`` | bounds for log lines that clients cause |
+| ``_private_files`` | files that hold secrets |
+| ``_buffer`` | aioquic's extension module of this name |
+| ``__main__`` | ``python -m uringcore`` |
 """
 
 from __future__ import annotations
@@ -29,9 +64,12 @@ if _has_policies():
     __all__ += ["EventLoopPolicy"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "EventLoopPolicy":
-        from . import _policy
+# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+if not TYPE_CHECKING:
 
-        return _policy._policy_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "EventLoopPolicy":
+            from . import _policy
+
+            return _policy._policy_class()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .loop import UringEventLoop
 
@@ -25,7 +25,7 @@ def has_policies() -> bool:
 
 
 def new_event_loop(
-    backend: str | None = None, *, busy_poll_us: int | None = None
+    backend: Literal["uring", "epoll"] | None = None, *, busy_poll_us: int | None = None
 ) -> UringEventLoop:
     """Make an event loop: the factory for ``asyncio.run(..., loop_factory=...)`` and its like.
 
@@ -41,7 +41,7 @@ def run(
     main: Coroutine[Any, Any, _T],
     *,
     debug: bool | None = None,
-    backend: str | None = None,
+    backend: Literal["uring", "epoll"] | None = None,
     busy_poll_us: int | None = None,
 ) -> _T:
     """Run a coroutine on a new loop and close it: ``asyncio.run`` on this package's loop.

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import IO, Any, ClassVar, Generic, NoReturn, TypeVar, final
+from typing import IO, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, final
 
 from typing_extensions import Buffer as ReadableBuffer
 from typing_extensions import Self, disjoint_base
@@ -102,7 +102,7 @@ class LoopCore:
     _task_factory: Any
     def __new__(cls, backend: str | None = None, busy_poll_us: int | None = None) -> LoopCore: ...
     @property
-    def backend(self) -> str: ...
+    def backend(self) -> Literal["uring", "epoll"]: ...
     @property
     def busy_poll_us(self) -> int | None: ...
     @property

@@ -28,7 +28,7 @@ import threading
 import weakref
 from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 # The core asks for the first, the second and the last, and imports nothing while a loop runs.
 from . import _extra_info as _extra_info
@@ -164,7 +164,7 @@ class UringEventLoop(  # type: ignore[misc]
     _sends_empty_datagrams = sys.version_info >= (3, 13)
 
     def __new__(
-        cls, backend: str | None = None, *, busy_poll_us: int | None = None
+        cls, backend: Literal["uring", "epoll"] | None = None, *, busy_poll_us: int | None = None
     ) -> UringEventLoop:
         if busy_poll_us is None:
             busy_poll_us = _busy_poll_from_environment()
@@ -174,7 +174,9 @@ class UringEventLoop(  # type: ignore[misc]
         loop = super().__new__(cls, backend or _backend_from_environment(), busy_poll_us)
         return cast(UringEventLoop, loop)
 
-    def __init__(self, backend: str | None = None, *, busy_poll_us: int | None = None) -> None:
+    def __init__(
+        self, backend: Literal["uring", "epoll"] | None = None, *, busy_poll_us: int | None = None
+    ) -> None:
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
         # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.

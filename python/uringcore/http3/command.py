@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from typing import Literal
 
 from uringcore import new_event_loop, run
 from uringcore._within import within
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
         return INTERRUPTED
 
 
-def check_loop(backend: str | None) -> None:
+def check_loop(backend: Literal["uring", "epoll"] | None) -> None:
     """A loop that cannot be had is told in one line, apart from what may go wrong on it."""
     try:
         new_event_loop(backend).close()

@@ -15,7 +15,42 @@ A client and a server, typed, without events::
             ...
 
 They run on uringcore's loop, and on any other of asyncio's, where every datagram passes through Python.
-The modules of this package have aioquic's names: configuration, connection, events, errors, logger.
+
+The public modules. ``configuration``, ``connection``, ``events``, ``logger`` and ``packet`` are aioquic's:
+
+| file | noun |
+| --- | --- |
+| ``native`` | the client and the server above |
+| ``configuration`` | ``QuicConfiguration`` |
+| ``connection`` | ``QuicConnection``: commands in, events out |
+| ``events`` | the events of a connection |
+| ``errors`` | why a connection or a stream failed, as exceptions |
+| ``logger`` | qlog traces in memory |
+| ``sequence_logger`` | qlog traces written to files as events happen, bounded |
+| ``packet`` | numbers of RFC 9000: error codes, frame types, versions |
+| ``limits`` | ``ServerLimits``, and when a server sends a Retry |
+| ``sessions`` | session stores of servers |
+| ``workers`` | ``PortGroup``: several processes on one UDP port |
+| ``metrics``, ``stats`` | counters for Prometheus; the keys of ``protocol.stats()`` |
+
+The modules behind them:
+
+| file | noun |
+| --- | --- |
+| ``endpoint``, ``transport`` | opening a UDP socket with its connections; the transport that it is |
+| ``foreign`` | the transport on a loop that is not uringcore's |
+| ``sockets`` | UDP sockets: found by name, bound, their buffers |
+| ``targets``, ``eyeballs`` | checks of hosts and ports; which address of a name is connected to (RFC 8305) |
+| ``setup``, ``fields`` | a configuration for the extension; the fields of a configuration |
+| ``credentials``, ``certificates`` | loading certificates and keys; which one a server shows |
+| ``acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
+| ``closing`` | arguments of closes and resets, checked |
+| ``memory`` | the memory of this process, and the part that clients may fill |
+| ``store_thread`` | the thread that calls a session store |
+| ``headers`` | headers of packets in the clear, for programs that route datagrams |
+| ``exposition`` | the text format of OpenMetrics |
+| ``crew``, ``place_states`` | the processes of a ``PortGroup``; the state of each place on their port |
+| ``handshake``, ``private_names``, ``tables`` | attributes of aioquic's connection that programs read |
 """
 
 from __future__ import annotations
@@ -91,15 +126,18 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+if not TYPE_CHECKING:
 
-    home = next((home for home, names in _HOMES.items() if name in names), "quic.errors")
-    found: object = getattr(importlib.import_module(f"uringcore.{home}"), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        home = next((home for home, names in _HOMES.items() if name in names), "quic.errors")
+        found: object = getattr(importlib.import_module(f"uringcore.{home}"), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

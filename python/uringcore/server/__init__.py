@@ -17,13 +17,18 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``sockets`` | what a server listens on, TCP and UDP |
 | ``activation`` | the sockets that systemd passes on |
 | ``listener`` | the QUIC endpoints of a server |
-| ``certificate`` | a certificate that is renewed while the server runs |
+| ``certificate``, ``signature`` | a certificate that is renewed while the server runs; changes of a file |
+| ``subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``lifespan`` | the application's own start and end |
 | ``cancellations`` | the log lines of applications that a stop cancels |
 | ``reloader`` | the process above a server that ``--reload`` replaces |
 | ``supervisor`` | the process above several workers |
 | ``worker`` | one worker process, from both sides |
+| ``serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
+| ``descriptors`` | the limit of open files, and the three standard descriptors |
+| ``shared_folder`` | folders that the processes of a server share |
+| ``reset_key`` | the key of stateless resets that ``http3_reset_key`` names |
 | ``ports`` | UDP ports that workers share, and who has which place |
 | ``gunicorn`` | gunicorn's worker class |
 | ``terminal`` | whether SIGHUP came of a terminal's end |
@@ -35,6 +40,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``log`` | the access log, and what goes wrong |
 | ``json_log`` | the log as JSON |
 | ``observer`` | what counts requests, and answers for the pages below |
+| ``shared_result`` | a report that concurrent callers share |
 | ``counts``, ``report`` | what is counted as it happens; how a server stands at one moment |
 | ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
 | ``metrics_port`` | a TCP port of their own for metrics |
@@ -167,18 +173,21 @@ def run(app: Any, **options: Any) -> None:
     serve(ServerConfig(app, **options))
 
 
-def __getattr__(name: str) -> Any:
-    """``Config`` and ``Server``, when they are asked for: they need uvicorn, this package does not."""
-    if name not in ("Config", "Server"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        require_uvicorn()
-    except StartupError as exc:
-        raise ImportError(str(exc), name="uvicorn") from None
-    if name == "Config":
-        from uringcore.server.config import ServerConfig
+# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+if not TYPE_CHECKING:
 
-        return ServerConfig
-    from uringcore.server.server import Server
+    def __getattr__(name: str) -> Any:
+        """``Config`` and ``Server``, when they are asked for: they need uvicorn, this package does not."""
+        if name not in ("Config", "Server"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            require_uvicorn()
+        except StartupError as exc:
+            raise ImportError(str(exc), name="uvicorn") from None
+        if name == "Config":
+            from uringcore.server.config import ServerConfig
 
-    return Server
+            return ServerConfig
+        from uringcore.server.server import Server
+
+        return Server

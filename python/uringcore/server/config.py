@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from uvicorn.config import LOGGING_CONFIG, Config
 from uvicorn.lifespan.on import LifespanOn
@@ -143,7 +143,7 @@ class ServerConfig(Config):
         *,
         http3: bool = True,
         dev_cert: bool = False,
-        backend: str | None = None,
+        backend: Literal["uring", "epoll"] | None = None,
         http3_port: int | None = None,
         http3_fd: int | None = None,
         http3_idle_timeout: float = 30.0,

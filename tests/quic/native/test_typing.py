@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,40 +9,16 @@ import pytest
 import uringcore.quic
 from tests.quic.native import typed_program, typed_protocol
 from tests.quic.native.test_examples import EXAMPLES, NAMES
+from tests.support.type_checkers import mypy, pyright
 from tests.webtransport import typed_program as typed_sessions
 
-ROOT = Path(__file__).parents[3]
 PROGRAM, PROTOCOL = Path(typed_program.__file__), Path(typed_protocol.__file__)
 SESSIONS = Path(typed_sessions.__file__)
 ALL = [PROGRAM, PROTOCOL, SESSIONS, *(EXAMPLES / f"{name}.py" for name in NAMES)]
 
 
-def _mypy(cache, *paths):
-    pytest.importorskip("mypy", reason="mypy is part of the development environment alone")
-    flags = ["--strict", "--disallow-any-expr", "--follow-imports=silent", f"--cache-dir={cache}"]
-    return _run("mypy", *flags, *paths)
-
-
-def _pyright(folder, *paths):
-    pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
-    # What it is not told of it would look for in folders of its own choice.
-    settings = {
-        "include": [os.path.relpath(path, folder) for path in paths],
-        "extraPaths": [str(Path(uringcore.__file__).parents[1])],
-        "pythonVersion": "3.10",
-        "typeCheckingMode": "strict",
-    }
-    project = folder / "pyrightconfig.json"
-    project.write_text(json.dumps(settings))
-    return _run("pyright", "--pythonpath", sys.executable, "--project", project)
-
-
-def _run(checker, *arguments):
-    command = [sys.executable, "-m", checker, *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
-    )
-    return done.returncode, done.stdout + done.stderr
+def _mypy(folder, *paths):
+    return mypy(folder, *paths, flags=("--disallow-any-expr",))
 
 
 def test_programs_have_no_any_in_them(tmp_path):
@@ -55,11 +27,11 @@ def test_programs_have_no_any_in_them(tmp_path):
 
 
 def test_another_checker_finds_nothing_unknown_in_them(tmp_path):
-    status, said = _pyright(tmp_path, *ALL)
+    status, said = pyright(tmp_path, *ALL)
     assert status == 0, said
 
 
-@pytest.mark.parametrize("checker", [_mypy, _pyright])
+@pytest.mark.parametrize("checker", [_mypy, pyright])
 def test_the_check_would_find_one(tmp_path, checker):
     program = tmp_path / "program.py"
     wrong = PROGRAM.read_text().replace("reply: bytes = await", "reply: str = await")
@@ -69,7 +41,7 @@ def test_the_check_would_find_one(tmp_path, checker):
     assert "no_such" in said and '"str"' in said
 
 
-@pytest.mark.parametrize("checker", [_mypy, _pyright])
+@pytest.mark.parametrize("checker", [_mypy, pyright])
 def test_what_connect_yields_is_what_the_program_makes(tmp_path, checker):
     program = tmp_path / "program.py"
     wrong = (

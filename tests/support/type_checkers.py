@@ -1,0 +1,45 @@
+"""mypy and pyright over programs, as users run them. Both come with the development environment alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import uringcore
+
+ROOT = Path(__file__).parents[2]
+
+
+def mypy(folder: Path, *paths: Path, flags: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Its exit status and what it prints. ``folder`` has its cache."""
+    pytest.importorskip("mypy", reason="mypy is part of the development environment alone")
+    common = ("--strict", "--follow-imports=silent", f"--cache-dir={folder}")
+    return _run("mypy", *common, *flags, *map(str, paths))
+
+
+def pyright(folder: Path, *paths: Path) -> tuple[int, str]:
+    """Its exit status and what it prints, in its strict mode. ``folder`` has its settings."""
+    pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
+    # Settings that are missing here it would read from files in folders of its own choice.
+    settings = {
+        "include": [os.path.relpath(path, folder) for path in paths],
+        "extraPaths": [str(Path(uringcore.__file__).parents[1])],
+        "pythonVersion": "3.10",
+        "typeCheckingMode": "strict",
+    }
+    project = folder / "pyrightconfig.json"
+    project.write_text(json.dumps(settings))
+    return _run("pyright", "--pythonpath", sys.executable, "--project", str(project))
+
+
+def _run(checker: str, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", checker, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+    )
+    return done.returncode, done.stdout + done.stderr
