@@ -7,7 +7,7 @@ import pytest
 
 import uringcore
 from tests.http import wire
-from tests.http.hostile.memory import ENDS, KEPT, ask, attackers, control
+from tests.http.hostile.attacks import ENDS, KEPT, ask, attackers, control
 from tests.http.hostile.siege import MIB, own_bytes, siege
 from tests.http.raw import WAIT_SECONDS
 from uringcore import quic

@@ -1,0 +1,276 @@
+"""Hostile clients by their kinds, made of ``uringcore.quic``, which sends as fast as it gets credit.
+
+They come from another address than the honest client. ``attackers`` keeps a number of them at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.http import wire
+from tests.http.hostile.relay import Relay
+from tests.http.hostile.siege import MIB
+from tests.server.harness import Server
+from tests.webtransport import wire as webtransport
+from uringcore import _uringcore, quic
+from uringcore.h3.connection import ErrorCode
+
+ADDRESS = "127.0.0.2"
+PART = bytes(60_000)
+# The header of the largest message that is taken: binary, masked with zeros, 16 MiB.
+LARGE_MESSAGE = b"\x82\xff" + (16 * MIB).to_bytes(8, "big") + bytes(4)
+WEBSOCKET_VERSION = (b"sec-websocket-version", b"13")
+# A file of some MiB that every server can read.
+LARGE_FILE: str = _uringcore.__file__
+SMALL_WINDOW = 1000
+"""Bytes of credit for a response of which next to nothing is taken."""
+QLOG_DIR = "--http3-qlog-dir"
+
+Attack = Callable[[quic.Connection], Awaitable[None]]
+
+# How connections of hostile clients have ended: error codes, counted.
+ENDS: Counter[int | None] = Counter()
+# What hostile clients have done, as far as the server does not count it.
+DONE: Counter[str] = Counter()
+# Streams that are collected would be ended.
+KEPT: dict[int, list[Any]] = {}
+
+
+async def control(client: quic.Connection, values: dict[int, int] | None = None) -> None:
+    stream = await client.open_uni_stream()
+    await stream.send(wire.varint(wire.CONTROL) + wire.settings(values or {}))
+    KEPT.setdefault(id(client), []).append(stream)
+
+
+async def ask(client: quic.Connection, request: bytes) -> Any:
+    """A stream that begins with these bytes and goes on."""
+    stream = await client.open_stream()
+    await stream.send(request)
+    KEPT[id(client)].append(stream)
+    return stream
+
+
+async def pour(stream: Any, part: bytes) -> None:
+    """Data without end, as far as the server gives credit."""
+    while True:
+        await stream.send(part)
+
+
+async def pour_all(streams: list[Any], part: bytes) -> None:
+    await asyncio.gather(*(pour(stream, part) for stream in streams))
+
+
+async def unread_uploads(client: quic.Connection) -> None:
+    await control(client)
+    head = wire.request("/hang", method="POST")
+    streams = [await ask(client, head) for _ in range(16)]
+    await pour_all(streams, wire.frame(wire.DATA, PART))
+
+
+async def downloads(client: quic.Connection, path: str) -> list[Any]:
+    """A hundred responses that nobody reads: the client gives no more credit than at first."""
+    await control(client)
+    streams = []
+    for _ in range(100):
+        stream = await ask(client, wire.request(path))
+        await stream.finish()
+        streams.append(stream)
+    return streams
+
+
+async def slow_readers(client: quic.Connection) -> None:
+    await downloads(client, "/flood/1000000")
+
+
+async def slow_file_readers(client: quic.Connection) -> None:
+    await downloads(client, f"/file{LARGE_FILE}")
+
+
+async def least_rate(client: quic.Connection) -> None:
+    """The client takes little more than the 240 bytes a second for which the server goes on."""
+    streams = await downloads(client, "/flood/1000000")
+    while True:
+        for stream in streams:
+            DONE["bytes taken"] += len(await stream.readexactly(SMALL_WINDOW))
+            await asyncio.sleep(3)
+
+
+async def early_resets(client: quic.Connection) -> None:
+    """Requests that are given up, until the server closes the connection.
+
+    Half of them are given up in the packet that asks, half when their applications are at work; half by
+    STOP_SENDING alone, half by RESET_STREAM as well.
+    """
+    await control(client)
+    head = wire.request("/waits")
+    for number in itertools.count():
+        streams = [await client.open_stream() for _ in range(10)]
+        for resets, stream in enumerate(streams):
+            await stream.send(head, finish=not resets % 2)
+        if number % 2:
+            await client.ping()
+        for resets, stream in enumerate(streams):
+            stream.stop(ErrorCode.H3_REQUEST_CANCELLED)
+            DONE["stops"] += 1
+            if resets % 2:
+                stream.reset(ErrorCode.H3_REQUEST_CANCELLED)
+                DONE["resets"] += 1
+
+
+async def download_again(client: quic.Connection) -> None:
+    """One response after the other, while a relay changes the address."""
+    await control(client)
+    while True:
+        async with await client.open_stream() as stream:
+            await stream.send(wire.request("/flood/100000"), finish=True)
+            while part := await stream.read():
+                DONE["bytes taken"] += len(part)
+
+
+async def websockets(client: quic.Connection) -> None:
+    await control(client)
+    head = wire.request("/socket", WEBSOCKET_VERSION, method="CONNECT", protocol="websocket")
+    streams = [await ask(client, head) for _ in range(16)]
+    for stream in streams:
+        await stream.send(wire.frame(wire.DATA, LARGE_MESSAGE))
+    await pour_all(streams, wire.frame(wire.DATA, PART))
+
+
+async def sessions_of(client: quic.Connection, count: int) -> list[int]:
+    await control(client, webtransport.DRAFTS["02"])
+    streams = [await ask(client, webtransport.asked("/session")) for _ in range(count)]
+    return [stream.id for stream in streams]
+
+
+async def webtransport_datagrams(client: quic.Connection) -> None:
+    sessions = await sessions_of(client, 3)
+    parts = [wire.varint(one // 4) + bytes(20) for one in sessions]
+    while True:
+        client.send_datagrams(parts * 50)
+        await asyncio.sleep(0.001)
+
+
+async def small_datagrams(client: quic.Connection) -> None:
+    """Packets full of the smallest frames: each is many times its size in a trace."""
+    (session,) = await sessions_of(client, 1)
+    parts = [wire.varint(session // 4)] * 1000
+    while True:
+        client.send_datagrams(parts)
+        DONE["datagrams"] += len(parts)
+        await asyncio.sleep(0.001)
+
+
+async def webtransport_streams(client: quic.Connection) -> None:
+    (session,) = await sessions_of(client, 1)
+    streams = [await client.open_uni_stream() for _ in range(7)]
+    streams += [await client.open_stream() for _ in range(16)]
+    for stream in streams:
+        begin = webtransport.uni if stream.id & 2 else webtransport.bidi
+        await stream.send(begin(session))
+    await pour_all(streams, PART)
+
+
+async def header_trickle(client: quic.Connection) -> None:
+    await control(client)
+    section = wire.section(wire.fields("/", *((b"x-large", bytes(100)),) * 500))
+    head = wire.varints(wire.HEADERS, len(section) + 1)
+    for _ in range(5):
+        await ask(client, head + section[:50_000])
+
+
+async def handshakes(client: quic.Connection) -> None:
+    """Nothing more."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What clients of a kind do on a connection, and how they come to it."""
+
+    attack: Attack
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Of their ``quic.ClientConfig``."""
+    relay: Callable[[int], Relay] | None = None
+    """Makes the way to the server at this port; ``None`` stands for the straight one."""
+    traced: bool = False
+    """For a server with ``--http3-qlog-dir``."""
+
+
+def moving(port: int) -> Relay:
+    """Each eighth datagram comes from a new address, where the client answers."""
+    return Relay(port, every=8, forged=False)
+
+
+def forging(port: int) -> Relay:
+    """Each second datagram comes from a new address, where nobody answers."""
+    return Relay(port, every=2, forged=True)
+
+
+SMALL_WINDOWS = {"receive_window": SMALL_WINDOW}
+
+KINDS: dict[str, Kind] = {
+    "unread uploads": Kind(unread_uploads),
+    "slow readers": Kind(slow_readers),
+    "slow readers of files": Kind(slow_file_readers, SMALL_WINDOWS),
+    "downloads at the least rate": Kind(least_rate, SMALL_WINDOWS),
+    "early resets": Kind(early_resets),
+    "moves": Kind(download_again, relay=moving),
+    "forged addresses": Kind(download_again, relay=forging),
+    "WebSockets, large messages": Kind(websockets),
+    "WebTransport datagrams": Kind(webtransport_datagrams),
+    "WebTransport streams": Kind(webtransport_streams),
+    "header sections without end": Kind(header_trickle),
+    "handshakes and silence": Kind(handshakes),
+    "small frames, traced": Kind(small_datagrams, traced=True),
+}
+
+
+async def once(server: Server, kind: Kind, config: quic.ClientConfig) -> None:
+    """One connection of a kind, until its end."""
+    relay = None if kind.relay is None else kind.relay(server.port)
+    host, port = ("127.0.0.1", server.port) if relay is None else relay.address
+    try:
+        async with quic.connect(host, port, config, local_address=(ADDRESS, 0)) as client:
+            DONE["connections"] += 1
+            try:
+                await kind.attack(client)
+                await client.wait_closed()
+            finally:
+                KEPT.pop(id(client), None)
+    finally:
+        if relay is not None:
+            DONE["addresses"] += relay.addresses
+            relay.close()
+
+
+@contextlib.asynccontextmanager
+async def attackers(server: Server, name: str, count: int) -> AsyncIterator[None]:
+    """So many clients of a kind, each of which comes again when it is closed."""
+    kind = KINDS[name]
+    values = {"keep_alive": 5.0, "close_timeout": 0.0, **kind.config}
+    config = quic.ClientConfig(alpn=["h3"], verify=False, **values)
+
+    async def attack() -> None:
+        while True:
+            try:
+                await once(server, kind, config)
+            except OSError as error:
+                ENDS[getattr(error, "code", None)] += 1
+            await asyncio.sleep(0.2)
+
+    tasks = [asyncio.ensure_future(attack()) for _ in range(count)]
+    try:
+        yield
+    finally:
+        ended = [task for task in tasks if task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A client that failed by a fault of its own was no attack.
+        for task in ended:
+            task.result()

@@ -1,0 +1,154 @@
+"""Hostile clients of each kind in memory.py's table do to a server what the kind is named after."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+import uringcore
+from tests.http.hostile.attacks import (
+    DONE,
+    ENDS,
+    KINDS,
+    LARGE_FILE,
+    QLOG_DIR,
+    SMALL_WINDOW,
+    attackers,
+)
+from tests.http.hostile.memory import arguments
+from tests.http.hostile.siege import MIB, siege
+from tests.http.hostile.test_hostile_files import open_files
+from tests.http.hostile.test_hostile_memory import metrics, wait_metric
+from tests.http.raw import WAIT_SECONDS
+from uringcore.h3.connection import ErrorCode
+
+MOVES_DROPPED = "uringcore_quic_endpoint_moves_dropped_total"
+DATAGRAMS = "uringcore_quic_endpoint_datagrams_total"
+
+
+async def until(condition: Callable[[], object]):
+    """Until something is so."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, (DONE, ENDS)
+        await asyncio.sleep(0.05)
+
+
+async def running(besieged, path, count, *, started=None):
+    """So many calls of an application are under way."""
+    wanted = {"running": count} if started is None else {"running": count, "started": started}
+    await besieged.wait_state(path, **wanted)
+
+
+async def uploads_wait(besieged, folder):
+    await running(besieged, "hang", 16)
+
+
+async def responses_wait(besieged, folder):
+    await running(besieged, "flood", 100)
+
+
+async def files_are_open(besieged, folder):
+    await running(besieged, "file", 100)
+    await until(lambda: open_files(besieged.server, LARGE_FILE) > 1)
+
+
+async def responses_go_on(besieged, folder):
+    """Parts are taken of some, and none has ended since the first."""
+    await running(besieged, "flood", 100, started=100)
+    await until(lambda: DONE["bytes taken"] >= 3 * SMALL_WINDOW)
+    await running(besieged, "flood", 100, started=100)
+
+
+async def connections_are_closed(besieged, folder):
+    await until(lambda: ENDS[ErrorCode.H3_EXCESSIVE_LOAD] > 1)
+    assert DONE["connections"] > 1 and min(DONE["resets"], DONE["stops"]) > 10, DONE
+    found = await besieged.state("waits")
+    assert found["disconnects"] > 10, found
+
+
+async def addresses_change(besieged, folder):
+    await wait_metric(besieged.server, MOVES_DROPPED, 1)
+    await until(lambda: DONE["bytes taken"] > 1_000_000)
+
+
+async def sockets_wait(besieged, folder):
+    await running(besieged, "socket", 16)
+
+
+async def three_sessions_wait(besieged, folder):
+    await running(besieged, "session", 3)
+    await wait_metric(besieged.server, DATAGRAMS, 1000)
+
+
+async def a_session_waits(besieged, folder):
+    await running(besieged, "session", 1)
+
+
+async def heads_wait(besieged, folder):
+    """Five sections that are not whole take memory."""
+    await wait_metric(besieged.server, "uringcore_quic_endpoint_held_bytes", 5 * 45_000)
+
+
+async def nothing(besieged, folder):
+    assert (await metrics(besieged.server))["uringcore_quic_endpoint_connections"] > 1
+
+
+async def traces_grow(besieged, folder):
+    """Beyond what is sent: a frame takes several times its size."""
+
+    def traced():
+        return sum(path.stat().st_size for path in folder.iterdir())
+
+    await until(lambda: traced() > MIB)
+    found = await metrics(besieged.server)
+    assert traced() > 2 * found["uringcore_quic_endpoint_payload_bytes_total"], found
+
+
+PROOFS = {
+    "unread uploads": uploads_wait,
+    "slow readers": responses_wait,
+    "slow readers of files": files_are_open,
+    "downloads at the least rate": responses_go_on,
+    "early resets": connections_are_closed,
+    "moves": addresses_change,
+    "forged addresses": addresses_change,
+    "WebSockets, large messages": sockets_wait,
+    "WebTransport datagrams": three_sessions_wait,
+    "WebTransport streams": a_session_waits,
+    "header sections without end": heads_wait,
+    "handshakes and silence": nothing,
+    "small frames, traced": traces_grow,
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_client_is_hostile_as_its_kind_says(besiege, tmp_path, kind):
+    options = ["--metrics-path", "/metrics", "--http3-max-early-resets", "50"]
+    folder = tmp_path / "traces"
+    if KINDS[kind].traced:
+        folder.mkdir()
+        options += [QLOG_DIR, str(folder)]
+    server = besiege(*options)
+    DONE.clear()
+    ENDS.clear()
+
+    async def attack():
+        async with siege(server, memory_mib=256) as besieged:
+            async with attackers(server, kind, 1):
+                await until(lambda: DONE["connections"])
+                await PROOFS[kind](besieged, folder)
+            await besieged.others_served()
+
+    uringcore.run(asyncio.wait_for(attack(), 150))
+    if KINDS[kind].relay is not None:
+        # More than a connection may have at once.
+        assert DONE["addresses"] > 10, DONE
+
+
+def test_a_kind_that_is_not_there_is_refused(capsys):
+    with pytest.raises(SystemExit) as refused:
+        arguments(["--kinds", "early resets", "early rests"])
+    assert refused.value.code == 2
+    assert "invalid choice: 'early rests'" in capsys.readouterr().err
+    assert arguments(["--kinds", "early resets"]).kinds == ["early resets"]
