@@ -187,9 +187,12 @@ def test_connections_beyond_the_limits_are_refused(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
+        of_all = ServerLimits(max_connections=2, max_connections_per_address=None)
         for limits, reason in [
-            (ServerLimits(max_connections=2), "refused_for_connections"),
+            (of_all, "refused_for_connections"),
             (ServerLimits(max_connections_per_address=2), "refused_for_address"),
+            # A quarter of them.
+            (ServerLimits(max_connections=8), "refused_for_address"),
         ]:
             server = await serve(
                 "127.0.0.1", 0, configuration=server_configuration(), limits=limits
@@ -327,7 +330,7 @@ def test_impossible_limits_name_the_field(field, value):
         (
             "memory",
             1 << 62,
-            "must be 1048576 to 4611686018427387903 bytes, not 4611686018427387904",
+            "must be 4194304 to 4611686018427387903 bytes, not 4611686018427387904",
         ),
         ("memory", 2e9, "must be a whole number, not 2000000000.0"),
     ],

@@ -183,8 +183,8 @@ def test_workers_divide_the_budget(monkeypatch, tmp_path):
 
 
 def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(monkeypatch, tmp_path):
-    with pytest.raises(HaltServer, match="--http3-memory: leaves 524288 bytes for each of 4"):
-        of_a_worker(monkeypatch, tmp_path, 4, http3_memory=2 << 20)
+    with pytest.raises(HaltServer, match="--http3-memory: leaves 2097152 bytes for each of 4"):
+        of_a_worker(monkeypatch, tmp_path, 4, http3_memory=8 << 20)
 
 
 def test_a_number_that_another_process_has_by_now_is_no_worker(monkeypatch):

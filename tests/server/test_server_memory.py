@@ -1,11 +1,12 @@
 """The budget for what clients make a server hold, as the command has it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic.limits import MEMORY_MIN
+from uringcore.quic.limits import MEMORY_MIN, ServerLimits, beyond_memory
 from uringcore.quic.memory import default_memory
 from uringcore.server import config as module
 from uringcore.server.config import ServerConfig
@@ -29,9 +30,9 @@ def test_workers_divide_the_budget():
 
 
 def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(tmp_path):
-    given = {"app": "a:b", "log_config": AS_IT_IS, "http3_memory": 2 * MIB, "workers": 4}
+    given = {"app": "a:b", "log_config": AS_IT_IS, "http3_memory": 8 * MIB, "workers": 4}
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
-    with pytest.raises(StartupError, match="--http3-memory: leaves 524288 bytes"):
+    with pytest.raises(StartupError, match="--http3-memory: leaves 2097152 bytes"):
         ServerConfig(**given, ssl_certfile=certificate, ssl_keyfile=key)
     # Without HTTP/3 nothing is held for its clients.
     assert ServerConfig(**given, http3=False).quic_limits.memory == MEMORY_MIN
@@ -42,8 +43,8 @@ def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkey
     monkeypatch.setattr(module, "default_memory", lambda: 16 * MIB)
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     given = {"app": "a:b", "log_config": AS_IT_IS, "ssl_certfile": certificate, "ssl_keyfile": key}
-    for workers, expected in ((1, 16 * MIB), (16, MIB), (17, MIB), (64, MIB)):
-        assert ServerConfig(**given, workers=workers).quic_limits.memory == expected
+    for workers, expected in ((1, 16), (4, 4), (5, 4), (64, 4)):
+        assert ServerConfig(**given, workers=workers).quic_limits.memory == expected * MIB
 
 
 def test_the_budget_is_an_option_and_a_metric(start):
@@ -57,6 +58,28 @@ def test_the_budget_is_an_option_and_a_metric(start):
     assert int(held[1]) in (CONNECTION, 2 * CONNECTION)
 
 
-def test_many_connections_come_from_one_address_and_not_all():
-    limits = ServerConfig("a:b", http3=False, log_config=AS_IT_IS).quic_limits
-    assert limits.max_connections_per_address * 8 == limits.max_connections
+@pytest.mark.parametrize(
+    ("given", "of_an_address"),
+    [
+        ({}, 8192),
+        ({"http3_max_connections": 40}, 10),
+        ({"http3_max_connections": 41}, 11),
+        ({"http3_max_connections": 1}, 1),
+        ({"http3_max_connections": 1_000_000}, 8192),
+        ({"http3_max_connections": 40, "http3_max_connections_per_address": 30}, 30),
+        ({"http3_max_connections": 40, "http3_max_connections_per_address": None}, None),
+    ],
+)
+def test_one_address_cannot_take_all_connections_unless_its_limit_says_so(given, of_an_address):
+    limits = ServerConfig("a:b", http3=False, log_config=AS_IT_IS, **given).quic_limits
+    assert limits._options()["max_connections_per_address"] == of_an_address
+
+
+def test_limits_of_connections_that_the_memory_never_reaches():
+    enough = ServerLimits(memory=8 * MIB, max_connections=128, max_connections_per_address=64)
+    assert beyond_memory(enough) == {}
+    assert beyond_memory(replace(enough, memory=8 * MIB - 1)) == {
+        "max_connections": 127,
+        "max_connections_per_address": 63,
+    }
+    assert beyond_memory(replace(enough, max_connections_per_address=None)) == {}

@@ -294,12 +294,25 @@ def test_an_option_that_does_nothing_is_warned_of(start, arguments, said):
     assert server.log().count("does nothing") == 1
 
 
+MEMORY = ["--http3-memory", str(8 << 20)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (
             ["--http3-qlog-trace-bytes", "1000000"],
             "--http3-qlog-trace-bytes does nothing: there is no --http3-qlog-dir.",
+        ),
+        (
+            [*MEMORY, "--http3-max-connections-per-address", "65"],
+            "--http3-max-connections-per-address does nothing: "
+            "--http3-memory has room for 64 of them, of 32 KiB each.",
+        ),
+        (
+            ["--workers", "2", *MEMORY, "--http3-max-connections", "65"],
+            "--http3-max-connections does nothing: "
+            "--http3-memory has room for 64 of them, of 32 KiB each.",
         ),
         (
             ["--http3-accept-burst", "5"],

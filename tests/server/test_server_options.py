@@ -54,6 +54,10 @@ def test_help_says_what_a_limit_is_that_is_not_given():
         ("--http3-memory", "a quarter of the memory, divided by --workers"),
         ("--http3-accept-burst", "one second of --http3-accept-rate"),
         ("--http3-accept-rate", "no limit"),
+        (
+            "--http3-max-connections-per-address",
+            "a quarter of --http3-max-connections, 8,192 at most",
+        ),
     ):
         after = words.partition(f" {name} ")[2]
         assert after.partition("[default: ")[2].startswith(f"({said})"), (name, after[:200])
@@ -233,7 +237,7 @@ def test_bad_dev_cert_arguments(names, days, named):
         ("--http3-early-reset-rate", "-1", "must be above 0, not -1"),
         ("--http3-max-handshakes", "0", "must be 1 to 4294967295, not 0"),
         ("--http3-max-connections", "4294967296", "must be 1 to 4294967295, not 4294967296"),
-        ("--http3-memory", "5", "must be 1048576 to 4611686018427387903 bytes, not 5"),
+        ("--http3-memory", "5", "must be 4194304 to 4611686018427387903 bytes, not 5"),
         ("--http3-max-sessions", "0", "must be 1 to 4294967296, not 0"),
         ("--http3-max-session-streams", "-1", "must be 0 to 65536, not -1"),
         ("--http3-qlog-trace-bytes", "1", "must be 65536 to"),

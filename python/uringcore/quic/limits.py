@@ -17,12 +17,20 @@ RetryPolicy = bool | Literal["auto"]
 ``"auto"``: under load they do, as :class:`ServerLimits` says."""
 
 
-MEMORY_MIN = 1 << 20
-"""What a connection's first window is."""
+MEMORY_MIN = 4 << 20
+"""Room for 32 connections of one address, 64 in all, and four of their first windows. With less, a few
+clients at work would shut out all others."""
+
+CONNECTION_BYTES = 32 << 10
+"""What a connection counts of the memory by itself."""
 
 MEMORY_MAX = (1 << 62) - 1
 
 _COUNT_MAX = (1 << 32) - 1
+
+_PER_ADDRESS_MAX = 8192
+# Of all connections, one address has one part of so many.
+_PER_ADDRESS_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -44,14 +52,16 @@ class ServerLimits:
     max_connections: int = 65536
     """Connections at a time. More are refused."""
 
-    max_connections_per_address: int | None = 8192
+    max_connections_per_address: int | Literal["auto"] | None = "auto"
     """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
     last address that its client has proved, unless that one has as many as it may. More are refused;
     ``None`` is no limit. With ``retry="auto"`` those above half of it get a Retry first, so that nobody
-    can use up another one's share. The default is an eighth of that of ``max_connections``: one address
-    cannot take them all, unless ``max_connections`` is lowered and this is not, and the thousands of
-    subscribers that a carrier has behind one address are served. A server behind a proxy that shows its
-    own address for all clients needs a larger number, or none.
+    can use up another one's share.
+
+    ``"auto"`` stands for a quarter of ``max_connections``, and for 8,192 at most: one address cannot take
+    all connections, however few there are, and the thousands of subscribers that a carrier has behind one
+    address are served. A server behind a proxy that shows its own address for all clients needs a number,
+    or ``None``.
 
     A connection that was closed makes room for another at once, but of an address no more of them linger
     (for three probe time-outs) than may be open. Each counts 32 KiB of ``memory`` as well, of which the
@@ -91,8 +101,9 @@ class ServerLimits:
     def __post_init__(self) -> None:
         for name in ("max_connections", "max_handshakes"):
             self._check_count(name, 1)
-        for name in ("max_connections_per_address", "accept_burst"):
-            self._check_count(name, 1, optional=True)
+        self._check_count("accept_burst", 1, optional=True)
+        if self.max_connections_per_address != "auto":
+            self._check_count("max_connections_per_address", 1, optional=True)
         self._check_count("retry_handshakes", 0, optional=True)
         self._check_count("memory", MEMORY_MIN, MEMORY_MAX, " bytes", optional=True)
         self._check_number("accept_rate", optional=True)
@@ -133,8 +144,23 @@ class ServerLimits:
             "accept_rate": None if self.accept_rate is None else float(self.accept_rate),
             "handshake_timeout": float(self.handshake_timeout),
             "max_connections": self.max_connections,
-            "max_connections_per_address": self.max_connections_per_address,
+            "max_connections_per_address": self._most_of_an_address(),
             "max_handshakes": self.max_handshakes,
             "memory": default_memory() if self.memory is None else self.memory,
             "retry_handshakes": self.max_handshakes // 2 if retry is None else retry,
         }
+
+    def _most_of_an_address(self) -> int | None:
+        """The limit of an address, with ``"auto"`` worked out."""
+        if self.max_connections_per_address != "auto":
+            return self.max_connections_per_address
+        return min(math.ceil(self.max_connections / _PER_ADDRESS_PARTS), _PER_ADDRESS_MAX)
+
+
+def beyond_memory(limits: ServerLimits) -> dict[str, int]:
+    """The limits of connections that are never reached, and how many connections the memory has room for."""
+    memory = default_memory() if limits.memory is None else limits.memory
+    in_all = memory // 2 // CONNECTION_BYTES
+    rooms = {"max_connections": in_all, "max_connections_per_address": in_all // 2}
+    options = limits._options()
+    return {name: room for name, room in rooms.items() if (options[name] or room) > room}

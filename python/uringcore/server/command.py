@@ -73,11 +73,12 @@ LIMIT_HELP = {
 }
 
 UNSAID = {
+    "max_connections_per_address": "a quarter of --http3-max-connections, 8,192 at most",
     "max_process_files": "a quarter of RLIMIT_NOFILE, 16,384 at most",
     "memory": "a quarter of the memory, divided by --workers",
     "accept_burst": "one second of --http3-accept-rate",
 }
-"""What ``None`` means of limits that have a bound all the same."""
+"""The bounds of limits that are no number by default, and have one all the same."""
 
 TRACE_HELP = {
     "trace_bytes": "Bytes of one trace, which ends there.",
@@ -256,8 +257,8 @@ def options_of_limits() -> list[click.Parameter]:
         click.Option(
             [f"--http3-{name.replace('_', '-')}"],
             type=option.type,
-            default=option.default,
-            show_default=True if option.default is not None else UNSAID.get(name, "no limit"),
+            default=None if name in UNSAID else option.default,
+            show_default=UNSAID.get(name, "no limit" if option.default is None else True),
             help=LIMIT_HELP[name],
         )
         for name, option in limit_options().items()
@@ -322,6 +323,10 @@ def start(app: str, **options: Any) -> None:
             if options.get("log_config") is None:
                 # The command's own default, as uvicorn's: a program's None means something else.
                 options.pop("log_config", None)
+            for name in UNSAID:
+                if options[f"http3_{name}"] is None:
+                    # Not given. For a program None may stand for no limit at all.
+                    del options[f"http3_{name}"]
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = ServerConfig(app, **options)
             for path in keys:

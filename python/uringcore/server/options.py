@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from uringcore.quic.limits import CONNECTION_BYTES, beyond_memory
 from uringcore.quic.sequence_logger import TraceLimits
 from uringcore.server.limits import SessionLimits
 
@@ -150,6 +151,10 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
     limits = getattr(config, "quic_limits", None)
     if limits is not None and limits.accept_rate is None:
         yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
+    if http3 and limits is not None:
+        for name, most in beyond_memory(limits).items():
+            why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
+            yield frozenset({f"http3_{name}"}), why
     responses = getattr(config, "http3_limits", None)
     if responses is not None and responses.send_rate == 0:
         yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no least rate"
