@@ -213,7 +213,7 @@ def test_a_server_without_connections_closes_at_once(run_anywhere, server_config
         server = await serve("127.0.0.1", 0, configuration=server_configuration())
         server.close()
         server.close_clients()
-        await asyncio.wait_for(server.wait_closed(), 2)
+        await asyncio.wait_for(server.wait_closed(), 30)
         await server.wait_closed(timeout=1)
         server.close()
         server.close_clients()

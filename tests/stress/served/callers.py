@@ -157,7 +157,8 @@ class HttpxAnew(Httpx):
 class HttpxNarrow(Httpx):
     """The same with little room in the kernel: what it has not read waits at the server."""
 
-    socket_options = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 16384),)
+    # A smaller one would take a thousand turns of both sides, each of which is slow on a busy machine.
+    socket_options = ((socket.SOL_SOCKET, socket.SO_RCVBUF, 131_072),)
 
 
 class Hearing(Peer):

@@ -21,6 +21,10 @@ WORKERS = 2
 PATIENCE_SECONDS = 90.0
 """For what takes a second or two where the machine has nothing else to do."""
 
+GRACEFUL_SECONDS = 60
+"""For a response that is under way when its worker stops. One that hangs is cancelled before the operator
+loses patience, and the log says so."""
+
 CONNECTED = ("01", "08")
 """ESTABLISHED and CLOSE_WAIT, as /proc/net/tcp has them: what a process still has a descriptor of."""
 
@@ -45,6 +49,7 @@ class Operator:
             folder,
             self._live,
             *("--workers", str(WORKERS), "--http3-idle-timeout", "5", "--no-access-log"),
+            *("--timeout-graceful-shutdown", str(GRACEFUL_SECONDS)),
             backend=backend,
             app=APPLICATION,
         )
