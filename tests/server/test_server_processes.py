@@ -570,7 +570,7 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
     changed.touch()
 
     def change(seconds):
-        os.utime(changed, (10**9 + seconds, 10**9 + seconds))
+        os.utime(changed, (2 * 10**9 + seconds, 2 * 10**9 + seconds))
 
     async def main():
         gate.touch()
