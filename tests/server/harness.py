@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -148,6 +149,12 @@ class Server:
             yield connection
         finally:
             connection.close()
+
+
+async def until(condition):
+    """Waits until a condition holds."""
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 def environment():

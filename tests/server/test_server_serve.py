@@ -1,0 +1,244 @@
+"""``Server.serve()`` in a program's own loop: how it is cancelled there, by asyncio and by anyio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+
+import anyio
+import pytest
+import uvicorn
+
+import uringcore
+from tests.server.harness import until
+from tests.support.ports import free_port
+from uringcore.server import Config, Server
+
+
+class Application:
+    """An application whose lifespan is looked at."""
+
+    def __init__(self):
+        self.seen = []
+        self.asked = asyncio.Event()
+        self.started = asyncio.Event()
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "lifespan":
+            try:
+                await receive()
+                self.started.set()
+                await self.may_start.wait()
+                await send({"type": "lifespan.startup.complete"})
+                self.seen.append((await receive())["type"])
+                await send({"type": "lifespan.shutdown.complete"})
+            finally:
+                self.seen.append("ended")
+            return
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.seen.append("request ended")
+
+
+def can_bind(port):
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tcp.bind(("127.0.0.1", port))
+            tcp.listen()
+            udp.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def server_of(application, certificate, port):
+    config = Config(
+        application,
+        port=port,
+        log_config=None,
+        ssl_certfile=certificate[0],
+        ssl_keyfile=certificate[1],
+    )
+    return Server(config)
+
+
+def test_serve_that_is_cancelled_stops_serving(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert not can_bind(port)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert application.seen == ["lifespan.shutdown", "ended"]
+        assert can_bind(port)
+        writer.close()
+
+    run(main())
+
+
+def test_serve_that_is_cancelled_twice_stops_at_once(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        url = f"https://localhost:{port}"
+        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+            asking = asyncio.create_task(client.get("/"))
+            await application.asked.wait()
+            serving.cancel()
+            await until(lambda: not server.server_state.tasks or server._listener.service.stopping)
+            assert not serving.done()
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda: "ended" in application.seen)
+        assert sorted(application.seen) == ["ended", "request ended"]
+        assert can_bind(port)
+
+    run(main())
+
+
+def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certificate):
+    """Such a scope repeats the cancellation at each ``await``."""
+
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        url = f"https://localhost:{port}"
+        async with contextlib.AsyncExitStack() as clients:
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.serve)
+                await until(lambda: server.started)
+                connecting = uringcore.http3.connect(url, cafile=certificate[0])
+                client = await clients.enter_async_context(connecting)
+                asking = asyncio.create_task(client.get("/"))
+                await application.asked.wait()
+                group.cancel_scope.cancel()
+            assert can_bind(port)
+            await until(lambda: len(application.seen) == 2)
+            assert sorted(application.seen) == ["ended", "request ended"]
+            await asyncio.gather(asking, return_exceptions=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["replaced handle_exit", "should_exit"])
+def test_endless_responses_end_when_serve_is_cancelled(run, certificate, monkeypatch, how):
+    """sse-starlette 2 replaces ``handle_exit``; sse-starlette 3 polls ``should_exit``."""
+    signals = []
+    original = uvicorn.Server.handle_exit
+
+    def replacement(self, sig, frame):
+        signals.append(sig)
+        original(self, sig, frame)
+
+    monkeypatch.setattr(uvicorn.Server, "handle_exit", replacement)
+    asked = asyncio.Event()
+    ends = []
+
+    async def application(scope, receive, send):
+        if scope["type"] == "lifespan":
+            raise LookupError("none here")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        asked.set()
+        await until(lambda: signals if how == "replaced handle_exit" else server.should_exit)
+        await send({"type": "http.response.body", "body": b"the end"})
+        ends.append("sent")
+
+    server = server_of(application, certificate, free_port())
+
+    async def main():
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        url = f"https://localhost:{server.config.port}"
+        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+            asking = asyncio.create_task(client.get("/"))
+            await asked.wait()
+            serving.cancel()
+            assert (await asking).content == b"the end"
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert ends == ["sent"] and signals == [signal.SIGTERM]
+
+    run(main())
+
+
+def test_a_replaced_handle_exit_is_called_when_the_terminal_is_gone(certificate, monkeypatch):
+    signals = []
+    monkeypatch.setattr(uvicorn.Server, "handle_exit", lambda self, sig, frame: signals.append(sig))
+    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: True)
+    server = server_of(Application(), certificate, 0)
+    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: False)
+    server._hang_up(signal.SIGHUP, None)
+    assert signals == [signal.SIGTERM]
+
+
+def test_a_server_serves_again_after_a_cancellation(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        for _ in range(2):
+            application.started.clear()
+            serving = asyncio.create_task(server.serve())
+            await application.started.wait()
+            url = f"https://localhost:{port}"
+            await until(lambda: not can_bind(port))
+            # No request, which the application would not answer.
+            async with uringcore.http3.connect(url, cafile=certificate[0]):
+                pass
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: not can_bind(port))
+        server.should_exit = True
+        await serving
+
+    run(main())
+
+
+def test_serve_that_is_cancelled_in_its_start_up_leaves_nothing_behind(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        application.may_start.clear()
+        serving = asyncio.create_task(server_of(application, certificate, port).serve())
+        await application.started.wait()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        await until(lambda: application.seen == ["ended"])
+        assert can_bind(port)
+
+    run(main())
+
+
+def test_what_the_servers_own_loop_raises_stops_it_too(run, certificate):
+    """`callback_notify` is a program's."""
+
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+
+        async def fails():
+            raise LookupError("a program's fault")
+
+        server.config.callback_notify = fails
+        with pytest.raises(LookupError, match="a program's fault"):
+            await server.serve()
+        assert application.seen == ["lifespan.shutdown", "ended"]
+        assert can_bind(port)
+
+    run(main())
