@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
+import sys
+import types
 
 import anyio
 import pytest
@@ -58,13 +61,14 @@ def can_bind(port):
     return True
 
 
-def server_of(application, certificate, port):
+def server_of(application, certificate, port, **options):
     config = Config(
         application,
         port=port,
         log_config=None,
         ssl_certfile=certificate[0],
         ssl_keyfile=certificate[1],
+        **options,
     )
     return Server(config)
 
@@ -116,7 +120,7 @@ def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certific
 
     async def main():
         application, port = Application(), free_port()
-        server = server_of(application, certificate, port)
+        server = server_of(application, certificate, port, timeout_graceful_shutdown=1)
         url = f"https://localhost:{port}"
         async with contextlib.AsyncExitStack() as clients:
             async with anyio.create_task_group() as group:
@@ -128,9 +132,226 @@ def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certific
                 await application.asked.wait()
                 group.cancel_scope.cancel()
             assert can_bind(port)
-            await until(lambda: len(application.seen) == 2)
-            assert sorted(application.seen) == ["ended", "request ended"]
+            assert application.seen == ["request ended", "lifespan.shutdown", "ended"]
             await asyncio.gather(asking, return_exceptions=True)
+
+    run(main())
+
+
+class Unhurried(Application):
+    """Takes many turns of the loop for a request and for its shutdown."""
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "lifespan":
+            self.asked.set()
+            await self.take_turns()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"the end"})
+            self.seen.append("answered")
+            return
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        self.seen.append((await receive())["type"])
+        await self.take_turns()
+        self.seen.append("shut down")
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def take_turns(self):
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("scope", ["of a task group", "of the task", "with a deadline"])
+def test_serve_in_a_cancelled_scope_of_anyio_stops_gracefully(run, certificate, scope):
+    """The scope repeats its cancellation in each turn, and that is one cancellation all the same."""
+
+    async def main():
+        application, port = Unhurried(), free_port()
+        server = server_of(application, certificate, port)
+        url = f"https://localhost:{port}"
+        client = None
+
+        async def serve(cancel_scope):
+            with cancel_scope:
+                await server.serve()
+
+        async with contextlib.AsyncExitStack() as clients:
+            async with anyio.create_task_group() as group:
+                inner = group.cancel_scope
+                if scope == "of a task group":
+                    group.start_soon(server.serve)
+                else:
+                    inner = anyio.CancelScope()
+                    group.start_soon(serve, inner)
+                await until(lambda: server.started)
+                connecting = uringcore.http3.connect(url, cafile=certificate[0])
+                client = await clients.enter_async_context(connecting)
+                asking = asyncio.create_task(client.get("/"))
+                await application.asked.wait()
+                if scope == "with a deadline":
+                    inner.deadline = anyio.current_time()
+                else:
+                    inner.cancel()
+            assert (await asking).content == b"the end"
+        assert application.seen == ["answered", "lifespan.shutdown", "shut down"]
+        assert can_bind(port)
+
+    run(main())
+
+
+def test_a_scope_of_anyio_cancelled_in_the_middle_of_a_stop_lets_it_go_on(run, certificate):
+    async def main():
+        application, port = Unhurried(), free_port()
+        server = server_of(application, certificate, port)
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.serve)
+            await until(lambda: server.started)
+            server.should_exit = True
+            await until(lambda: application.seen)
+            group.cancel_scope.cancel()
+        assert application.seen == ["lifespan.shutdown", "shut down"]
+        assert can_bind(port)
+
+    run(main())
+
+
+def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, certificate):
+    """When it has started and the server has not."""
+
+    async def main():
+        application, port = Unhurried(), free_port()
+        server = server_of(application, certificate, port, metrics_port=free_port())
+        metrics_port = server.config.metrics_port
+
+        async with anyio.create_task_group() as group:
+
+            async def cancelled(*_):
+                group.cancel_scope.cancel()
+                await asyncio.sleep(0)
+
+            # After the start of everything else.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("uringcore.server.server.MetricsPort.start", cancelled)
+                group.start_soon(server.serve)
+                await asyncio.Event().wait()
+        assert application.seen == ["lifespan.shutdown", "shut down"]
+        assert can_bind(port) and can_bind(metrics_port)
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["scope of anyio", "Task.cancel"])
+def test_the_shutdown_of_a_cancelled_servers_application_is_bounded(
+    run, certificate, monkeypatch, caplog, how
+):
+    """Nobody may be left who could end it by another signal or cancellation."""
+    monkeypatch.setattr("uringcore.server.server.LIFESPAN_SECONDS_MIN", 0.05)
+
+    class Hangs(Application):
+        async def __call__(self, scope, receive, send):
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            self.seen.append((await receive())["type"])
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.seen.append("cancelled")
+
+    async def main():
+        application, port = Hangs(), free_port()
+        server = server_of(application, certificate, port, timeout_graceful_shutdown=0)
+        if how == "Task.cancel":
+            serving = asyncio.create_task(server.serve())
+            await until(lambda: server.started)
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+        else:
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.serve)
+                await until(lambda: server.started)
+                group.cancel_scope.cancel()
+        assert can_bind(port)
+        await until(lambda: application.seen == ["lifespan.shutdown", "cancelled"])
+
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        run(main())
+    assert "Application shutdown takes more than 0.05 seconds and is cancelled" in caplog.text
+
+
+def test_a_scope_of_anyio_does_not_keep_task_cancel_from_stopping_at_once(run, certificate):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        url = f"https://localhost:{port}"
+
+        async def serve():
+            with anyio.CancelScope():
+                await server.serve()
+
+        serving = asyncio.create_task(serve())
+        await until(lambda: server.started)
+        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+            asking = asyncio.create_task(client.get("/"))
+            await application.asked.wait()
+            serving.cancel()
+            await until(lambda: server._listener.service.stopping)
+            assert not serving.done()
+            serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda: len(application.seen) == 2)
+        assert sorted(application.seen) == ["ended", "request ended"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["http_app", "run_http_async"])
+def test_fastmcp_in_a_cancelled_scope_of_anyio_shuts_down(run, certificate, monkeypatch, how):
+    """Its lifespan gets to its end, with an await there."""
+    fastmcp = pytest.importorskip("fastmcp")
+    seen, port = [], free_port()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_):
+        seen.append("started")
+        try:
+            yield {}
+        finally:
+            await asyncio.sleep(0.01)
+            seen.append("shut down")
+
+    tested = fastmcp.FastMCP("tested", lifespan=lifespan)
+    servers = []
+
+    def make_server(config):
+        servers.append(Server(config))
+        return servers[-1]
+
+    def make_config(app, **options):
+        options |= {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
+        options.pop("log_level", None)
+        return Config(app, log_config=None, **options)
+
+    if how == "run_http_async":
+        # What it makes is not to be chosen otherwise.
+        module = sys.modules[fastmcp.FastMCP.run_http_async.__module__]
+        uvicorn_like = types.SimpleNamespace(Config=make_config, Server=make_server)
+        monkeypatch.setattr(module, "uvicorn", uvicorn_like)
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            if how == "http_app":
+                server = make_server(make_config(tested.http_app(), port=port))
+                group.start_soon(server.serve)
+            else:
+                options = {"host": "127.0.0.1", "port": port, "show_banner": False}
+                group.start_soon(lambda: tested.run_http_async(**options))
+            await until(lambda: servers and servers[0].started)
+            group.cancel_scope.cancel()
+        assert seen == ["started", "shut down"]
+        assert can_bind(port)
 
     run(main())
 

@@ -18,6 +18,9 @@ __all__ = ["Lifespan"]
 class Lifespan(LifespanOn):
     """The lifespan of one application."""
 
+    shutdown_seconds_max: float | None = None
+    """How long the application's shutdown may take; ``None``: as long as it wants."""
+
     _task: asyncio.Task[Any] | None = None
     _is_abandoned = False
 
@@ -37,6 +40,25 @@ class Lifespan(LifespanOn):
         self.startup_event.set()
         self.shutdown_event.set()
         self._task.cancel()
+
+    async def shutdown(self) -> None:
+        """Asks the application to shut down, and waits until it has, or its time is up."""
+        overdue = None
+        if self.shutdown_seconds_max is not None:
+            loop = asyncio.get_running_loop()
+            overdue = loop.call_later(self.shutdown_seconds_max, self._time_out)
+        try:
+            await super().shutdown()
+        finally:
+            if overdue is not None:
+                overdue.cancel()
+
+    def _time_out(self) -> None:
+        self.logger.error(
+            "Application shutdown takes more than %g seconds and is cancelled",
+            self.shutdown_seconds_max,
+        )
+        self.abandon()
 
     async def main(self) -> None:
         """Runs the application for the scope ``lifespan``."""

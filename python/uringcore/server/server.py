@@ -46,9 +46,11 @@ from uringcore.server.scope import (
     encode_path,
 )
 from uringcore.server.service import Service
+from uringcore.server.shield import shielded
 from uringcore.server.sockets import (
     ServerSockets,
     bind_metrics_or_exit,
+    close_metrics,
     listen_or_exit,
     tell_metrics,
     tell_where,
@@ -66,6 +68,9 @@ HAND_OVER_SECONDS_MIN = 1.0
 
 # What applications have for their own end when a forced stop has cancelled them.
 CANCELLED_SECONDS_MAX = 1.0
+
+# What an application has for its shutdown after a cancellation, however short the wait for requests is.
+LIFESPAN_SECONDS_MIN = 5.0
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -137,10 +142,10 @@ class Server(UvicornServer):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
 
-        When it is cancelled it stops gracefully, as by SIGTERM; when it is cancelled once more, at once. The
-        cancel scopes of anyio repeat a cancellation in each turn of the loop, so
-        theirs stop it at once; a graceful stop there sets :attr:`should_exit` and waits for the end. When it
-        has ended, its ports are free and it can serve again.
+        When it is cancelled it stops gracefully, as by SIGTERM: requests have ``timeout_graceful_shutdown``
+        seconds, and then the application's lifespan has as many, but at least five. ``Task.cancel`` once more
+        stops it at once. A cancelled scope of anyio counts as one cancellation, however often it repeats it.
+        When ``serve`` has ended, its ports are free and it can serve again.
         """
         await super().serve(sockets)
         failure, self._failure = self._failure, None
@@ -174,7 +179,8 @@ class Server(UvicornServer):
                 server.close()
             for sock in mine.udp if sockets is not None else mine:
                 sock.close()
-            await self._end_lifespan()
+            with shielded():
+                await self._end_startup()
             raise
         if sockets is None:
             tell_where(self.config, mine)
@@ -286,16 +292,31 @@ class Server(UvicornServer):
             "HTTP/3 running on UDP port %d (%s)", listener.port, getattr(loop, "backend", "asyncio")
         )
 
+    async def _end_startup(self) -> None:
+        """Ends what a start-up has begun that failed or was cancelled."""
+        try:
+            await self._end_lifespan()
+        finally:
+            if self._listener is not None:
+                await self._listener.wait_closed()
+            await self._close_metrics()
+
     async def _end_lifespan(self) -> None:
-        """Ends the application's lifespan after a start-up that failed or was cancelled."""
-        lifespan = getattr(self, "lifespan", None)
+        lifespan = self.lifespan
         if not isinstance(lifespan, Lifespan):
             return
+        self._bound_lifespan()
         try:
             if lifespan.is_running:
                 await lifespan.shutdown()
         finally:
             lifespan.abandon()
+
+    def _bound_lifespan(self) -> None:
+        """From here on the application's shutdown ends in time: no signal or cancellation may be left to end it."""
+        if isinstance(self.lifespan, Lifespan):
+            seconds = self.config.timeout_graceful_shutdown or 0
+            self.lifespan.shutdown_seconds_max = max(seconds, LIFESPAN_SECONDS_MIN)
 
     async def main_loop(self) -> None:
         """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
@@ -352,7 +373,9 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
-        with one_traceback():
+        if self._failure is not None:
+            self._bound_lifespan()
+        with one_traceback(), shielded():
             try:
                 await self._shutdown(sockets)
             except asyncio.CancelledError as exc:
@@ -428,8 +451,8 @@ class Server(UvicornServer):
         if self._metrics is not None:
             await self._metrics.close()
             self._metrics = None
-            if self._seat is None:
-                self.config.metrics_sockets.clear()
+        if self._seat is None:
+            close_metrics(self.config)
 
     def retire(self) -> None:
         """Stops while another process goes on with the same sockets: nobody is to notice.

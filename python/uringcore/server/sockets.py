@@ -28,6 +28,7 @@ __all__ = [
     "ServerSockets",
     "bind_addresses",
     "bind_metrics_or_exit",
+    "close_metrics",
     "listen_or_exit",
     "remove_unix",
     "tell_metrics",
