@@ -6,7 +6,8 @@ nobody can miss them: from a socket that it has made and bound itself. A socket 
 from such a socket the loop takes one connection or datagram after the other, when it comes to handling it.
 So one process that computes, or is stopped, keeps nothing from the others. Listeners of one port
 (``reuse_port``) have queues of their own, but what they have not accepted at their end the kernel can give
-to the others.
+to the others. uringcore's server gives sockets that it has bound itself: it says which of them no other
+process has (:func:`add_own_listeners`).
 
 Not here: a fork, which makes all sockets shared ones (``_forks``), and the taking itself (``src/engine``).
 """
@@ -17,10 +18,10 @@ import asyncio
 import functools
 import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-__all__ = ["SharedSockets"]
+__all__ = ["SharedSockets", "add_own_listeners"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 # Bound at import: programs replace the class.
@@ -127,3 +128,12 @@ class SharedSockets:
     def _is_shared_datagram_socket(self, protocol: asyncio.BaseProtocol) -> bool:
         own, self._protocol_of_own_socket = self._protocol_of_own_socket, None
         return own is not protocol
+
+
+def add_own_listeners(loop: asyncio.AbstractEventLoop, sockets: Iterable[socket.socket]) -> None:
+    """Lets a loop of ours accept ahead on sockets that it is going to be given.
+
+    They are bound by this process, and no other process or thread has them. A fork ends that.
+    """
+    if isinstance(loop, SharedSockets):
+        loop._own_listeners.update(sockets)

@@ -8,7 +8,9 @@ Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and th
 the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
 cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
 ``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
-SIGINT interrupts a start-up.
+SIGINT interrupts a start-up. The stop runs in a shielded scope (``shield.py``), because anyio repeats a
+cancellation at each ``await``; only ``Task.cancel`` or a second SIGINT ends the wait for the application's
+``lifespan.shutdown`` sooner.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any, Protocol
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
 
+from uringcore._sharing import add_own_listeners
 from uringcore._uringcore import AsgiService, WebSocketLimits
 from uringcore.quic.sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
@@ -169,6 +172,7 @@ class Server(UvicornServer):
                 tell_metrics(self.config)
         else:
             mine = listen_or_exit(self.config)
+            add_own_listeners(self._loop, mine.own_tcp)
         places: Sequence[socket.socket | PortWorker] = mine.udp
         if self._seat is not None:
             places = self._seat.places
@@ -313,7 +317,7 @@ class Server(UvicornServer):
             lifespan.abandon()
 
     def _bound_lifespan(self) -> None:
-        """From here on the application's shutdown ends in time: no signal or cancellation may be left to end it."""
+        """From here on the application's shutdown is bounded, since no cancellation may be left to end it."""
         if isinstance(self.lifespan, Lifespan):
             seconds = self.config.timeout_graceful_shutdown or 0
             self.lifespan.shutdown_seconds_max = max(seconds, LIFESPAN_SECONDS_MIN)

@@ -1,9 +1,9 @@
 """A shield against the cancel scopes of anyio, for the end of a server.
 
-``Task.cancel`` interrupts one ``await``. A cancelled scope of anyio cancels its tasks again at each ``await``,
-until they have left it, so that nothing could be waited for there. Within a shielded scope anyio leaves them
-alone; ``Task.cancel`` interrupts them still. Not here: how long the end of a server may take, which is
-server.py's.
+``Task.cancel`` interrupts one ``await``. A cancelled scope of anyio cancels its tasks again at each
+``await``, until they have left it, so that nothing could be waited for there. Within a shielded scope anyio
+leaves them alone; ``Task.cancel`` interrupts them still. Not here: how long the end of a server may take,
+which is server.py's.
 """
 
 from __future__ import annotations

@@ -61,6 +61,9 @@ class ServerSockets:
     are_given: bool = False
     """Whether somebody else has bound them."""
 
+    own_tcp: list[socket.socket] = field(default_factory=list)
+    """Those of ``tcp`` that this process has bound itself: no other has them."""
+
     @classmethod
     def told_apart(cls, sockets: Iterable[socket.socket]) -> ServerSockets:
         """Of sockets that somebody has bound, told apart by their types. Others are an ``OSError``."""
@@ -96,7 +99,8 @@ def listen(config: ServerConfig) -> ServerSockets:
         if config.fd is not None:
             found.tcp = [socket_of(config.fd, "--fd", socket.SOCK_STREAM)]
         elif config.uds is not None:
-            found.tcp = [bind_unix(config.uds)]
+            found.own_tcp = [bind_unix(config.uds)]
+            found.tcp = list(found.own_tcp)
         if config.http3_fd is not None:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
         if config.http3_reset_key is not None and any(map(shares_port, found.udp)):
@@ -128,6 +132,7 @@ def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
     if port is not None or udp_port is not None:
         bound = bind_addresses(config.host, port, udp_port)
         found.tcp += bound.tcp
+        found.own_tcp += bound.tcp
         found.udp += bound.udp
     if port is not None:
         config.port = found.tcp[0].getsockname()[1]
