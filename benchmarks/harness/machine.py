@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.environment import ROOT, Environment
+from benchmarks.harness.provenance import WARM
 
 SHOWN = (
     "uringcore",
@@ -41,6 +42,7 @@ def facts(environment: Environment) -> dict[str, Any]:
         "virtual": _virtual(),
         "python": environment.python_version,
         "profile": environment.profile,
+        "heap": WARM,
         "versions": {
             name: environment.packages[name] for name in SHOWN if name in environment.packages
         },

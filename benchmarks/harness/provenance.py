@@ -13,6 +13,9 @@ from benchmarks.harness.environment import GUIDED
 # What the figures of one table share with those of another when they may be read side by side.
 HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
 
+WARM = "warm"
+"""The heaps of a table's servers (`servers/heap.py`). Results of before that have no such word."""
+
 
 def tables(results: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """One table for each machine that `results`, pairs of a title and its machine, name: every version that
@@ -70,7 +73,8 @@ def _named(area: str, found: list[str], missing: list[str]) -> str:
 
 def stamp(machine: dict[str, Any]) -> str:
     """The interpreter of a table's Python peers, its date and its commit."""
-    return f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}{_built([machine])}"
+    told = f"CPython {machine['python']}, {machine['taken']}, commit {machine['commit']}"
+    return told + _unlike_others([machine])
 
 
 def stamps(machines: Sequence[dict[str, Any]]) -> str:
@@ -79,15 +83,20 @@ def stamps(machines: Sequence[dict[str, Any]]) -> str:
     dates = sorted(machine["taken"] for machine in machines)
     pythons = " and ".join(_distinct(machine["python"] for machine in machines))
     told = f"CPython {pythons}, {dates[0]} to {dates[-1]}, commit {' and '.join(commits)}"
-    return told + _built(machines)
+    return told + _unlike_others(machines)
 
 
-def _built(machines: Sequence[dict[str, Any]]) -> str:
-    """What is said where a table's build is not the one that is released."""
+def _unlike_others(machines: Sequence[dict[str, Any]]) -> str:
+    """A build that is not the one that is released, and servers that had freed no large block."""
     guided = [machine.get("profile") == GUIDED for machine in machines]
-    if all(guided):
+    warm = [machine.get("heap") == WARM for machine in machines]
+    return _unless(guided, "without a profile") + _unless(warm, "with cold heaps")
+
+
+def _unless(usual: Sequence[bool], text: str) -> str:
+    if all(usual):
         return ""
-    return ", some without a profile" if any(guided) else ", without a profile"
+    return f", some {text}" if any(usual) else f", {text}"
 
 
 def _table(group: list[dict[str, Any]], titles: list[str]) -> str:

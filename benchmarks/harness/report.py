@@ -60,7 +60,8 @@ h3* by that of a native server. *Syscalls* are counted by the kernel (tracepoint
 builds, optimised by a profile; tables of another build say "without a profile". A peer that hangs
 or sends a wrong byte has failed and has no figure. Each server has freed a block of 4 MiB before it
 is measured, as nearly every program has: glibc then no longer maps and unmaps the 256 KiB receive
-buffers of asyncio and rloop.
+buffers of asyncio and rloop. Tables *with cold heaps* were taken before that: in their rows of 100
+connections asyncio and rloop cost three to four times what they cost in a program.
 
 `uringcore-uring` and `uringcore-epoll` are the two backends. With `busy_poll_us=0` they never spin
 before they sleep. `uringcore.quic` is the typed API, the other QUIC rows are the API of aioquic's

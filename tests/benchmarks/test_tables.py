@@ -16,6 +16,7 @@ import pytest
 from benchmarks.harness import (
     areas,
     interpreters,
+    machine,
     provenance,
     report,
     results,
@@ -248,12 +249,31 @@ def test_idle_connections_are_told_in_kilobytes_each() -> None:
 
 def test_a_machine_names_its_tables() -> None:
     hardware = {"cores": 2, "memory_gib": 24, "virtual": True, "kernel": "6.18"}
-    machine = {**MACHINE, **hardware, "versions": {}, "native_versions": {}}
-    one, other = {**machine, "processor": "one"}, {**machine, "processor": "other"}
+    facts = {**MACHINE, **hardware, "versions": {}, "native_versions": {}}
+    one, other = {**facts, "processor": "one"}, {**facts, "processor": "other"}
     taken = [("TCP echo", one), ("UDP echo", other), ("HTTP/3 hello", one), ("HTTP/3 hello", one)]
     first, second = provenance.tables(taken)
     assert cells(first, "its tables")[1] == "TCP echo; HTTP/3 hello"
     assert cells(second, "its tables")[1] == "UDP echo"
+
+
+@pytest.mark.parametrize(
+    ("heaps", "said"),
+    [
+        (["warm", "warm"], ""),
+        (["warm", None], ", some with cold heaps"),
+        ([None, None], ", with cold heaps"),
+    ],
+)
+def test_a_table_of_servers_with_cold_heaps_says_so(heaps: list[str | None], said: str) -> None:
+    """As all were that were taken before servers were warmed."""
+    machines = [{**MACHINE, "profile": "guided", "heap": heap} for heap in heaps]
+    assert provenance.stamps(machines).partition("commit abc")[2] == said
+
+
+def test_a_result_says_that_its_servers_were_warm(tmp_path: Path) -> None:
+    facts = machine.facts(Environment(Path("python"), tmp_path, tmp_path))
+    assert "cold heaps" not in provenance.stamp(facts)
 
 
 @pytest.mark.parametrize("seconds", ["0.9", "-1", "0"])
