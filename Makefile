@@ -88,10 +88,10 @@ test-all: test-rust fetch
 	    echo "== pytest on CPython $$version ($$role)"; \
 	    rm -rf ".pytest_cache/$$version"; \
 	    ".venv-$$version/bin/python" $(PYTEST_RUN) -o cache_dir=".pytest_cache/$$version" $(PYTEST) < /dev/null \
-	    || failed+=" $$version"; \
+	    || failed+=" $$version=$$?"; \
 	done <<< "$$interpreters"; \
 	if [[ -n $$failed && -n "$(RETRY)" ]]; then $(PYTHON) .ci/retry.py $$failed; \
-	elif [[ -n $$failed ]]; then echo "failed on CPython$$failed" >&2; exit 1; fi
+	elif [[ -n $$failed ]]; then echo "failed on CPython (with pytest's status)$$failed" >&2; exit 1; fi
 
 check: $(DEV_VENV)
 	@cargo fmt --all --check

@@ -1,13 +1,14 @@
 """Run the tests that failed once more, alone, after the whole run has ended.
 
-    python3 .ci/retry.py 3.11 3.13
+    python3 .ci/retry.py 3.11=1 3.13=1
 
-For each version, pytest's record of the last failures is read from `.pytest_cache/VERSION`, where
-`make test-all` has pytest put it, and those tests run again in one process in `.venv-VERSION`. The exit
-status is 0 only if all of them pass. A test that passes the second time is printed as unsteady: the
-run is not refused for it, and the test has to be mended all the same.
+For each version, which stands before pytest's exit status, pytest's record of the last failures is read from
+`.pytest_cache/VERSION`, where `make test-all` has pytest put it, and those tests run again in one process in
+`.venv-VERSION`. The exit status is 0 only if all of them pass. A test that passes the second time is printed
+as unsteady: the run is not refused for it, and the test has to be mended all the same.
 
-More than FAILURES_MAX failures on one version are a broken build, not bad luck; nothing runs again then.
+More than FAILURES_MAX failures on one version are a broken build, not bad luck; nothing runs again then. Nor
+does it after a run that pytest did not complete: the record lacks the tests that had no turn.
 """
 
 import json
@@ -17,11 +18,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAILURES_MAX = 12
+TESTS_FAILED = "1"
+"""pytest's exit status of a run that came to its end; others are an interruption or an error of its own."""
 
 
-def main(versions):
+def main(runs):
     unsteady, broken = [], []
-    for version in versions:
+    for run in runs:
+        version, _, status = run.partition("=")
+        if status != TESTS_FAILED:
+            print(f"CPython {version}: pytest ended with status {status}; nothing runs again")
+            broken.append(version)
+            continue
         names = failures(version)
         if not 0 < len(names) <= FAILURES_MAX:
             print(f"CPython {version}: {len(names)} recorded failures; nothing runs again")
