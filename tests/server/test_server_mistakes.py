@@ -107,6 +107,11 @@ def test_a_backend_that_there_is_not():
     ("arguments", "said"),
     [
         (["--http2"], "--http2 needs --http zttp"),
+        (["--uds", "/tmp/socket", "--fd", "3"], "--uds and --fd: both say where to listen"),
+        (
+            ["--http3-port", "1", "--http3-fd", "3"],
+            "--http3-port and --http3-fd: both say where HTTP/3 is served",
+        ),
         (["--http", "no_such_thing"], "--http no_such_thing: "),
         (["--ws", "no_such_thing:Protocol"], "--ws no_such_thing:Protocol: "),
         (["--header", "X: ☃"], "--header: X: ☃ is not in ISO 8859-1"),
@@ -286,6 +291,22 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
             ["--no-http3", "--no-proxy-headers", "--forwarded-allow-ips", "*"],
             "--forwarded-allow-ips does nothing: --no-proxy-headers trusts nobody.",
         ),
+        (
+            ["--no-http3", "--loop", "asyncio", "--backend", "epoll"],
+            "--backend does nothing: --loop asyncio is not uringcore's.",
+        ),
+        (
+            ["--no-http3", "--log-format", "json", "--use-colors"],
+            "--use-colors does nothing: --log-format json has no colours.",
+        ),
+        (
+            ["--no-http3", "--reload", "--timeout-worker-healthcheck", "9"],
+            "--timeout-worker-healthcheck does nothing: --reload has no workers.",
+        ),
+        (
+            ["--no-http3", "--interface", "wsgi", "--ws-max-size", "5"],
+            "--ws-max-size does nothing: a WSGI application knows no WebSocket.",
+        ),
     ],
 )
 def test_an_option_that_does_nothing_is_warned_of(start, arguments, said):
@@ -329,6 +350,14 @@ MEMORY = ["--http3-memory", str(8 << 20)]
         (
             ["--no-http3-webtransport", "--http3-max-sessions", "5"],
             "--http3-max-sessions does nothing: --no-http3-webtransport takes no sessions.",
+        ),
+        (
+            ["--ws", "none", "--http3-max-large-messages", "5"],
+            "--http3-max-large-messages does nothing: --ws none serves no WebSocket.",
+        ),
+        (
+            ["--interface", "wsgi", "--http3-connect", "connect-udp"],
+            "--http3-connect does nothing: a WSGI application knows no extended CONNECT.",
         ),
     ],
 )

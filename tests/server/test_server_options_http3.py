@@ -134,25 +134,6 @@ def test_an_application_of_asgi_2(start, tmp_path):
     assert start(*arguments, app="two:App").get("/").content == b"2.0"
 
 
-def test_fresh_contexts(start, tmp_path):
-    (tmp_path / "ctx.py").write_text(
-        "import contextvars\n"
-        "from tests.server.application import answer\n"
-        "VARIABLE = contextvars.ContextVar('variable', default='unset')\n"
-        "async def app(scope, receive, send):\n"
-        "    if scope['type'] == 'lifespan':\n"
-        "        VARIABLE.set('of lifespan')\n"
-        "        await receive()\n"
-        "        await send({'type': 'lifespan.startup.complete'})\n"
-        "        await receive()\n"
-        "        await send({'type': 'lifespan.shutdown.complete'})\n"
-        "    else:\n"
-        "        await answer(send, VARIABLE.get().encode())\n"
-    )
-    server = start("--reset-contextvars", "--app-dir", str(tmp_path), app="ctx:app")
-    assert server.get("/").content == b"unset"
-
-
 def test_an_environment_file(start, tmp_path):
     pytest.importorskip("dotenv")
     (tmp_path / "env").write_text("SHOWN=from the file\n")

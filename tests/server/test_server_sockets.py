@@ -129,8 +129,11 @@ def test_workers_of_two_servers_do_not_share_a_port(start, files):
 def test_fd_and_http3_fd(run, pair):
     tcp, udp = pair
     fds = [tcp.fileno(), udp.fileno()]
-    server = run("--fd", str(fds[0]), "--http3-fd", str(fds[1]), pass_fds=fds)
+    idle = ("--host", "127.0.0.1", "--port", "1")
+    server = run("--fd", str(fds[0]), "--http3-fd", str(fds[1]), *idle, pass_fds=fds)
     server.wait_http3()
+    for option in ("--host", "--port"):
+        assert f"{option} does nothing: --fd says where to listen." in server.log()
     assert server.get("/").content == b"hello"
     assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'
     assert server.stop() == 0
@@ -155,8 +158,11 @@ def test_fd_of_the_wrong_kind(files, pair):
 
 def test_uds_beside_http3(run, tmp_path, certificate):
     path = tmp_path / "socket"
-    server = run("--uds", str(path), "--http3-port", "0")
+    server = run("--uds", str(path), "--http3-port", "0", "--host", "127.0.0.1", "--port", "1")
     server.wait_http3()
+    # The host is where HTTP/3 is served.
+    assert server.log().count("does nothing") == 1
+    assert "--port does nothing: --uds says where to listen." in server.log()
     assert server.get("/").content == b"hello"
     trust = ssl.create_default_context(cafile=certificate[0])
     with socket.socket(socket.AF_UNIX) as plain:
@@ -191,8 +197,9 @@ def activated(sockets, names=None):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_sockets_of_systemd_are_told_apart_by_their_type(run, pair, order):
-    server = run(**activated(pair[::order], ["one", "two"]))
+    server = run("--port", "1", **activated(pair[::order], ["one", "two"]))
     server.wait_http3()
+    assert "--port does nothing: systemd says where to listen." in server.log()
     assert server.port == pair[0].getsockname()[1]
     assert server.get("/").content == b"hello"
     assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'

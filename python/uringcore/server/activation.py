@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
-__all__ = ["activation_sockets"]
+__all__ = ["activation_sockets", "is_activated"]
 
 FIRST_FD = 3
 VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+def is_activated(environment: Mapping[str, str]) -> bool:
+    """Sockets were passed to this process, and have not been taken yet."""
+    count = environment.get("LISTEN_FDS", "")
+    is_ours = environment.get("LISTEN_PID") == str(os.getpid())
+    return is_ours and count.isdigit() and int(count) > 0
 
 
 def activation_sockets(environment: MutableMapping[str, str] = os.environ) -> list[socket.socket]:

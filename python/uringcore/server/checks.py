@@ -20,6 +20,7 @@ from uringcore.server.startup import StartupError
 
 __all__ = [
     "check_environment",
+    "check_http3_port",
     "check_metrics_port",
     "check_options",
     "check_paths",
@@ -69,6 +70,10 @@ def check_options(config: Config) -> None:
     """Raises :class:`StartupError` with the option that cannot work and why."""
     if not 0 <= config.port <= 65535:
         raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
+    if config.uds is not None and config.fd is not None:
+        raise StartupError(
+            "--uds and --fd: both say where to listen, so only one of them can be given"
+        )
     if config.uds is not None:
         check_uds(config.uds)
     # Since uvicorn 0.53.
@@ -79,6 +84,14 @@ def check_options(config: Config) -> None:
         check_protocol("--ws", config.ws, WS_PROTOCOLS.get(str(config.ws)))
     for name, value in config.headers:
         check_header(name, value)
+
+
+def check_http3_port(port: int | None, fd: int | None) -> None:
+    """Of HTTP/3's socket, which one option binds and the other one gives."""
+    if port is not None and fd is not None:
+        raise StartupError(
+            "--http3-port and --http3-fd: both say where HTTP/3 is served, so only one of them can be given"
+        )
 
 
 def check_uds(path: str) -> None:

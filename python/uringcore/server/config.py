@@ -31,6 +31,7 @@ from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server.checks import (
     check_environment,
+    check_http3_port,
     check_metrics_port,
     check_options,
     check_paths,
@@ -204,6 +205,7 @@ class ServerConfig(Config):
                 f"http3_early_data must be one of {', '.join(EARLY_DATA)}, not {http3_early_data!r}"
             )
         self.http3_early_data = http3_early_data
+        check_http3_port(http3_port, http3_fd)
         check_protocols(http3_connect)
         self.http3_connect = tuple(http3_connect)
         self.http3_origins = checked_origins(http3_origins)
@@ -214,6 +216,7 @@ class ServerConfig(Config):
             )
         self.http3_reset_key = http3_reset_key and reset_key(http3_reset_key, http3_reset_group)
         self.http3_log_lines = http3_log_lines
+        self.log_format = log_format
         self.http3_qlog_dir = http3_qlog_dir
         self.metrics_path = metrics_path
         self.metrics_port = metrics_port

@@ -104,6 +104,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             asked_in(scope),
             close_timeout=sessions.close_timeout,
             on_change=self._session_changed,
+            default_headers=sessions.default_headers,
         )
         self._sessions.add(link)
         sessions.run(link, scope)

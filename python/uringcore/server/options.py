@@ -7,12 +7,16 @@ in :data:`PLACES`, which a test compares with the uvicorn that is installed.
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from uvicorn.config import LOOP_FACTORIES
+
 from uringcore.quic.limits import CONNECTION_BYTES, beyond_memory
 from uringcore.quic.sequence_logger import TraceLimits
+from uringcore.server.activation import is_activated
 from uringcore.server.limits import SessionLimits
 
 if TYPE_CHECKING:
@@ -110,39 +114,93 @@ def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iter
                 yield f"{option_name(name)} does nothing: HTTP/3 is off."
 
 
-def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], str]]:
+Reasons = Iterator[tuple[frozenset[str], str]]
+
+
+def reasons(config: Config, *, http3: bool) -> Reasons:
     """The options that do nothing, and why."""
-    if not http3 and (config.uds is not None or config.fd is not None):
-        how = "--uds" if config.uds is not None else "--fd"
-        yield frozenset({"host", "port"}), f"{how} says where to listen"
+    yield from reasons_of_sockets(config, http3=http3)
+    yield from reasons_of_tls(config)
+    yield from reasons_of_processes(config)
+    yield from reasons_of_sight(config)
+    yield from reasons_of_protocols(config)
+    if http3:
+        yield from reasons_of_http3(config)
+
+
+def reasons_of_sockets(config: Config, *, http3: bool) -> Reasons:
+    how = "--uds" if config.uds is not None else "--fd" if config.fd is not None else None
+    if how is None and is_activated(os.environ):
+        how = "systemd"
+    if how is None:
+        return
+    yield frozenset({"port"}), f"{how} says where to listen"
+    # UDP is bound there where a port says so.
+    if not http3 or getattr(config, "http3_port", None) is None:
+        yield frozenset({"host"}), f"{how} says where to listen"
+
+
+def reasons_of_tls(config: Config) -> Reasons:
     if not config.is_ssl:
         names = {name for name in PLACES if name.startswith("ssl_")}
         yield frozenset(names), "there is no certificate (--ssl-certfile, --dev-cert)"
     elif not config.ssl_cert_reqs:
         why = "clients are not asked for a certificate (--ssl-cert-reqs 1 or 2)"
         yield frozenset({"ssl_ca_certs"}), why
-    if http3 and not getattr(config, "http3_webtransport", True):
-        names = {f"http3_{field.name}" for field in fields(SessionLimits)}
-        is_wsgi = config.interface == "wsgi"
-        why = "WSGI knows no sessions" if is_wsgi else "--no-http3-webtransport takes no sessions"
-        yield frozenset(names), why
-    if not config.proxy_headers:
-        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
+
+
+def reasons_of_processes(config: Config) -> Reasons:
+    loop = config.loop
+    if loop in LOOP_FACTORIES and loop not in ("auto", "none"):
+        yield frozenset({"backend"}), f"--loop {loop} is not uringcore's"
     if config.limit_max_requests is None:
         yield frozenset({"limit_max_requests_jitter"}), "there is no --limit-max-requests"
-    if config.ws == "none":
-        names = {name for name in PLACES if name.startswith("ws_")}
-        yield frozenset(names), "--ws none serves no WebSocket"
-    if not uses_h11(config):
-        yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
-    if not config.use_subprocess:
-        yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
-    if http3 and config.interface == "wsgi":
-        yield frozenset({"http3_webtransport"}), "a WSGI application knows no sessions"
+    if config.reload:
+        yield frozenset({"timeout_worker_healthcheck"}), "--reload has no workers"
+    else:
+        yield frozenset({"reload_delay"}), "there is no --reload"
+        if not config.use_subprocess:
+            yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
+
+
+def reasons_of_sight(config: Config) -> Reasons:
     if isinstance(config.log_config, str):
-        yield frozenset({"log_format"}), "--log-config says what the log is like"
+        yield frozenset({"log_format", "use_colors"}), "--log-config says what the log is like"
+    elif getattr(config, "log_format", "text") == "json":
+        yield frozenset({"use_colors"}), "--log-format json has no colours"
     if getattr(config, "metrics_port", None) is None:
         yield frozenset({"metrics_host"}), "there is no --metrics-port"
+
+
+def reasons_of_protocols(config: Config) -> Reasons:
+    if not config.proxy_headers:
+        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
+    if not uses_h11(config):
+        yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
+    why = no_websocket(config)
+    if why is not None:
+        yield frozenset(name for name in PLACES if name.startswith("ws_")), why
+
+
+def no_websocket(config: Config) -> str | None:
+    """Why there is no WebSocket, over whichever version of HTTP."""
+    if config.ws == "none":
+        return "--ws none serves no WebSocket"
+    return "a WSGI application knows no WebSocket" if config.interface == "wsgi" else None
+
+
+def reasons_of_http3(config: Config) -> Reasons:
+    is_wsgi = config.interface == "wsgi"
+    if not getattr(config, "http3_webtransport", True):
+        names = {f"http3_{field.name}" for field in fields(SessionLimits)}
+        why = "WSGI knows no sessions" if is_wsgi else "--no-http3-webtransport takes no sessions"
+        yield frozenset(names), why
+    if is_wsgi:
+        yield frozenset({"http3_webtransport"}), "a WSGI application knows no sessions"
+        yield frozenset({"http3_connect"}), "a WSGI application knows no extended CONNECT"
+    without = no_websocket(config)
+    if without is not None:
+        yield frozenset({"http3_max_large_messages"}), without
     if getattr(config, "http3_qlog_dir", None) is None:
         names = {f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
         yield frozenset(names), "there is no --http3-qlog-dir"
@@ -158,8 +216,6 @@ def reasons(config: Config, *, http3: bool) -> Iterator[tuple[frozenset[str], st
     responses = getattr(config, "http3_limits", None)
     if responses is not None and responses.send_rate == 0:
         yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no least rate"
-    if not config.reload:
-        yield frozenset({"reload_delay"}), "there is no --reload"
 
 
 def uses_h11(config: Config) -> bool:

@@ -84,8 +84,11 @@ def direct(application: Any) -> Any:
 
 
 def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
-    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either."""
-    if config.ws == "none":
+    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
+
+    Nor does an application of WSGI, as over TCP.
+    """
+    if config.ws == "none" or config.interface == "wsgi":
         return None
     return WebSocketLimits(
         max_size=config.ws_max_size,
@@ -266,9 +269,10 @@ class Server(UvicornServer):
             sessions = SessionService(
                 config.loaded_app,
                 limits=config.session_limits.checked(),
-                tasks=self.server_state.tasks,
+                state=self.server_state,
                 report=log.report,
                 log_access=log.access if logs_access else None,
+                fresh_context=getattr(config, "reset_contextvars", False),
             )
         service = Service(
             asgi,
@@ -371,9 +375,11 @@ class Server(UvicornServer):
         """What uvicorn sends with every response, less the Alt-Svc that leads here."""
         assert self._listener is not None
         headers = self.server_state.default_headers
-        self._listener.service.asgi.set_default_headers(
-            [header for header in headers if header != self._alternative]
-        )
+        headers = [header for header in headers if header != self._alternative]
+        service = self._listener.service
+        service.asgi.set_default_headers(headers)
+        if service.sessions is not None:
+            service.sessions.default_headers = headers
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""

@@ -7,10 +7,12 @@ itself, is taken for one that knows none: its clients get a 501.
 
 from __future__ import annotations
 
-import asyncio
+import contextvars
 import logging
 from collections.abc import Callable
 from typing import Any
+
+from uvicorn.server import ServerState
 
 from uringcore._uringcore import WebTransportLimits
 from uringcore.quic.errors import DatagramError, QuicError
@@ -23,8 +25,8 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class SessionService:
-    """What every session of one server shares. ``tasks``, ``report`` and ``log_access`` are as
-    ``AsgiService`` has them."""
+    """What every session of one server shares. ``report``, ``log_access`` and ``fresh_context`` are as
+    ``AsgiService`` has them; a session counts as a request in ``state``."""
 
     close_timeout = 5.0
     """How long a session's end waits for the client to have what was sent, in seconds."""
@@ -34,23 +36,29 @@ class SessionService:
         application: Application,
         *,
         limits: WebTransportLimits,
-        tasks: set[asyncio.Task[None]],
+        state: ServerState,
         report: Callable[[str, str, Any], object],
         log_access: Callable[[dict[str, Any], int], object] | None,
+        fresh_context: bool,
     ) -> None:
+        self.default_headers: list[tuple[bytes, bytes]] = []
+        """With which every answer to a session begins."""
         self.limits = limits
         self._application = application
-        self._tasks = tasks
+        self._state = state
         self._report = report
         self._log_access = log_access
+        self._fresh_context = fresh_context
         self._is_foreign_told = False
 
     def run(self, link: SessionLink, scope: dict[str, Any]) -> None:
         """Calls the application for a session that a client asks for."""
         session = AsgiSession(link, scope)
-        task = link.loop.create_task(self._run(session, link))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        context = contextvars.Context() if self._fresh_context else contextvars.copy_context()
+        task = context.run(link.loop.create_task, self._run(session, link))
+        self._state.total_requests += 1
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
     async def _run(self, session: AsgiSession, link: SessionLink) -> None:
         # Before the application, or a middleware for proxies, can change it.

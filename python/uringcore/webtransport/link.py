@@ -92,6 +92,7 @@ class SessionLink:
         close_timeout: float,
         on_change: Callable[[SessionLink], None] | None = None,
         connection: Connection | None = None,
+        default_headers: Headers = (),
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.core = core
@@ -103,6 +104,8 @@ class SessionLink:
         self.close_code: int | None = None
         self.close_reason = ""
         self.refused_with: int | None = None
+        # A server's answer begins with them.
+        self._default_headers = default_headers
         self.is_open = False
         self._is_ended_here = False
         self.closed = asyncio.Event()
@@ -143,7 +146,7 @@ class SessionLink:
             await self.answered
 
     def accept(self, headers: Headers, protocol: str | None) -> None:
-        self.core.accept(list(headers), protocol)
+        self.core.accept([*self._default_headers, *headers], protocol)
         self.protocol = protocol
         self.is_open = True
         if self._drains:
@@ -158,7 +161,7 @@ class SessionLink:
     def refuse(self, status: int, headers: Headers = ()) -> None:
         """Answers that there will be no session, unless there was an answer."""
         if not self.is_closed and not self.is_open and not self.loop.is_closed():
-            self.core.refuse(status, list(headers))
+            self.core.refuse(status, [*self._default_headers, *headers])
             self._is_ended_here = True
             self.refused_with = status
             self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)

@@ -438,8 +438,9 @@ def test_very_many_small_messages_in_one_piece_arrive(start_features):
     assert len(wait_events(server, "many", 2 * count + 1)) == 2 * count + 1
 
 
-def test_ws_none_takes_no_websockets(start_features):
-    server = start_features("--ws", "none", "--no-http3-webtransport")
+@pytest.mark.parametrize("options", [("--ws", "none"), ("--interface", "wsgi")])
+def test_ws_none_and_wsgi_take_no_websockets(start_features, options):
+    server = start_features(*options, "--no-http3-webtransport")
 
     async def client(raw):
         assert wire.ENABLE_CONNECT_PROTOCOL not in await raw.wait_settings()
