@@ -21,6 +21,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``http2`` | uvicorn's HTTP/2, with an end of requests without content |
 | ``lifespan`` | the application's own start and end |
+| ``shield`` | a shield against the cancel scopes of anyio, for the end of a server |
 | ``cancellations`` | the log lines of applications that a stop cancels |
 | ``reloader`` | the process above a server that ``--reload`` replaces |
 | ``supervisor`` | the process above several workers |

@@ -209,7 +209,7 @@ def reasons_of_http3(config: Config) -> Reasons:
     limits = getattr(config, "quic_limits", None)
     if limits is not None and limits.accept_rate is None:
         yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
-    if http3 and limits is not None:
+    if limits is not None:
         for name, most in beyond_memory(limits).items():
             why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
             yield frozenset({f"http3_{name}"}), why
