@@ -17,7 +17,7 @@ from tests.ecosystem.names import with_ipv6_localhost
 from tests.ecosystem.projects import BY_NAME, PROJECTS, Project
 from tests.ecosystem.runner import BAD, Suite, read_results
 from tests.ecosystem.services import Service, service
-from tests.ecosystem.sources import HOME, Missing, unpacked
+from tests.ecosystem.sources import HOME, Missing, Unreachable, unpacked
 
 LOOPS = ("uring", "epoll")
 SHOWN = 40
@@ -53,8 +53,14 @@ def main() -> int:
     print("".join(f"{name:>{width}}" for name, width in COLUMNS))
     wrong: list[str] = []
     for project in options.projects:
+        if tuple(map(int, options.version.split("."))) < project.python:
+            oldest = ".".join(map(str, project.python))
+            print(f"{project.name}: skipped, {project.version} needs CPython {oldest}")
+            continue
         try:
             wrong.extend(_run(project, options, ours))
+        except Unreachable as unreachable:
+            print(f"{project.name}: skipped, {unreachable}")
         except (Missing, RuntimeError) as failure:
             print(f"{project.name}: {failure}")
             wrong.append(f"{project.name}: {str(failure).splitlines()[0]}")

@@ -35,7 +35,8 @@ def environment(project: Project, python: str, version: str, ours: Path) -> Path
     folder = HOME / version / project.name
     inside = folder / "bin" / "python"
     extras = f"[{project.extras}]" if project.extras else ""
-    wanted = [f"{project.name}{extras}=={project.version}", *PYTEST, *project.requirements]
+    release = [f"{project.name}{extras}=={project.version}"] if project.on_pypi else []
+    wanted = [*release, *PYTEST, *project.requirements]
     stamp = {
         "wanted": wanted,
         "wheel": hashlib.sha256(ours.read_bytes()).hexdigest(),

@@ -107,7 +107,36 @@ AIOQUIC = (
     ),
 )
 
+MITMPROXY = (
+    (
+        "Compares the first timer: aioquic waits two round-trip times for an answer to its first packet, "
+        "and here it is three (RFC 9002 section 6.2.1).",
+        "TestServerQuic::test_simple TestServerQuic::test_untrusted_cert",
+    ),
+    (
+        "Joins the datagrams of a turn into one. Here a probe of the path's MTU is among them.",
+        "TestClientQuic::test_server_required*",
+    ),
+    (
+        "Its client supports no version of QUIC, which is a mistake in its configuration here.",
+        "TestClientQuic::test_version_negotiation",
+    ),
+)
+
 EXCEPTIONS: tuple[Allowed, ...] = (
+    *(
+        Allowed(
+            "mitmproxy", f"test/mitmproxy/proxy/layers/quic/test__stream_layers.py::{name}", reason
+        )
+        for reason, names in MITMPROXY
+        for name in names.split()
+    ),
+    Allowed(
+        "quic-migration-tester",
+        "*::test_it_moves_its_connection_to_another_socket",
+        "Closes its transport and gives the protocol another one. Here a transport that is closed ends its "
+        "connections; `QuicConnectionProtocol.migrate` moves them.",
+    ),
     *(
         Allowed(
             "anyio",

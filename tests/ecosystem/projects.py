@@ -32,6 +32,16 @@ class Project:
     """Folders of the sources that would hide the installed package with its compiled parts."""
     debian: tuple[str, str] | None = None
     """Debian's source package and its suite, where the release on PyPI has no tests."""
+    github: tuple[str, str] | None = None
+    """A repository and its tag or commit, where no package has the tests."""
+    wheel: bool = False
+    """The release on PyPI has no source package, so its wheel is unpacked instead."""
+    on_pypi: bool = True
+    """False: the project is imported from its sources."""
+    python: tuple[int, int] = (3, 10)
+    """The oldest interpreter that the release runs on."""
+    pytest_ini: str = ""
+    """Takes the place of the project's own configuration of pytest."""
     test_seconds: float = 60.0
     """A test that takes longer hangs."""
     aioquic: bool = False
@@ -242,6 +252,52 @@ PROJECTS: tuple[Project, ...] = (
         "http3x",
         "0.2.1",
         arguments=(str(INSIDE / "examples_of_http3x.py"),),
+        aioquic=True,
+    ),
+    Project(
+        "mitmproxy",
+        "12.2.3",
+        requirements=("pytest-asyncio==1.5.0",),
+        arguments=(
+            "test/mitmproxy/proxy/layers/quic",
+            "test/mitmproxy/proxy/layers/http/test_http3.py",
+            "test/mitmproxy/contentviews/test__view_http3.py",
+        ),
+        # It has two tables of pytest's, which pytest 9 does not take.
+        pytest_ini="[pytest]\nasyncio_mode = auto\n",
+        github=("mitmproxy/mitmproxy", "v12.2.3"),
+        remove=("mitmproxy",),
+        python=(3, 12),
+        aioquic=True,
+    ),
+    Project(
+        "pproxy",
+        "2.7.9",
+        requirements=("aioquic==1.2.0", "cryptography"),
+        arguments=(str(INSIDE / "examples_of_pproxy.py"),),
+        wheel=True,
+        aioquic=True,
+    ),
+    Project(
+        # The last that is made of aioquic: 0.5 imports qh3.
+        "aiomoqt",
+        "0.3.9",
+        requirements=("pytest-asyncio==1.5.0", "sortedcontainers"),
+        arguments=("aiomoqt/tests",),
+        pytest_ini="[pytest]\nasyncio_mode = auto\n",
+        aioquic=True,
+    ),
+    Project(
+        "quic-migration-tester",
+        "0.1.0",
+        requirements=("aioquic==1.2.0", "cryptography"),
+        arguments=(str(INSIDE / "examples_of_quic_migration_tester.py"),),
+        github=(
+            "stackia/quic-connection-migration-tester",
+            "92345f6f499869410a7bd69c47a0d2c1ba2b9d46",
+        ),
+        on_pypi=False,
+        python=(3, 13),
         aioquic=True,
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tarfile
+import urllib.request
 from pathlib import Path
 
 from tests.ecosystem.projects import Project
@@ -22,6 +23,10 @@ class Missing(Exception):
     """Something that this machine lacks; the message says what, and how to get it."""
 
 
+class Unreachable(Missing):
+    """A server that this machine cannot reach. What is there is skipped."""
+
+
 def unpacked(project: Project, python: Path) -> Path:
     """The folder with the sources of `project`, fetched if they are not there yet.
 
@@ -33,28 +38,42 @@ def unpacked(project: Project, python: Path) -> Path:
     downloads = HOME / "downloads" / project.name
     shutil.rmtree(downloads, ignore_errors=True)
     downloads.mkdir(parents=True)
-    if project.debian is None:
-        _from_pypi(project, python, downloads)
-    else:
+    if project.github is not None:
+        _from_github(*project.github, folder, downloads)
+    elif project.debian is not None:
         _from_debian(*project.debian, project.version, downloads)
-    [archive] = [one for one in downloads.iterdir() if ".tar." in one.name]
-    staging = downloads / "unpacked"
-    with tarfile.open(archive) as tar:
-        tar.extractall(staging, filter="data") if hasattr(
-            tarfile, "data_filter"
-        ) else tar.extractall(staging)
-    [top] = staging.iterdir()
+    else:
+        _from_pypi(project, python, downloads)
+    top = _unpacked(downloads)
     for name in project.remove:
         shutil.rmtree(top / name)
-    _settle_pytest_configuration(top)
+    _settle_pytest_configuration(top, project.pytest_ini)
     folder.parent.mkdir(parents=True, exist_ok=True)
     top.rename(folder)
     shutil.rmtree(downloads)
     return folder
 
 
-def _settle_pytest_configuration(top: Path) -> None:
+def _unpacked(downloads: Path) -> Path:
+    staging = downloads / "unpacked"
+    wheels = list(downloads.glob("*.whl"))
+    if wheels:
+        shutil.unpack_archive(wheels[0], staging, "zip")
+        return staging
+    [archive] = [one for one in downloads.iterdir() if ".tar." in one.name]
+    with tarfile.open(archive) as tar:
+        tar.extractall(staging, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else tar.extractall(staging)
+    [top] = staging.iterdir()
+    return top
+
+
+def _settle_pytest_configuration(top: Path, ini_text: str) -> None:
     """pytest looks upwards for a configuration: without one of its own, a suite would get ours."""
+    if ini_text:
+        (top / "pytest.ini").write_text(ini_text)
+        return
     project = top / "pyproject.toml"
     if project.exists() and "[tool.pytest" in project.read_text():
         return
@@ -65,8 +84,21 @@ def _settle_pytest_configuration(top: Path) -> None:
 
 def _from_pypi(project: Project, python: Path, folder: Path) -> None:
     command = [str(python), "-m", "pip", "download", "-q", "--disable-pip-version-check"]
-    command += ["--no-deps", "--no-binary", project.name, "-d", str(folder)]
+    command += ["--no-deps", "-d", str(folder)]
+    if not project.wheel:
+        command += ["--no-binary", project.name]
     _run([*command, f"{project.name}=={project.version}"], f"fetching {project.name}'s sources")
+
+
+def _from_github(repository: str, commit: str, folder: Path, downloads: Path) -> None:
+    url = f"https://codeload.github.com/{repository}/tar.gz/{commit}"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            (downloads / "sources.tar.gz").write_bytes(answer.read())
+    except OSError as exc:
+        raise Unreachable(
+            f"{url} cannot be fetched ({exc}); where there is a network, unpack it to {folder}"
+        ) from exc
 
 
 def _from_debian(package: str, suite: str, version: str, folder: Path) -> None:

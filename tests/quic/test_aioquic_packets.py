@@ -53,7 +53,7 @@ def test_headers_are_read_as_aioquic_reads_them():
         data, length = header_like(chance), chance.choice([0, 4, 8, None])
         ours = read(packet, buffer, data, length)
         theirs = read(their_packet, their_buffer, data, length)
-        if theirs == "Packet fixed bit is zero":
+        if theirs == "Packet fixed bit is zero" and ours != theirs:
             # It may be, of peers that were told so (RFC 9287): read as if it were one.
             plain = bytes([data[0] | packet.PACKET_FIXED_BIT]) + data[1:]
             theirs = read(their_packet, their_buffer, plain, length)

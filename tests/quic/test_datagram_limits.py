@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.quic.test_quic_sans_io import drained, pair  # noqa: F401 - a fixture
+from tests.quic.test_quic_sans_io_aioquic import Link, their_configuration, theirs
 from uringcore.quic import events
+from uringcore.quic.connection import QuicConnection, QuicErrorCode
 from uringcore.quic.logger import QuicLogger
 
 
@@ -80,3 +82,66 @@ def test_what_was_queued_for_a_peer_that_takes_none_is_dropped(
     assert not link.client.is_closed and not link.server.is_closed
     assert link.client.stats()["datagram_frames_dropped"] == 1
     assert not [e for e in drained(link.server) if isinstance(e, events.DatagramFrameReceived)]
+
+
+@pytest.mark.parametrize("we_are_client", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "size", "is_taken"),
+    [
+        # A frame of aioquic's has a type and a length, of two bytes from 64 on.
+        (100, 97, True),
+        (100, 98, False),
+        (40, 38, True),
+        (40, 39, False),
+        (None, 0, False),
+        (0, 0, False),
+        (1, 0, False),
+        (65536, 1_100, True),
+    ],
+)
+def test_a_frame_beyond_what_was_announced_closes_the_connection(
+    pki, client_configuration, server_configuration, we_are_client, limit, size, is_taken
+):
+    def their_connection(is_client, **options):
+        made = their_configuration(
+            is_client=is_client,
+            alpn_protocols=["test"],
+            server_name="localhost" if is_client else None,
+            max_datagram_frame_size=65536,
+        )
+        if is_client:
+            made.load_verify_locations(cafile=str(pki.authority.certfile))
+        else:
+            made.load_cert_chain(pki.server.certfile, pki.server.keyfile)
+        return theirs.QuicConnection(configuration=made, **options)
+
+    def their_server(data):
+        odcid = data[6 : 6 + data[5]]
+        return their_connection(False, original_destination_connection_id=odcid)
+
+    if we_are_client:
+        configuration = client_configuration(server_name="localhost", max_datagram_frame_size=limit)
+        ours = client = QuicConnection(configuration=configuration)
+        link = Link(client, their_server, seed=1, loss=0.0, reorder=0.0)
+    else:
+        ours = QuicConnection(configuration=server_configuration(max_datagram_frame_size=limit))
+        client = their_connection(True)
+        link = Link(client, lambda data: ours, seed=1, loss=0.0, reorder=0.0)
+    our_side, their_side = ("client", "server") if we_are_client else ("server", "client")
+    client.connect(("192.0.2.2", 4433), now=link.now)
+    for side in ("client", "server"):
+        link.run(lambda side=side: link.named(side, "HandshakeCompleted"))
+    them = getattr(link, their_side)
+    # A peer that does not look at the limit.
+    them._remote_max_datagram_frame_size = 65536
+    them.send_datagram_frame(bytes(size))
+    if is_taken:
+        link.run(lambda: link.named(our_side, "DatagramFrameReceived"))
+        assert not ours.is_closed
+        return
+    link.run(lambda: link.named(their_side, "ConnectionTerminated"))
+    [end] = link.named(their_side, "ConnectionTerminated")
+    # RFC 9221 section 3.
+    assert end.error_code == QuicErrorCode.PROTOCOL_VIOLATION
+    assert "datagram" in end.reason_phrase.lower()
+    assert not link.named(our_side, "DatagramFrameReceived")

@@ -90,7 +90,7 @@ def play(pki, ours_is_client, change=None, frame=None):
                 side.handle_timer(now)
             while (event := side.next_event()) is not None:
                 told[name].append(event)
-        if told["wrong"] and type(told["wrong"][-1]).__name__ == "ConnectionTerminated":
+        if all(is_over(events) for events in told.values()):
             break
         if not sent and wrong._handshake_confirmed and ours.is_established:
             wrong.frame, sent = frame, True
@@ -101,6 +101,10 @@ def play(pki, ours_is_client, change=None, frame=None):
     own = [event for event in told["ours"] if type(event).__name__ == "ConnectionTerminated"]
     assert [event.error_code for event in own] == [end.error_code]
     return end.error_code
+
+
+def is_over(events):
+    return any(type(event).__name__ == "ConnectionTerminated" for event in events)
 
 
 def varints(*values):

@@ -67,6 +67,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._first_flight: FirstFlight | None = None
         self._sockets: QuicTransport | DriverSockets | None = None
         quic._set_receiver(self._quic_events_received)
+        quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
             # As with aioquic, whose programs do there what is to be done after each datagram.
             quic._set_on_batch(self._batch_handled)

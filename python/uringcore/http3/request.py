@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from typing import Any
 
+from uringcore._buffers import contiguous_bytes, is_buffer
 from uringcore.http3.errors import ConnectionLost, HTTP3Error, RequestInvalid, URLError
 from uringcore.http3.url import Origin, parse_url, target
 
@@ -45,7 +46,7 @@ class Request:
     ) -> None:
         self.method = method
         self.origin = origin
-        if isinstance(content, (str, bytearray, memoryview)):
+        if isinstance(content, str) or (content is not None and is_buffer(content)):
             content = part_bytes(content)
         elif content is not None and not isinstance(content, (bytes, Iterable, AsyncIterable)):
             raise RequestInvalid(
@@ -155,14 +156,14 @@ def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
 def to_bytes(text: str | bytes) -> bytes:
     if isinstance(text, str):
         return text.encode("latin-1")
-    if not isinstance(text, (bytes, bytearray, memoryview)):
+    if not is_buffer(text):
         raise RequestInvalid(f"headers: {text!r} is neither text nor bytes")
-    return bytes(text)
+    return contiguous_bytes(text, "headers")
 
 
 def part_bytes(part: BytesLike | str | int) -> bytes:
     if isinstance(part, str):
         return part.encode()
-    if not isinstance(part, (bytes, bytearray, memoryview)):
+    if not is_buffer(part):
         raise RequestInvalid(f"content: a part is {type(part).__name__}, neither bytes nor text")
-    return bytes(part)
+    return contiguous_bytes(part, "content")

@@ -35,6 +35,7 @@ from uringcore.quic.errors import (
     QuicTlsError,
 )
 from uringcore.quic.handshake import HandshakeView
+from uringcore.quic.hello_hook import HelloHook, destination_of
 from uringcore.quic.logger import QuicLoggerTrace
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,
@@ -46,6 +47,7 @@ from uringcore.quic.packet import (
     QuicProtocolVersion,
     pull_quic_header,
 )
+from uringcore.quic.peer_names import PeerNames
 from uringcore.quic.private_names import (
     END_STATES,
     PrivateNames,
@@ -53,7 +55,7 @@ from uringcore.quic.private_names import (
     QuicConnectionState,
 )
 from uringcore.quic.sessions import _TicketCallbacks
-from uringcore.quic.tables import NetworkPath, Stream, Streams
+from uringcore.quic.tables import NetworkPath, Stream, StreamCodes, Streams
 from uringcore.quic.targets import server_name_of
 
 if TYPE_CHECKING:
@@ -171,6 +173,14 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         self._trace_is_over = False
         self._log_adapter: QuicConnectionAdapter | None = None
         self._http: weakref.ref[_HttpConnection] | None = None
+        self._handle_hello: Callable[..., object] | None = None
+        self._hello_hook: HelloHook | None = None
+        self._is_initialized = False
+        self._peer_names = PeerNames()
+        self._codes = StreamCodes()
+        self._ended: events.ConnectionTerminated | None = None
+        # Said by who moves the datagrams on a socket, where names of hosts are looked up.
+        self._is_on_socket = False
         self._set_side(configuration.is_client)
         if configuration.is_client:
             self._set_credential_handlers(session_ticket_handler, token_handler)
@@ -188,7 +198,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def connect(self, addr: NetworkAddress, now: float) -> None:
         """Begins the handshake with the server at ``addr``, a ``(host, port)`` tuple. Clients only.
 
-        ``now`` is the time in seconds on any clock that only grows; on a loop it is not used.
+        ``now`` is the time in seconds on any clock that only grows; on a loop it is not used. Without a
+        loop ``addr`` may be anything hashable that names the server to the program.
 
         Raises ``QuicConfigurationError`` for a field that cannot be, ``ValueError`` for an address
         or server name that cannot be, ``RuntimeError`` when called twice or on a server.
@@ -198,15 +209,53 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         setup = self._configuration.setup()
         assert isinstance(setup, QuicClientSetup)
         name = self._configuration.server_name
-        name = server_name_of(addr[0]) if name is None else name
+        if name is None:
+            name = server_name_of(addr[0] if isinstance(addr, tuple) and addr else "")
+        if self._attached is None and not self._is_on_socket:
+            addr = self._peer_names.begin(addr)
         self._start_client(self._attached, setup, addr, name, now, self._named_host_cid)
+        self._is_initialized = True
+        self._initialize(self.original_destination_connection_id or b"")
         self._start_trace()
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        """aioquic's step before a connection's first packet, for programs that replace it: called once, on a
+        client right after the beginning. By itself it does nothing."""
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Takes in one UDP datagram from ``addr``; ``next_event`` and ``datagrams_to_send`` follow.
 
-        Without a loop only: a loop receives for its connections.
+        Without a loop only: a loop receives for its connections. ``addr`` may be anything hashable that
+        names the peer to the program.
         """
+        addr = self._peer_names.address_of(addr)
+        if not self._is_client and not self._is_initialized and self._attached is None:
+            self._is_initialized = True
+            self._initialize(destination_of(data) or b"")
+            if self._handle_hello is not None:
+                self._hello_hook = HelloHook(self._handle_hello)
+        if self._hello_hook is None:
+            self._take_datagram(data, addr, now)
+        else:
+            self._read_hello(self._hello_hook, data, addr, now)
+
+    def _read_hello(self, hook: HelloHook, data: bytes, addr: NetworkAddress, now: float) -> None:
+        if self._quic_logger is None and self._configuration.quic_logger is not None:
+            odcid = destination_of(data) or b""
+            self._quic_logger = self._configuration.quic_logger.start_trace(
+                is_client=False, odcid=odcid
+            )
+        trigger = hook.feed(data, addr, now)
+        if trigger is not None and self._quic_logger is not None:
+            dropped = {"raw": {"length": len(data)}, "trigger": trigger}
+            self._quic_logger.log_event(category="transport", event="packet_dropped", data=dropped)
+        kept = hook.take()
+        if kept is not None:
+            self._hello_hook = None
+            for datagram in kept:
+                self._take_datagram(*datagram)
+
+    def _take_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         if not self._is_client and self._endpoint is None and not self._is_started:
             setup = self._configuration.setup(session_store=self._session_store)
             assert isinstance(setup, QuicServerSetup)
@@ -218,19 +267,34 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self._start_trace()
 
     def next_event(self) -> events.QuicEvent | None:
-        """The next event, or ``None``. Without a loop only: a loop hands them to the protocol."""
+        """The next event, or ``None``. Without a loop only: a loop hands them to the protocol.
+
+        ``ConnectionTerminated`` comes when nothing more is to be sent or answered, as in aioquic: after a
+        close that is three probe time-outs later (RFC 9000 section 10.2), when ``get_timer`` is ``None``.
+        Programs stop moving datagrams then, and the peer would not hear of a close that is still to be sent.
+        """
         event: events.QuicEvent | None = super().next_event()
+        if event is None:
+            return self._take_end()
+        if self._quic_logger is not None:
+            self._log(event)
         if type(event) is events.HandshakeCompleted:
             self._completed = event
         elif type(event) is events.ConnectionTerminated:
             self._note_close(event, is_pending=self._close_pending)
-        if event is not None and self._quic_logger is not None:
-            self._log(event)
+            self._ended = event
+            return self._take_end()
+        return event
+
+    def _take_end(self) -> events.ConnectionTerminated | None:
+        if self._ended is None or self.get_timer() is not None:
+            return None
+        event, self._ended = self._ended, None
         return event
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """What has to go out now, as ``(data, address)``. Empty on a loop, which sends by itself."""
-        datagrams = super().datagrams_to_send(now)
+        datagrams = self._peer_names.outward(super().datagrams_to_send(now))
         self._close_pending = False
         if self._trace_is_over:
             self._end_trace()
@@ -253,11 +317,13 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def reset_stream(self, stream_id: int, error_code: int) -> None:
         """Abandons our side of a stream (RFC 9000 section 19.4), in HTTP/3 on top as well."""
         super().reset_stream(stream_id, error_code)
+        self._codes.note_reset(stream_id, error_code)
         self._note_given_up(stream_id, True)
 
     def stop_stream(self, stream_id: int, error_code: int) -> None:
         """Asks the peer to stop sending on a stream (RFC 9000 section 19.5), for HTTP/3 on top as well."""
         super().stop_stream(stream_id, error_code)
+        self._codes.note_stop(stream_id, error_code)
         self._note_given_up(stream_id, False)
 
     def _note_given_up(self, stream_id: int, reset: bool) -> None:
@@ -287,7 +353,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     @property
     def _streams(self) -> Streams:
         """aioquic's table of streams, which its programs look into."""
-        return Streams(self)
+        return Streams(self, self._codes)
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> Stream:
         """The stream, opened if it is this side's and new; ``ValueError`` if nothing can be sent on it."""
@@ -295,7 +361,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self.send_stream_data(stream_id, b"")
         elif not self._stream_can_send(stream_id):
             raise ValueError("Cannot send data on peer-initiated unidirectional stream")
-        return Stream(self, stream_id)
+        return Stream(self, stream_id, self._codes)
 
     def get_peer_address(self) -> NetworkAddress:
         """The last address that the peer has proved, or None before the connection began.
@@ -307,7 +373,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
 
     def _validated_address(self) -> NetworkAddress:
         """The last address that the peer has proved (RFC 9000 section 8), or None."""
-        return super().get_peer_address()
+        return self._peer_names.name_of(super().get_peer_address())
+
+    def _packet_address(self) -> NetworkAddress:
+        """Where packets go now, proved or not; None before the connection began and after its end."""
+        return self._peer_names.name_of(super()._packet_address())
 
     @property
     def _network_paths(self) -> list[NetworkPath]:
@@ -351,8 +421,10 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def _start_trace(self) -> None:
         logger = self._configuration.quic_logger
         if logger is not None:
-            odcid = self.original_destination_connection_id or b""
-            trace = logger.start_trace(is_client=self._is_client, odcid=odcid)
+            trace = self._quic_logger
+            if trace is None:
+                odcid = self.original_destination_connection_id or b""
+                trace = logger.start_trace(is_client=self._is_client, odcid=odcid)
             configuration = self._configuration
             versions = configuration.supported_versions
             chosen = configuration.original_version or versions[0]

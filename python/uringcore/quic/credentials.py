@@ -13,6 +13,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from uringcore._buffers import contiguous_bytes, is_buffer
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup
 from uringcore.quic.errors import QuicConfigurationError
@@ -83,8 +84,8 @@ def _private_key(value: Any) -> bytes:
 
 
 def _bytes_or_file(name: str, value: Any) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+    if is_buffer(value):
+        return _bytes(name, value)
     if isinstance(value, (str, os.PathLike)):
         return read_file(name, Path(value))
     raise QuicConfigurationError(
@@ -109,10 +110,12 @@ def read_key(name: str, path: Path) -> bytes:
 
 def _bytes(name: str, value: Any) -> bytes:
     try:
-        return bytes(memoryview(value))
+        return contiguous_bytes(value, name)
     except TypeError:
-        pass
-    raise QuicConfigurationError(name, f"must be PEM bytes, not {type(value).__name__}")
+        message = f"must be PEM bytes, not {type(value).__name__}"
+    except BufferError:
+        message = "must be PEM bytes in a contiguous buffer"
+    raise QuicConfigurationError(name, message)
 
 
 def _with_certificates(name: str, pem: bytes) -> bytes:

@@ -6,6 +6,7 @@ in one is here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from uringcore.quic.events import HandshakeCompleted
@@ -18,6 +19,7 @@ class _Connection(Protocol):
     """What is asked of a connection."""
 
     _completed: HandshakeCompleted | None
+    _handle_hello: Callable[..., object] | None
 
     @property
     def alpn_protocol(self) -> str | None: ...
@@ -59,6 +61,19 @@ class HandshakeView:
         """An object with a ``cipher_suite``; ``None`` before one is negotiated."""
         return None if self.cipher_suite is None else self
 
+    @property
+    def _server_handle_hello(self) -> Callable[..., object]:
+        """aioquic's step that reads a ClientHello, for programs that replace it on a connection.
+
+        A replacement is called with the message before the handshake begins (``hello_hook``). By itself
+        this does nothing.
+        """
+        return self._quic._handle_hello or _unread
+
+    @_server_handle_hello.setter
+    def _server_handle_hello(self, handle_hello: Callable[..., object]) -> None:
+        self._quic._handle_hello = handle_hello
+
     # aioquic has no public names for these, so its programs use them. They need `cryptography`;
     # `QuicConnection.get_peer_certificates` does not.
 
@@ -76,3 +91,7 @@ class HandshakeView:
 
         found = self._quic.get_peer_certificates()
         return [x509.load_der_x509_certificate(certificate) for certificate in found]
+
+
+def _unread(*_buffers: Any) -> None:
+    """Rust's TLS reads the message."""

@@ -94,6 +94,9 @@ def pull_quic_header(buf: Buffer, host_cid_length: int | None = None) -> QuicHea
     first = buf.pull_uint8()
     if not is_long_header(first):
         if host_cid_length is None:
+            # aioquic's order of complaints: a program looks at first packets, which may be anything.
+            if not first & PACKET_FIXED_BIT:
+                raise ValueError("Packet fixed bit is zero")
             raise TypeError("host_cid_length is needed to read a short header")
         destination = buf.pull_bytes(host_cid_length)
         length = buf.capacity - start

@@ -89,7 +89,7 @@ class QuicLoggerTrace:
     def __init__(self, *, is_client: bool, odcid: bytes) -> None:
         self._odcid = odcid
         self._packet_log: PacketLog | None = None
-        self._events: list[dict[str, Any]] = []
+        self._first: list[dict[str, Any]] = []
         self._newest: deque[dict[str, Any]] = deque(maxlen=_EVENTS_MAX - _FIRST_EVENTS_MAX)
         self._dropped = 0
         self._vantage_point = {
@@ -287,12 +287,17 @@ class QuicLoggerTrace:
             }
             self._note("connectivity:connection_closed", data)
 
+    @property
+    def _events(self) -> list[dict[str, Any]]:
+        """The events up to now, a new list each time: aioquic's programs look for packets in it."""
+        self._take_packets()
+        return self._all_events()
+
     def to_dict(self) -> dict[str, Any]:
         """The trace as a dictionary which can be written as JSON."""
-        self._take_packets()
         return {
             "common_fields": {"ODCID": hexdump(self._odcid)},
-            "events": self._all_events(),
+            "events": self._events,
             "vantage_point": self._vantage_point,
         }
 
@@ -315,18 +320,18 @@ class QuicLoggerTrace:
             self.log_event(category=category, event=event, data=data)
 
     def _append(self, event: dict[str, Any]) -> None:
-        if len(self._events) < _FIRST_EVENTS_MAX:
-            self._events.append(event)
+        if len(self._first) < _FIRST_EVENTS_MAX:
+            self._first.append(event)
             return
         self._dropped += len(self._newest) == self._newest.maxlen
         self._newest.append(event)
 
     def _all_events(self) -> list[dict[str, Any]]:
         if not self._dropped:
-            return [*self._events, *self._newest]
+            return [*self._first, *self._newest]
         data = {"message": f"{self._dropped} events were dropped here"}
         warning = {"data": data, "name": "loglevel:warning", "time": self._newest[0]["time"]}
-        return [*self._events, warning, *self._newest]
+        return [*self._first, warning, *self._newest]
 
     def _take_packets(self) -> None:
         """Puts the packets since the last time among what the program has logged, by time."""
@@ -336,8 +341,8 @@ class QuicLoggerTrace:
                 {"data": json.loads(data), "name": name, "time": self.encode_time(seconds)}
                 for seconds, name, data in packets
             ]
-            merged = sorted([*self._events, *self._newest, *recorded], key=_time)
-            self._events.clear()
+            merged = sorted([*self._first, *self._newest, *recorded], key=_time)
+            self._first.clear()
             self._newest.clear()
             for event in merged:
                 self._append(event)
@@ -347,17 +352,22 @@ class QuicLogger:
     """Keeps the traces of all its connections in memory."""
 
     def __init__(self) -> None:
-        self._traces: dict[QuicLoggerTrace, None] = {}
+        self._kept: dict[QuicLoggerTrace, None] = {}
 
     def start_trace(self, is_client: bool, odcid: bytes) -> QuicLoggerTrace:
         """A new trace; ``odcid`` names the connection."""
         trace = QuicLoggerTrace(is_client=is_client, odcid=odcid)
-        self._traces[trace] = None
+        self._kept[trace] = None
         return trace
+
+    @property
+    def _traces(self) -> list[QuicLoggerTrace]:
+        """aioquic's list of traces: a new one each time."""
+        return list(self._kept)
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
         """The connection is over. Raises ``ValueError`` for a trace that is not of this logger."""
-        if trace not in self._traces:
+        if trace not in self._kept:
             raise ValueError("QuicLoggerTrace does not belong to QuicLogger")
 
     def to_dict(self) -> dict[str, Any]:
@@ -365,7 +375,7 @@ class QuicLogger:
         return {
             "qlog_format": "JSON",
             "qlog_version": QLOG_VERSION,
-            "traces": [trace.to_dict() for trace in self._traces],
+            "traces": [trace.to_dict() for trace in self._kept],
         }
 
 
@@ -403,7 +413,7 @@ class QuicFileLogger(QuicLogger):
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
             raise
-        del self._traces[trace]
+        del self._kept[trace]
 
 
 def _time(event: dict[str, Any]) -> float:

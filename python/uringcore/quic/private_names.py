@@ -107,6 +107,12 @@ class PrivateNames(_Core):
     _close_pending: bool = False
 
     @property
+    def _datagrams_pending(self) -> list[bytes]:
+        """DATAGRAM frames that wait to be sent, the first one first: a new list each time."""
+        waiting: list[bytes] = self._queued_datagrams()
+        return waiting
+
+    @property
     def _loss(self) -> Recovery:
         return Recovery(self.stats)
 

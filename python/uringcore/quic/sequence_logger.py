@@ -102,13 +102,13 @@ class QuicSequenceLogger(QuicLogger):
         except OSError as exc:
             self._warn(str(exc))
         self._look_for_errors()
-        self._traces[trace] = None
+        self._kept[trace] = None
         return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
         """The connection is over: the file ends. Raises ``ValueError`` for a trace of another logger."""
         super().end_trace(trace)
-        del self._traces[trace]
+        del self._kept[trace]
         assert isinstance(trace, _WrittenTrace)
         if trace._file is not None:
             trace._file.end()

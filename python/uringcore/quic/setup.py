@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from uringcore._buffers import contiguous_bytes
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
 from uringcore.quic.credentials import identity, roots
 from uringcore.quic.errors import QuicConfigurationError
@@ -103,10 +104,17 @@ def _certificate_hashes(configuration: ConfigurationFields, verify: bool) -> lis
     hashes: Any = configuration.certificate_hashes
     if not isinstance(hashes, (list, tuple)):
         raise QuicConfigurationError("certificate_hashes", "must be a list of hashes")
-    for item in hashes:
-        if not isinstance(item, (bytes, bytearray, memoryview)) or len(item) != 32:
-            raise QuicConfigurationError("certificate_hashes", "a SHA-256 hash has 32 bytes")
-    return [bytes(item) for item in hashes]
+    found = [_buffer("certificate_hashes", item) for item in hashes]
+    if any(len(item) != 32 for item in found):
+        raise QuicConfigurationError("certificate_hashes", "a SHA-256 hash has 32 bytes")
+    return found
+
+
+def _buffer(name: str, value: Any) -> bytes:
+    try:
+        return contiguous_bytes(value, name)
+    except (TypeError, BufferError) as exc:
+        raise QuicConfigurationError(name, f"must be bytes: {exc}") from exc
 
 
 def _session_ticket(configuration: ConfigurationFields) -> dict[str, Any] | None:
@@ -128,8 +136,7 @@ def _token_version(token: bytes) -> int | None:
 
 def _check(configuration: ConfigurationFields) -> None:
     """Refuses what uringcore cannot do; ranges are checked where they are used, in Rust."""
-    if not isinstance(configuration.token, (bytes, bytearray, memoryview)):
-        raise QuicConfigurationError("token", "must be bytes")
+    _buffer("token", configuration.token)
     store = configuration.session_store
     if store is not None and not all(callable(getattr(store, n, None)) for n in _STORE):
         raise QuicConfigurationError("session_store", "must have the methods put and take")

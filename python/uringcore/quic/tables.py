@@ -12,7 +12,7 @@ from typing import Any
 
 from uringcore._uringcore import QuicConnectionCore
 
-__all__ = ["NetworkPath", "Stream", "Streams"]
+__all__ = ["NetworkPath", "Stream", "StreamCodes", "Streams"]
 
 
 @dataclass(frozen=True)
@@ -26,23 +26,58 @@ class NetworkPath:
     """True if the peer has proved to receive packets there (RFC 9000 section 8)."""
 
 
+class StreamCodes:
+    """The codes with which this side has given streams up, which the connection itself does not keep."""
+
+    def __init__(self) -> None:
+        self._resets: dict[int, int] = {}
+        self._stops: dict[int, int] = {}
+
+    def note_reset(self, stream_id: int, error_code: int) -> None:
+        """The sending side of a stream is reset."""
+        _note(self._resets, stream_id, error_code)
+
+    def note_stop(self, stream_id: int, error_code: int) -> None:
+        """The peer is asked to stop sending on a stream."""
+        _note(self._stops, stream_id, error_code)
+
+    def reset_of(self, stream_id: int) -> int | None:
+        """The code of a reset, if there was one and it is not forgotten."""
+        return self._resets.get(stream_id)
+
+    def stop_of(self, stream_id: int) -> int | None:
+        """The code that the peer was asked to stop with, likewise."""
+        return self._stops.get(stream_id)
+
+
+def _note(codes: dict[int, int], stream_id: int, error_code: int) -> None:
+    if len(codes) >= _CODES_MAX:
+        del codes[next(iter(codes))]
+    codes.setdefault(stream_id, error_code)
+
+
 @dataclass(frozen=True)
 class _Receiver:
     is_finished: bool
+    stop_pending: bool
+    _stop_error_code: int | None
 
 
 @dataclass(frozen=True)
 class _Sender:
     is_finished: bool
     buffer_is_empty: bool
+    reset_pending: bool
+    _buffer: bytes
     _reset_error_code: int | None
 
 
 class Stream:
     """A stream that was open when it was looked up."""
 
-    def __init__(self, quic: QuicConnectionCore, stream_id: int) -> None:
+    def __init__(self, quic: QuicConnectionCore, stream_id: int, codes: StreamCodes) -> None:
         self._quic = quic
+        self._codes = codes
         self.stream_id = stream_id
 
     @property
@@ -52,35 +87,55 @@ class Stream:
 
     @property
     def receiver(self) -> _Receiver:
-        """Whether what the peer sends has ended."""
+        """Whether what the peer sends has ended, and the code with which it was asked to stop, if it was.
+
+        The request is pending while the connection has not begun.
+        """
         state = self._quic._stream_state(self.stream_id)
-        return _Receiver(is_finished=state is None or not state[0])
+        code = self._codes.stop_of(self.stream_id)
+        return _Receiver(
+            is_finished=state is None or not state[0],
+            stop_pending=code is not None and not self._quic._is_started,
+            _stop_error_code=code,
+        )
 
     @property
     def sender(self) -> _Sender:
-        """Whether all that this side sends was acknowledged, and whether it was reset: the code is not
-        kept, and 0 stands for it."""
+        """Whether all that this side sends was acknowledged, what waits to be sent, and whether it was reset.
+
+        A code that is not known any more is 0. A reset is pending while the connection has not begun.
+        """
         state = self._quic._stream_state(self.stream_id)
+        code = self._codes.reset_of(self.stream_id)
+        is_reset = state is not None and state[2]
+        waiting = self._quic._queued_data(self.stream_id)
         return _Sender(
             is_finished=state is None or not state[1],
-            buffer_is_empty=self._quic.get_send_buffer_size(self.stream_id) == 0,
-            _reset_error_code=0 if state is not None and state[2] else None,
+            buffer_is_empty=not waiting,
+            reset_pending=code is not None and not self._quic._is_started,
+            _buffer=waiting,
+            _reset_error_code=0 if code is None and is_reset else code,
         )
 
 
 class Streams(Mapping[int, Stream]):
     """The streams of a connection that are not over, by their numbers."""
 
-    def __init__(self, quic: QuicConnectionCore) -> None:
+    def __init__(self, quic: QuicConnectionCore, codes: StreamCodes) -> None:
         self._quic = quic
+        self._codes = codes
 
     def __getitem__(self, stream_id: int) -> Stream:
         if self._quic._stream_state(stream_id) is None:
             raise KeyError(stream_id)
-        return Stream(self._quic, stream_id)
+        return Stream(self._quic, stream_id, self._codes)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._quic._stream_ids())
 
     def __len__(self) -> int:
         return len(self._quic._stream_ids())
+
+
+# Of more streams that were given up the oldest codes are forgotten.
+_CODES_MAX = 256

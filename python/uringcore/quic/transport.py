@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from uringcore._buffers import contiguous_bytes
 from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
 from uringcore.quic.acceptance import Acceptance, ProtocolFactory
 from uringcore.quic.closing import check_code, check_reason
@@ -88,14 +89,13 @@ class QuicTransport(asyncio.BaseTransport):
         Raises ``TypeError`` and ``ValueError`` that name what is wrong, and ``OSError`` for a name that
         is not known (looking it up blocks, as in asyncio).
         """
-        if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"data: must be bytes-like, not {type(data).__name__}")
+        data = contiguous_bytes(data, "data")
         if not isinstance(addr, tuple) or len(addr) not in (2, 4):
             raise TypeError(f"addr: must be an (ip, port) tuple, not {addr!r}")
         remote = reachable(self._sock.family, addr)
         if self._closing or self._draining:
             return
-        self._need_endpoint().send_datagram(bytes(data), remote)
+        self._need_endpoint().send_datagram(data, remote)
         if self._driver is not None:
             self._driver.flush()
 

@@ -17,6 +17,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
+from uringcore._buffers import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic.closing import check_code, check_reason
 from uringcore.quic.configuration import QuicConfiguration
@@ -323,9 +324,7 @@ class WebTransportSession:
         """Closes the session. ``ValueError`` for a code that does not fit in 32 bits, or a reason of more
         than 1,024 bytes."""
         check_code(error_code, "error_code", CODE_BITS)
-        if not isinstance(reason, (bytes, bytearray, memoryview)):
-            raise TypeError(f"reason: must be bytes-like, not {type(reason).__name__}")
-        text = bytes(reason).decode("utf-8", "replace")
+        text = contiguous_bytes(reason, "reason").decode("utf-8", "replace")
         check_reason(text, bytes_max=REASON_BYTES_MAX)
         if not self.session_closed:
             self.session.close(error_code, text)

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from uringcore._buffers import contiguous_bytes
 from uringcore._uringcore import SendStream
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.errors import QuicError
@@ -42,15 +43,15 @@ class Outbox:
 
     def put(self, data: bytes, end: bool, places: int) -> bool:
         """Queues all of it or nothing; tells whether somebody has to be started who sends it."""
-        size = memoryview(data).nbytes
+        # The program may change what it has handed over.
+        data = contiguous_bytes(data, "data")
+        size = len(data)
         if size > places:
             raise ValueError(f"data: {size} bytes are more than stream_ring_cap, {places}")
         if self.used + size > places:
             self.is_awaited = True
             raise BufferError(f"{self.used} bytes wait on the stream, of {places}")
         is_idle = not self._pieces
-        # The program may change what it has handed over.
-        data = bytes(data)
         for start in range(0, max(size, 1), PIECE_MAX):
             stop = start + PIECE_MAX
             self._pieces.append((data[start:stop], end and stop >= size))

@@ -72,17 +72,32 @@ impl ResponseHead {
     }
 }
 
+/// How the target of a request is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetCheck {
+    /// RFC 9114 sections 4.3.1 and 4.4.
+    Strict,
+    /// A CONNECT request may have `:scheme` and `:path`, which section 4.4 forbids. aioquic sends and takes them, and
+    /// programs that are made of it depend on that.
+    LaxConnect,
+    /// The host has checks of its own.
+    Off,
+}
+
 /// Validates a request header section (RFC 9114 section 4.3.1; RFC 9220 section 3 for `:protocol`).
 pub fn validate_request<N, V>(fields: &[(N, V)]) -> Result<RequestHead, Reason>
 where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
 {
-    validate_request_to(fields, false)
+    validate_request_to(fields, TargetCheck::Strict)
 }
 
-/// As [`validate_request`]; with `any_target`, what the request is for need not be whole or well-formed.
-pub fn validate_request_to<N, V>(fields: &[(N, V)], any_target: bool) -> Result<RequestHead, Reason>
+/// As [`validate_request`], with another check of the request's target.
+pub fn validate_request_to<N, V>(
+    fields: &[(N, V)],
+    target_check: TargetCheck,
+) -> Result<RequestHead, Reason>
 where
     N: AsRef<[u8]>,
     V: AsRef<[u8]>,
@@ -91,11 +106,12 @@ where
     let name = section.method.ok_or("pseudo-header :method is missing")?;
     target::check_method(name)?;
     let method = Method::named(name);
-    if any_target {
-        // Whoever asks has checks of its own.
+    if target_check == TargetCheck::Off {
+        // The host checks it.
     } else if method == Method::Connect && section.protocol.is_none() {
         // RFC 9114 section 4.4.
-        if section.scheme.is_some() || section.path.is_some() {
+        let has_target = section.scheme.is_some() || section.path.is_some();
+        if has_target && target_check == TargetCheck::Strict {
             return Err("a CONNECT request has neither :scheme nor :path".into());
         }
         if section.authority.is_none_or(<[u8]>::is_empty) {

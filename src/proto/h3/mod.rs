@@ -40,6 +40,7 @@ pub use crate::wire::varint;
 pub use connection::Connection;
 pub use error::{Code, ConnectionError, LocalError};
 pub use event::{Event, HeadersKind, Output, Role};
+pub use field::TargetCheck;
 pub use log::{Logged, LoggedFrame};
 pub use priority::{Priority, Signal};
 pub use qpack::Field;

@@ -312,8 +312,8 @@ impl Connection {
         fin: bool,
     ) -> Result<Next, LocalError> {
         if self.role == Role::Client {
-            let any_target = self.settings.any_target;
-            let head = field::validate_request_to(fields, any_target).map_err(invalid_field)?;
+            let target_check = self.settings.target_check;
+            let head = field::validate_request_to(fields, target_check).map_err(invalid_field)?;
             return Ok(Next::plain(Half::Body, head.method));
         }
         let head = field::validate_response(fields).map_err(invalid_field)?;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::error::{Code, ConnectionError};
+use super::field::TargetCheck;
 use super::frame;
 use crate::wire::varint;
 
@@ -73,8 +74,8 @@ pub struct Settings {
     /// Each stream type, frame and batch of QPACK instructions is a write of its own, also where it is
     /// empty. aioquic makes these writes, and stand-ins for a QUIC connection compare them.
     pub separate_writes: bool,
-    /// Requests may be for anything: a proxy's program reads and makes them, which has checks of its own.
-    pub any_target: bool,
+    /// How targets of requests are checked, sent or received.
+    pub target_check: TargetCheck,
 }
 
 impl Default for Settings {
@@ -97,7 +98,7 @@ impl Default for Settings {
             announced: None,
             host_checks_settings: false,
             separate_writes: false,
-            any_target: false,
+            target_check: TargetCheck::Strict,
         }
     }
 }

@@ -203,7 +203,7 @@ impl Connection {
             role: self.role,
             webtransport: self.settings.webtransport,
             connect_protocol: self.settings.enable_connect_protocol,
-            any_target: self.settings.any_target,
+            target_check: self.settings.target_check,
             max_push_id: self.settings.max_push_id,
             pushes: &mut self.pushes,
             headers_frame_max: self.settings.max_field_section_size,

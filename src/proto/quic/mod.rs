@@ -30,6 +30,7 @@ mod tokens;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
 pub(crate) use admission::Bucket;
+pub use admission::client_hello::{ClientHelloReader, Reading};
 pub use connection::{
     Connection,
     prologue::{Command, CommandError, Prologue},

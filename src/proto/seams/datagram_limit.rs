@@ -1,8 +1,11 @@
-//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces.
+//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and what we do with larger ones.
 //!
 //! Assumed of quinn-proto:
 //!
 //! - It announces the room that it has for received datagrams, 65,535 at most, and no smaller limit.
+//! - It takes frames that fit into that room, whatever we announce. A datagram that exceeds the room, or
+//!   any datagram if there is no room at all, makes it close the connection with PROTOCOL_VIOLATION.
+//! - A packet key may return a payload that is longer than the one that was sealed.
 //! - It takes a limit of the peer's of 0 or 1 for one within which an empty frame fits. A frame has a type
 //!   and, as it writes it, a length: two bytes. A peer that announces 0 takes none at all, and closes the
 //!   connection for one.
@@ -11,10 +14,60 @@
 
 use std::borrow::Cow;
 
-use crate::wire::{parameters::Parameters, varint};
+use bytes::BytesMut;
 
-/// Puts `size` in the place of the limit in these parameters of ours, if there is one.
-pub fn announce(parameters: &mut Vec<u8>, size: u64) {
+use crate::wire::{
+    frames::{Frame, Frames},
+    parameters::Parameters,
+    varint,
+};
+
+/// The limit of one side: what it announces, and what it enforces.
+#[derive(Debug, Clone, Copy)]
+pub struct DatagramLimit {
+    /// The largest DATAGRAM frame, with its type and length.
+    frame_max: u64,
+    /// The state machine's room for received datagrams.
+    room: usize,
+}
+
+impl Default for DatagramLimit {
+    /// What the state machine announces by itself.
+    fn default() -> Self {
+        Self::new(ANNOUNCED_MAX, 0)
+    }
+}
+
+impl DatagramLimit {
+    pub fn new(frame_max: u64, room: usize) -> Self {
+        Self { frame_max, room }
+    }
+
+    /// Puts the limit in the place of the library's in these parameters of ours, if there is one.
+    pub fn announce(self, parameters: &mut Vec<u8>) {
+        announce(parameters, self.frame_max);
+    }
+
+    /// RFC 9221 section 3: a frame that exceeds the announced limit closes the connection with PROTOCOL_VIOLATION. The state
+    /// machine does so for a datagram that exceeds its room, so a packet with a frame that is too large becomes one with
+    /// such a datagram.
+    pub fn enforce(self, payload: &mut BytesMut) {
+        // No UDP datagram has room for such a frame.
+        if self.frame_max >= ANNOUNCED_MAX {
+            return;
+        }
+        let is_too_large = |(start, end, frame): (usize, usize, Frame<'_>)| {
+            frame == Frame::Datagram && (end - start) as u64 > self.frame_max
+        };
+        if Frames::new(payload).any(is_too_large) {
+            payload.clear();
+            payload.extend_from_slice(&[DATAGRAM]);
+            payload.resize(1 + self.room + 1, 0);
+        }
+    }
+}
+
+fn announce(parameters: &mut Vec<u8>, size: u64) {
     let Some(before) = limit(parameters) else {
         return;
     };
@@ -65,6 +118,10 @@ fn without_limit(parameters: &[u8]) -> Vec<u8> {
 }
 
 const MAX_DATAGRAM_FRAME_SIZE: u64 = 0x20;
+/// The largest limit that quinn-proto announces.
+const ANNOUNCED_MAX: u64 = 65_535;
+/// A frame of this type reaches to the end of its packet.
+const DATAGRAM: u8 = 0x30;
 /// A type and a length.
 const FRAME_MIN: u64 = 2;
 
@@ -92,6 +149,66 @@ mod tests {
             assert_eq!(found, size_max);
             assert!(datagrams.send(Bytes::new(), false).is_ok());
         }
+    }
+
+    #[test]
+    fn bare_quinn_refuses_a_datagram_that_exceeds_its_room_and_any_without_room() {
+        for (room, sizes) in [(Some(5_000), [true, false]), (None, [false, false])] {
+            for (size, is_taken) in [(1_000, sizes[0]), (5_001, sizes[1])] {
+                let mut transport = quinn::TransportConfig::default();
+                transport.datagram_receive_buffer_size(room);
+                let mut bare = Bare::connected(transport);
+                *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| {
+                    payload.clear();
+                    payload.extend_from_slice(&[DATAGRAM]);
+                    payload.resize(1 + size, 0);
+                }));
+                bare.client.connection().ping();
+                bare.exchange();
+                let violations = bare.server.events.iter().filter(|event| match event {
+                    quinn::Event::ConnectionLost {
+                        reason: quinn::ConnectionError::TransportError(error),
+                    } => error.code == quinn::TransportErrorCode::PROTOCOL_VIOLATION,
+                    _ => false,
+                });
+                assert_eq!(
+                    violations.count(),
+                    usize::from(!is_taken),
+                    "{room:?} {size}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_beyond_the_limit_becomes_one_beyond_the_room() {
+        let limit = DatagramLimit::new(4, 10);
+        for (payload, is_taken) in [
+            (&[0x01, 0x30, 1, 2, 3][..], true),
+            (&[0x01, 0x30, 1, 2, 3, 4], false),
+            (&[0x31, 2, 1, 2, 0x01], true),
+            (&[0x31, 3, 1, 2, 3, 0x01], false),
+            // The length in two bytes.
+            (&[0x31, 0x40, 1, 1], true),
+            (&[0x31, 0x40, 2, 1, 2], false),
+            (&[0x31, 1, 1, 0x31, 3, 1, 2, 3], false),
+            // A STREAM frame that looks like one inside.
+            (&[0x0a, 0, 5, 0x31, 3, 1, 2, 3], true),
+        ] {
+            let mut opened = BytesMut::from(payload);
+            limit.enforce(&mut opened);
+            let expected = match is_taken {
+                true => payload.to_vec(),
+                false => [&[DATAGRAM][..], &[0; 11]].concat(),
+            };
+            assert_eq!(opened, expected, "{payload:x?}");
+            let mut opened = BytesMut::from(payload);
+            DatagramLimit::default().enforce(&mut opened);
+            assert_eq!(opened, payload);
+        }
+        let mut opened = BytesMut::from(&[0x30][..]);
+        DatagramLimit::new(1, 10).enforce(&mut opened);
+        assert_eq!(opened, [0x30][..], "one byte is a frame without data");
     }
 
     #[test]

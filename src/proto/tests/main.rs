@@ -20,6 +20,7 @@ mod quic_certificates;
 mod quic_close;
 mod quic_datagrams;
 mod quic_early_datagrams;
+mod quic_early_versions;
 mod quic_endurance;
 mod quic_first_flight;
 mod quic_garbage;

@@ -191,9 +191,7 @@ fn certificate_for_another_name_is_refused_with_both_names() {
     let [ours, theirs] = fail(&mut Pair::default_pair(), "example.org");
     let (code, _, reason, kind) = ours.unwrap();
     assert_eq!((code, kind), (0x12a, CloseKind::Tls { alert: 42 }));
-    for word in ["hostname mismatch", "example.org", "localhost"] {
-        assert!(reason.contains(word), "{word} in {reason}");
-    }
+    assert_eq!(reason, "hostname 'example.org' doesn't match 'localhost'");
     assert_eq!(theirs.unwrap().3, CloseKind::Tls { alert: 42 });
 }
 

@@ -40,6 +40,7 @@ pub enum Frame<'a> {
     },
     /// How many bytes all streams together may have sent.
     MaxData(u64),
+    Datagram,
     Other,
 }
 
@@ -198,6 +199,15 @@ impl<'a> Frames<'a> {
                 Frame::Crypto { offset, data }
             }
             0x10 => Frame::MaxData(varint::take(rest)?),
+            // To the end of the packet (RFC 9221 section 4).
+            0x30 => {
+                *rest = &[];
+                Frame::Datagram
+            }
+            0x31 => {
+                skip_counted(rest)?;
+                Frame::Datagram
+            }
             kind @ 0x08..=0x0f => stream(kind, rest)?,
             kind => {
                 skip_body(kind, rest)?;
@@ -268,10 +278,8 @@ fn skip_body(kind: u64, rest: &mut &[u8]) -> Option<()> {
         0x05 | 0x11 | 0x15 => skip_varints(rest, 2),
         // ACK_FREQUENCY.
         0xaf => skip_varints(rest, 4),
-        // NEW_TOKEN, DATAGRAM with length.
-        0x07 | 0x31 => skip_counted(rest),
-        // DATAGRAM to the end of the packet.
-        0x30 => skip_bytes(rest, rest.len()),
+        // NEW_TOKEN.
+        0x07 => skip_counted(rest),
         _ => None,
     }
 }

@@ -58,7 +58,7 @@ impl Request {
         message: &Bound<'_, PyAny>,
     ) -> PyResult<Sent> {
         let py = slf.py();
-        let data = buffer::bytes_like(&required(message, intern!(py, "data"))?)?;
+        let data = buffer::contiguous(&required(message, intern!(py, "data"))?, "data")?;
         // What a datagram belongs to is to be known first.
         Self::release_head(slf)?;
         let sent = slf.get().with_wire(py, |wire| wire.datagram(py, &data));

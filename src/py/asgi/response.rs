@@ -262,7 +262,7 @@ impl Request {
         let more_body = is_true(message, intern!(py, "more_body"))?;
         let content = match optional(message, intern!(py, "body"))? {
             // As over HTTP/1.1, where uvicorn sends nothing for it.
-            Some(body) if !body.is_none() => buffer::bytes_like(&body)?,
+            Some(body) if !body.is_none() => buffer::contiguous(&body, "body")?,
             _ => Bytes::new(),
         };
         let Accounted { last, is_left_out } = this

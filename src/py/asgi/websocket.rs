@@ -400,7 +400,7 @@ impl Request {
     fn send_message(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         let whole = if let Some(bytes) = given(message, intern!(py, "bytes"))? {
-            frame(Opcode::Binary, &buffer::bytes_like(&bytes)?, None)
+            frame(Opcode::Binary, &buffer::contiguous(&bytes, "bytes")?, None)
         } else if let Some(text) = given(message, intern!(py, "text"))? {
             frame(
                 Opcode::Text,

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 use bytes::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
@@ -132,6 +132,46 @@ pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         "data argument must be a bytes-like object, not {}",
         data.get_type().name()?.repr()?
     )))
+}
+
+/// Any C-contiguous buffer, whatever its item format, as bytes. `bytes` are held as by [`hold_bytes`], others copied.
+///
+/// # Errors
+///
+/// `TypeError` for an object without the buffer protocol, `BufferError` for a buffer that is not contiguous; both
+/// name the argument.
+pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(hold_bytes(bytes));
+    }
+    match View::get(data, ffi::PyBUF_SIMPLE) {
+        Ok(view) => Ok(view.copy()?.into()),
+        Err(error) => Err(not_contiguous(data, name, error)),
+    }
+}
+
+/// Raises what [`contiguous`] would for this object.
+pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    match View::get(data, ffi::PyBUF_SIMPLE) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(not_contiguous(data, name, error)),
+    }
+}
+
+/// What is raised for an argument of that name that has no contiguous buffer. Exceptions that a program's own
+/// buffer raised are passed on.
+fn not_contiguous(data: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
+    let py = data.py();
+    if error.is_instance_of::<PyBufferError>(py) {
+        return PyBufferError::new_err(format!("{name}: {}", error.value(py)));
+    }
+    match (check(data), data.get_type().name()) {
+        (Err(_), Ok(kind)) => {
+            let text = format!("{name}: a bytes-like object is required, not '{kind}'");
+            PyTypeError::new_err(text)
+        }
+        _ => error,
+    }
 }
 
 /// Any object with the buffer protocol, as `memoryview()` takes it (asyncio's `writelines`).

@@ -22,7 +22,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{Code, Connection, Half, PeerSettings, Role, Settings, varint};
+use uringcore_proto::h3::{
+    Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint,
+};
 
 use self::begun::{Begun, Hooks};
 use super::errors::local;
@@ -89,7 +91,10 @@ impl H3ConnectionCore {
             enable_connect_protocol: connect_protocol || webtransport,
             host_checks_settings: settings_hook,
             separate_writes,
-            any_target: separate_writes,
+            target_check: match separate_writes {
+                true => TargetCheck::Off,
+                false => TargetCheck::LaxConnect,
+            },
             ..announced_settings(settings)?
         };
         let streams = match opened {
@@ -170,7 +175,7 @@ impl H3ConnectionCore {
                     .with(py, |core| core.handle_stop_sending(stream_id, code));
             }
             EventKind::Datagram => {
-                let data = buffer::bytes_like(&event.getattr(intern!(py, "data"))?)?;
+                let data = buffer::contiguous(&event.getattr(intern!(py, "data"))?, "data")?;
                 begun.core.with(py, |core| core.handle_datagram(data));
             }
             EventKind::Other => return Ok(PyList::empty(py)),
@@ -209,7 +214,7 @@ impl H3ConnectionCore {
         let data = match data.cast::<PyBytes>() {
             Ok(data) => data,
             Err(_) => {
-                let copy = buffer::bytes_like(data)?;
+                let copy = buffer::contiguous(data, "data")?;
                 converted = PyBytes::new(py, &copy);
                 &converted
             }
@@ -257,7 +262,7 @@ impl H3ConnectionCore {
         let Some(prefix) = local(py, Connection::datagram_prefix(stream_id))? else {
             return Ok(());
         };
-        let data = buffer::bytes_like(data)?;
+        let data = buffer::contiguous(data, "data")?;
         let datagram = PyBytes::new_with(py, prefix.len() + data.len(), |out| {
             out[..prefix.len()].copy_from_slice(&prefix);
             out[prefix.len()..].copy_from_slice(&data);

@@ -339,7 +339,7 @@ fn file_write(
 ) -> PyResult<Py<FileOperation>> {
     let request = FileRequest::Write {
         fd,
-        data: crate::capi::buffer::bytes_like(data)?,
+        data: crate::capi::buffer::contiguous(data, "data")?,
         offset: position(offset),
     };
     start(slf, None, request)

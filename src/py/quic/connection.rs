@@ -223,7 +223,7 @@ impl QuicConnectionCore {
         data: &Bound<'_, PyAny>,
         end_stream: bool,
     ) -> PyResult<()> {
-        let data = buffer::bytes_like(data)?;
+        let data = buffer::contiguous(data, "data")?;
         self.command(
             py,
             Command::SendStream {
@@ -314,6 +314,9 @@ impl QuicConnectionCore {
 
     /// The streams that are not over, in the order of their numbers.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        if let Some(ids) = self.prologue(py, Prologue::stream_ids) {
+            return Ok(ids);
+        }
         let ids = self.peek(py, |connection| connection.stream_ids().collect::<Vec<_>>())?;
         let mut ids = ids.unwrap_or_default();
         ids.sort_unstable();
@@ -327,20 +330,49 @@ impl QuicConnectionCore {
         py: Python<'_>,
         stream_id: u64,
     ) -> PyResult<Option<(bool, bool, bool)>> {
+        if let Some(has_stream) = self.prologue(py, |waiting| waiting.has_stream(stream_id)) {
+            // RFC 9000 section 2.1: the peer sends nothing on a unidirectional stream of ours.
+            return Ok(has_stream.then_some((stream_id & 2 == 0, true, false)));
+        }
         let state = self.peek(py, |connection| connection.stream_state(stream_id))?;
         let state = state.flatten();
         Ok(state.map(|state| (state.is_receiving, state.is_sending, state.is_reset)))
     }
 
+    /// What waits to be sent on a stream.
+    fn _queued_data<'py>(&self, py: Python<'py>, stream_id: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let joined = |pieces: &mut dyn Iterator<Item = &bytes::Bytes>| {
+            pieces.flatten().copied().collect::<Vec<u8>>()
+        };
+        let waiting = match self.prologue(py, |waiting| joined(&mut waiting.queued_data(stream_id)))
+        {
+            Some(waiting) => waiting,
+            None => self
+                .running(py, |running| {
+                    joined(&mut running.queued_data(stream_id).iter())
+                })?
+                .unwrap_or_default(),
+        };
+        Ok(PyBytes::new(py, &waiting))
+    }
+
+    /// Datagrams that wait to be sent, the first one first.
+    fn _queued_datagrams<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let waiting =
+            match self.prologue(py, |waiting| waiting.queued_datagrams().cloned().collect()) {
+                Some(waiting) => waiting,
+                None => self
+                    .peek(py, |running| {
+                        running.queued_datagrams().cloned().collect::<Vec<_>>()
+                    })?
+                    .unwrap_or_default(),
+            };
+        Ok(waiting.iter().map(|data| PyBytes::new(py, data)).collect())
+    }
+
     /// Bytes that wait to be sent on a stream.
     fn get_send_buffer_size(&self, py: Python<'_>, stream_id: u64) -> PyResult<usize> {
-        let waiting = self.state.with(py, |state| match &state.phase {
-            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
-                Some(prologue.queued_bytes(stream_id))
-            }
-            _ => None,
-        });
-        match waiting {
+        match self.prologue(py, |waiting| waiting.queued_bytes(stream_id)) {
             Some(bytes) => Ok(bytes),
             None => Ok(self
                 .peek(py, |c| c.send_queue_bytes(stream_id))?
@@ -369,7 +401,7 @@ impl QuicConnectionCore {
     ///
     /// Raises `ValueError` when it does not fit in a packet or the peer takes none.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data = buffer::bytes_like(data)?;
+        let data = buffer::contiguous(data, "data")?;
         self.command(py, Command::SendDatagram { data })
     }
 

@@ -11,12 +11,14 @@
 //! | `packet_log` | recorded packets, for qlog |
 //! | `trace_folder` | qlog traces that are written as events come |
 //! | `setup` | checked configurations |
+//! | `client_hello` | the ClientHello in first datagrams |
 //! | `clock` | Python's seconds beside `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
 //! Nothing here decides what a packet means, and nothing runs per packet: a turn's events of a
 //! connection reach Python as one list.
 
+mod client_hello;
 mod clock;
 mod connection;
 mod credentials;
@@ -56,6 +58,7 @@ pub fn closed(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicEndpoint>()?;
     m.add_class::<connection::QuicConnectionCore>()?;
+    m.add_class::<client_hello::ClientHelloReader>()?;
     m.add_class::<packet_log::PacketLog>()?;
     m.add_class::<trace_folder::TraceFile>()?;
     m.add_class::<trace_folder::TraceFolder>()?;

@@ -100,7 +100,7 @@ impl ConnectionBase {
     /// Raises :class:`DatagramError` for one that is longer than :attr:`max_datagram_size`, which is up to the
     /// peer and the network, and where a side takes none; and the connection's error when that is over.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
-        let data = buffer::bytes_like(data)?;
+        let data = buffer::contiguous(data, "data")?;
         let sent = self
             .hub
             .get()
@@ -113,7 +113,7 @@ impl ConnectionBase {
     fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut all = Vec::new();
         for data in datagrams.try_iter()? {
-            all.push(buffer::bytes_like(&data?)?);
+            all.push(buffer::contiguous(&data?, "datagrams")?);
         }
         let sent = self.hub.get().need(py, |carrier| {
             let max = carrier.max_datagram_size();

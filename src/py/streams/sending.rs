@@ -36,10 +36,8 @@ impl Unsent {
         if let Ok(bytes) = data.cast::<PyBytes>() {
             return Ok(Self::Cut(buffer::hold_bytes(bytes)));
         }
-        match buffer::with_readable(data, |_| ()) {
-            Some(()) => Ok(Self::Lent(data.clone().unbind(), 0)),
-            None => Err(PyTypeError::new_err("data must be a bytes-like object")),
-        }
+        buffer::check_contiguous(data, "data")?;
+        Ok(Self::Lent(data.clone().unbind(), 0))
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -110,7 +110,7 @@ impl SendStream {
     /// :meth:`finish` and :meth:`reset`, and the connection's error when that is over.
     #[pyo3(signature = (data, *, finish = false))]
     fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, finish: bool) -> PyResult<Waiting> {
-        let data = buffer::bytes_like(data)?;
+        let data = buffer::contiguous(data, "data")?;
         let unsent = match finish {
             true => Unsent::Last(data),
             false => Unsent::Whole(data),
@@ -131,7 +131,7 @@ impl SendStream {
     fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<Waiting> {
         let mut pieces = Vec::new();
         for line in lines.try_iter()? {
-            let piece = buffer::any_buffer(&line?)?;
+            let piece = buffer::contiguous(&line?, "lines")?;
             if !piece.is_empty() {
                 pieces.push(piece);
             }
@@ -228,7 +228,7 @@ impl ReceiveStream {
         limit: usize,
     ) -> PyResult<Waiting> {
         let separator = match separator {
-            Some(separator) => buffer::bytes_like(separator)?.to_vec(),
+            Some(separator) => buffer::contiguous(separator, "separator")?.to_vec(),
             None => b"\n".to_vec(),
         };
         if separator.is_empty() {

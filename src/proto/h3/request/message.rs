@@ -60,7 +60,7 @@ impl RequestStream {
         fields: &[Field],
         cx: &Receiver<'_>,
     ) -> Result<HeadersKind, field::Reason> {
-        let head = field::validate_request_to(fields, cx.any_target)?;
+        let head = field::validate_request_to(fields, cx.target_check)?;
         if head.has_protocol && !cx.connect_protocol {
             // RFC 9220 section 3 (RFC 8441 section 3): it is defined only where it was announced.
             return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());

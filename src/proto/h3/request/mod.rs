@@ -18,7 +18,7 @@ use super::{
     chaff::Chaff,
     error::{Code, ConnectionError, RemoteError},
     event::{Event, Role},
-    field::Method,
+    field::{Method, TargetCheck},
     frame::{self, HeaderBuffer},
     log::Log,
     priority::Priority,
@@ -37,7 +37,7 @@ pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
     pub connect_protocol: bool,
-    pub any_target: bool,
+    pub target_check: TargetCheck,
     pub max_push_id: Option<u64>,
     pub pushes: &'a mut Pushes,
     /// A longer HEADERS frame is refused before any of it is buffered.

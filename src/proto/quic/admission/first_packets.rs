@@ -15,7 +15,7 @@ use crate::{
     wire::{
         frames::{Frame, Frames},
         header::{Extent, LongHeader, PacketType, number_len},
-        tls::client_hello::{HELLO_BYTES_MAX, shown_tickets},
+        tls::client_hello::{HELLO_BYTES_MAX, hello_length, shown_tickets},
     },
 };
 
@@ -26,6 +26,8 @@ pub(in crate::quic) struct FirstPackets {
     /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
     pieces: BTreeMap<u64, Vec<u8>>,
     kept_bytes: usize,
+    /// How many packets were opened.
+    opened: u64,
 }
 
 /// The connection ID that `datagram` is for, if it begins with an Initial packet.
@@ -43,6 +45,7 @@ impl FirstPackets {
             keys: tls::server_initial_keys(packet.version, packet.destination)?,
             pieces: BTreeMap::new(),
             kept_bytes: 0,
+            opened: 0,
         };
         packets.push(datagram);
         Some(packets)
@@ -64,21 +67,42 @@ impl FirstPackets {
         self.kept_bytes = 0;
     }
 
-    pub fn push(&mut self, datagram: &[u8]) {
-        let mut rest = datagram;
+    /// Returns true if a packet in `datagram` was opened.
+    pub fn push(&mut self, datagram: &[u8]) -> bool {
+        let (mut rest, opened_before) = (datagram, self.opened);
         while let Some(packet) = Initial::at(rest) {
             if packet.destination != self.destination {
                 break;
             }
             if let Some(payload) = self.open(&packet) {
+                self.opened += 1;
                 self.take(&payload);
             }
             rest = &rest[packet.bytes.len()..];
         }
+        self.opened != opened_before
+    }
+
+    /// True if any packet was opened.
+    pub fn has_opened(&self) -> bool {
+        self.opened > 0
+    }
+
+    /// The whole message; `None` while a part of it is missing.
+    pub fn client_hello(&self) -> Option<Vec<u8>> {
+        let mut hello = self.contiguous()?;
+        let length = hello_length(&hello)?;
+        hello.truncate(length);
+        Some(hello)
     }
 
     /// The tickets that the ClientHello shows; `None` while it is not whole.
     pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
+        shown_tickets(&self.contiguous()?)
+    }
+
+    /// What has come of the message without a gap.
+    fn contiguous(&self) -> Option<Vec<u8>> {
         let mut hello: Vec<u8> = Vec::new();
         for (&offset, piece) in &self.pieces {
             let known = hello.len().checked_sub(usize::try_from(offset).ok()?);
@@ -87,7 +111,7 @@ impl FirstPackets {
                 None => break,
             }
         }
-        shown_tickets(&hello)
+        Some(hello)
     }
 
     fn open(&self, packet: &Initial<'_>) -> Option<BytesMut> {

@@ -4,6 +4,7 @@
 //! kept except one handshake, and those are bounded: a flood from invented addresses costs no more
 //! memory than [`EndpointSettings::retry_incoming`] handshakes, and does not keep anybody else out.
 //!
+//! - `client_hello`: the ClientHello of one connection, for a host.
 //! - `first_packets`: the ClientHello in a client's first packets.
 //! - `lobby`: who waits until the host has looked for sessions and tokens.
 //!
@@ -15,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub mod client_hello;
 pub(super) mod first_packets;
 pub(super) mod lobby;
 

@@ -91,6 +91,11 @@ impl DatagramQueue {
         self.bytes
     }
 
+    /// What waits, the first one first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Bytes> {
+        self.queue.iter()
+    }
+
     /// See [`Connection::rest`](super::Connection::rest).
     pub fn rest(&mut self) {
         self.queue.shrink_to_fit();

@@ -1,11 +1,22 @@
 //! What is known of a connection beyond its streams: who the peer is, and how the path does.
 
+use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 
 use super::{Connection, session_details};
 use crate::{quic::ConnectionStats, seams::gauge, wire::parameters::Parameters};
 
 impl Connection {
+    /// What waits to be sent on the stream, in pieces.
+    pub fn queued_data(&mut self, stream_id: u64) -> &[Bytes] {
+        self.streams.queued_data_of(stream_id)
+    }
+
+    /// Datagrams that wait to be sent, the first one first.
+    pub fn queued_datagrams(&self) -> impl Iterator<Item = &Bytes> {
+        self.datagrams.waiting()
+    }
+
     /// The peer's certificates in DER, leaf first, once it has shown any.
     pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
         let identity = self.quinn.crypto_session().peer_identity()?;

@@ -330,3 +330,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //!
 //! Not here: the connection itself, which does not exist yet, and so nothing that depends on a peer.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use bytes::Bytes;
 
@@ -98,16 +98,46 @@ impl Prologue {
         Ok(())
     }
 
+    /// The streams that commands are about, in the order of their IDs.
+    pub fn stream_ids(&self) -> Vec<u64> {
+        let ids: BTreeSet<u64> = self
+            .commands
+            .iter()
+            .filter_map(Command::stream_id)
+            .collect();
+        ids.into_iter().collect()
+    }
+
+    /// True if any command is about the stream.
+    pub fn has_stream(&self, stream_id: u64) -> bool {
+        let mut ids = self.commands.iter().filter_map(Command::stream_id);
+        ids.any(|id| id == stream_id)
+    }
+
+    /// What is to be sent on a stream.
+    pub fn queued_data(&self, stream_id: u64) -> impl Iterator<Item = &Bytes> + Clone {
+        self.commands
+            .iter()
+            .filter_map(move |command| match command {
+                Command::SendStream {
+                    stream_id: id,
+                    data,
+                    ..
+                } if *id == stream_id => Some(data),
+                _ => None,
+            })
+    }
+
+    /// Datagrams that are to be sent.
+    pub fn queued_datagrams(&self) -> impl Iterator<Item = &Bytes> {
+        self.commands.iter().filter_map(|command| match command {
+            Command::SendDatagram { data } => Some(data),
+            _ => None,
+        })
+    }
+
     pub fn queued_bytes(&self, stream_id: u64) -> usize {
-        let bytes = |command: &Command| match command {
-            Command::SendStream {
-                stream_id: id,
-                data,
-                ..
-            } if *id == stream_id => data.len(),
-            _ => 0,
-        };
-        self.commands.iter().map(bytes).sum()
+        self.queued_data(stream_id).map(Bytes::len).sum()
     }
 
     /// Carries everything out. The calls that asked for it have returned: what the connection refuses goes to
@@ -122,6 +152,15 @@ impl Prologue {
 }
 
 impl Command {
+    fn stream_id(&self) -> Option<u64> {
+        match self {
+            Self::SendStream { stream_id, .. }
+            | Self::ResetStream { stream_id, .. }
+            | Self::StopStream { stream_id, .. } => Some(*stream_id),
+            _ => None,
+        }
+    }
+
     pub fn run(self, connection: &mut Connection) -> Result<(), CommandError> {
         let (stream_id, result) = match self {
             Self::SendStream {

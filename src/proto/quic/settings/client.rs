@@ -114,7 +114,7 @@ impl ClientSetup {
         })?
         .recorded(settings.transport.packet_log)
         .taking_reset_at(settings.transport.reset_stream_at)
-        .taking_datagrams(settings.transport.datagram_frame_bytes);
+        .taking_datagrams(settings.transport.datagram_limit());
         let crypto = Arc::new(crypto);
         let quinn_transport = Arc::new(settings.transport.build()?);
         Ok(Self {

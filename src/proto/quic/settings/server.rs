@@ -129,7 +129,7 @@ impl ServerSetup {
         })?
         .recorded(settings.transport.packet_log)
         .taking_reset_at(settings.transport.reset_stream_at)
-        .taking_datagrams(settings.transport.datagram_frame_bytes);
+        .taking_datagrams(settings.transport.datagram_limit());
         let tokens = ServerTokens::new(&settings.token_keys)?;
         let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
         config

@@ -13,6 +13,7 @@ use crate::{
     seams::{
         credit::{self, Credit},
         datagram_buffer,
+        datagram_limit::DatagramLimit,
         packet_size::UDP_PAYLOAD_MAX,
         stream_limits,
     },
@@ -116,6 +117,12 @@ impl TransportSettings {
             Side::Client => self.max_data,
         };
         Credit::new(self.max_data, window)
+    }
+
+    /// What DATAGRAM frames of the peer's are held to. The state machine itself refuses any where it has no room.
+    pub(super) fn datagram_limit(&self) -> DatagramLimit {
+        let room = self.datagram_recv_bytes.unwrap_or_default();
+        DatagramLimit::new(self.datagram_frame_bytes, room)
     }
 
     /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.

@@ -236,6 +236,11 @@ impl Streams {
             .map_or(0, |stream| stream.send.queue.len())
     }
 
+    pub fn queued_data_of(&mut self, id: u64) -> &[Bytes] {
+        let stream = self.table.get_mut(&id);
+        stream.map_or(&[], |stream| stream.send.queue.pieces())
+    }
+
     pub fn next_id(&self, dir: Dir) -> u64 {
         StreamId::new(self.side, dir, self.own[dir as usize].next).into()
     }

@@ -21,7 +21,7 @@ use super::gathering::FirstMessage;
 use super::{Inner, Session, Waiting, encode};
 use crate::{
     qlog::{ConnectionIds, Recorder},
-    seams::{datagram_limit, reset_stream_at},
+    seams::{datagram_limit::DatagramLimit, reset_stream_at},
     tls::{
         HostClock,
         keys::{self, retry, tap::Tap},
@@ -47,8 +47,7 @@ pub(crate) struct ClientCrypto {
     is_recorded: bool,
     /// RESET_STREAM_AT is announced, and understood.
     takes_reset_at: bool,
-    /// The largest DATAGRAM frame that is taken, if any is.
-    datagram_frame_size: u64,
+    datagram_limit: DatagramLimit,
     /// Who goes on recording what was begun before.
     recorder: Option<Arc<Recorder>>,
 }
@@ -69,7 +68,7 @@ impl ClientCrypto {
             beginning: Beginning::Chosen,
             is_recorded: false,
             takes_reset_at: false,
-            datagram_frame_size: DATAGRAM_FRAME_SIZE_MAX,
+            datagram_limit: DatagramLimit::default(),
             recorder: None,
         }
     }
@@ -99,9 +98,9 @@ impl ClientCrypto {
     }
 
     /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
-    pub fn taking_datagrams(self, datagram_frame_size: u64) -> Self {
+    pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
         Self {
-            datagram_frame_size,
+            datagram_limit,
             ..self
         }
     }
@@ -120,7 +119,7 @@ impl ClientCrypto {
             beginning: Beginning::Told,
             is_recorded: self.is_recorded,
             takes_reset_at: self.takes_reset_at,
-            datagram_frame_size: self.datagram_frame_size,
+            datagram_limit: self.datagram_limit,
             recorder,
         }
     }
@@ -139,18 +138,13 @@ impl crypto::ClientConfig for ClientCrypto {
             .to_owned();
         let first = self.first.unwrap_or(version);
         let versions = Versions::client(version, first, &self.supported, self.beginning);
-        let params = encode(
-            params,
-            &versions,
-            self.takes_reset_at,
-            self.datagram_frame_size,
-        );
+        let params = encode(params, &versions, self.takes_reset_at, self.datagram_limit);
         let ids = ConnectionIds::from_parameters(&params);
         let recorder = self
             .is_recorded
             .then(|| self.recorder.clone())
             .map(|begun| begun.unwrap_or_else(|| Arc::new(Recorder::new(true))));
-        let tap = new_tap(recorder, self.takes_reset_at);
+        let tap = new_tap(recorder, self.takes_reset_at, self.datagram_limit);
         tap.local_parameters(&params);
         let mut config = self.config.clone();
         if let Some(sessions) = self.sessions.clone() {
@@ -179,8 +173,7 @@ pub(crate) struct ServerCrypto {
     is_recorded: bool,
     /// RESET_STREAM_AT is announced, and understood.
     takes_reset_at: bool,
-    /// The largest DATAGRAM frame that is taken, if any is.
-    datagram_frame_size: u64,
+    datagram_limit: DatagramLimit,
     /// Who records the first packets of clients that have no session yet, by the destination of
     /// those packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
@@ -195,7 +188,7 @@ impl ServerCrypto {
             supported,
             is_recorded: false,
             takes_reset_at: false,
-            datagram_frame_size: DATAGRAM_FRAME_SIZE_MAX,
+            datagram_limit: DatagramLimit::default(),
             first_packets: Mutex::default(),
         }
     }
@@ -225,9 +218,9 @@ impl ServerCrypto {
     }
 
     /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
-    pub fn taking_datagrams(self, datagram_frame_size: u64) -> Self {
+    pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
         Self {
-            datagram_frame_size,
+            datagram_limit,
             ..self
         }
     }
@@ -303,7 +296,7 @@ impl crypto::ServerConfig for ServerCrypto {
     ) -> Box<dyn crypto::Session> {
         let mut bytes = Vec::new();
         params.write(&mut bytes);
-        datagram_limit::announce(&mut bytes, self.datagram_frame_size);
+        self.datagram_limit.announce(&mut bytes);
         if self.takes_reset_at {
             reset_stream_at::append_parameters(&mut bytes);
         }
@@ -321,7 +314,11 @@ impl crypto::ServerConfig for ServerCrypto {
             first: FirstMessage::default(),
         };
         let ids = ConnectionIds::from_parameters(&waiting.params);
-        let tap = new_tap(self.recorder(&ids), self.takes_reset_at);
+        let tap = new_tap(
+            self.recorder(&ids),
+            self.takes_reset_at,
+            self.datagram_limit,
+        );
         tap.set_ids(ids);
         let inner = Inner::Waiting(Box::new(waiting));
         Box::new(Session::new(inner, self.clock.clone(), versions, tap))
@@ -349,19 +346,21 @@ fn known_version(version: u32) -> Result<Version, UnsupportedVersion> {
     versions::known(version).ok_or(UnsupportedVersion)
 }
 
-fn new_tap(recorder: Option<Arc<Recorder>>, takes_reset_at: bool) -> Arc<Tap> {
-    let tap = match recorder {
+fn new_tap(
+    recorder: Option<Arc<Recorder>>,
+    takes_reset_at: bool,
+    datagram_limit: DatagramLimit,
+) -> Arc<Tap> {
+    let mut tap = match recorder {
         Some(recorder) => Tap::recorded(recorder),
         None => Tap::default(),
     };
     if takes_reset_at {
         tap.resets().enable();
     }
+    tap.set_datagram_limit(datagram_limit);
     Arc::new(tap)
 }
 
 /// First packets that are opened before it is clear whether they begin a connection.
 const FIRST_PACKETS_MAX: usize = 16;
-
-/// As much as the state machine announces.
-const DATAGRAM_FRAME_SIZE_MAX: u64 = 65_535;

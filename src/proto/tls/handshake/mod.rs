@@ -33,7 +33,8 @@ use super::{
 use crate::{
     qlog::{ConnectionIds, Epoch},
     seams::{
-        datagram_limit, draft_parameters, early_data,
+        datagram_limit::{self, DatagramLimit},
+        draft_parameters, early_data,
         labels::Scope,
         phases::Phases,
         reset_stream_at,
@@ -474,11 +475,11 @@ fn encode(
     params: &TransportParameters,
     versions: &Versions,
     takes_reset_at: bool,
-    datagram_frame_size: u64,
+    datagram_limit: DatagramLimit,
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
-    datagram_limit::announce(&mut bytes, datagram_frame_size);
+    datagram_limit.announce(&mut bytes);
     if takes_reset_at {
         reset_stream_at::append_parameters(&mut bytes);
     }

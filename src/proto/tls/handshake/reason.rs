@@ -21,10 +21,13 @@ pub(in crate::tls) fn transport_error(
 
 fn describe(error: &Error) -> String {
     match error {
-        Error::InvalidCertificate(
-            error @ (CertificateError::NotValidForName
-            | CertificateError::NotValidForNameContext { .. }),
-        ) => format!("certificate verification failed: hostname mismatch: {error}"),
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        }) => name_mismatch(&expected.to_str(), presented),
+        Error::InvalidCertificate(error @ CertificateError::NotValidForName) => {
+            format!("certificate verification failed: hostname mismatch: {error}")
+        }
         Error::InvalidCertificate(error) => {
             format!(
                 "certificate verification failed: {}",
@@ -36,6 +39,25 @@ fn describe(error: &Error) -> String {
         }
         Error::NoApplicationProtocol => "no common application protocol (ALPN)".into(),
         other => format!("TLS handshake failed: {other}"),
+    }
+}
+
+/// In aioquic's words, which programs look for. `presented` has the names as rustls shows them: `DnsName("localhost")`.
+fn name_mismatch(expected: &str, presented: &[String]) -> String {
+    let names: Vec<String> = presented
+        .iter()
+        .map(|name| {
+            let bare = name.split_once('(').map_or(&**name, |(_, rest)| rest);
+            format!("'{}'", bare.trim_end_matches(')').trim_matches('"'))
+        })
+        .collect();
+    match &*names {
+        [] => format!("hostname '{expected}' doesn't match: the certificate has no names"),
+        [name] => format!("hostname '{expected}' doesn't match {name}"),
+        names => format!(
+            "hostname '{expected}' doesn't match either of {}",
+            names.join(", ")
+        ),
     }
 }
 

@@ -248,7 +248,10 @@ fn open(
     payload.truncate(length);
     tap.opened(space, number, header, payload, key.tag_len());
     match space {
-        Space::Data => tap.resets().opened(payload, tap.inflow()),
+        Space::Data => {
+            tap.datagram_limit().enforce(payload);
+            tap.resets().opened(payload, tap.inflow());
+        }
         Space::Handshake => tap.handshake_opened(),
         Space::Initial => {}
     }

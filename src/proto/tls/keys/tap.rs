@@ -12,7 +12,10 @@ use std::sync::{
 use bytes::BytesMut;
 
 use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
-use crate::seams::{inflow::Inflow, path_challenge::ProbeSlot, reset_stream_at::ResetSlot};
+use crate::seams::{
+    datagram_limit::DatagramLimit, inflow::Inflow, path_challenge::ProbeSlot,
+    reset_stream_at::ResetSlot,
+};
 use crate::wire::header::Space;
 
 /// Whoever listens to a tap.
@@ -40,6 +43,7 @@ pub(crate) struct Tap {
     probe: ProbeSlot,
     resets: ResetSlot,
     inflow: Inflow,
+    datagram_limit: DatagramLimit,
 }
 
 impl Tap {
@@ -75,6 +79,16 @@ impl Tap {
     /// What RESET_STREAM_AT frames say.
     pub fn resets(&self) -> &ResetSlot {
         &self.resets
+    }
+
+    /// From now on DATAGRAM frames are held to this limit.
+    pub fn set_datagram_limit(&mut self, limit: DatagramLimit) {
+        self.datagram_limit = limit;
+    }
+
+    /// What DATAGRAM frames are held to.
+    pub fn datagram_limit(&self) -> DatagramLimit {
+        self.datagram_limit
     }
 
     /// How far the data of streams has come.

@@ -56,6 +56,14 @@ impl<'a> ClientHello<'a> {
     }
 }
 
+/// How long the ClientHello is that `bytes` begin with, with its head; `None` while its end has not come, and for anything
+/// else.
+pub fn hello_length(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk::<4>()?;
+    let length = 4 + u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
+    (head[0] == CLIENT_HELLO && length <= bytes.len()).then_some(length)
+}
+
 /// The tickets of the ClientHello that `bytes` begin with; `None` while its end has not come.
 pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let head = bytes.first_chunk::<4>()?;

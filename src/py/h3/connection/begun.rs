@@ -65,7 +65,7 @@ impl Begun {
         let stream_id: u64 = event.getattr(intern!(py, "stream_id"))?.extract()?;
         let object = event.getattr(intern!(py, "data"))?;
         let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
-        let data = buffer::bytes_like(&object)?;
+        let data = buffer::contiguous(&object, "data")?;
         // aioquic's event does not say.
         let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
             Some(early) => early.is_truthy()?,

@@ -159,6 +159,18 @@ impl QuicConnectionCore {
         })
     }
 
+    /// Runs `run` on what waits for the connection's beginning; `None` from there on.
+    pub(super) fn prologue<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&Prologue) -> R,
+    ) -> Option<R> {
+        self.state.with(py, |state| match &state.phase {
+            Phase::Idle(prologue) | Phase::Listening(prologue, _) => Some(run(prologue)),
+            Phase::Running(..) | Phase::Over(..) => None,
+        })
+    }
+
     /// Runs `run` while the connection is running; `None` before and after.
     pub fn running<R>(
         &self,

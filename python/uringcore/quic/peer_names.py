@@ -1,0 +1,83 @@
+"""Addresses of peers that are no IP addresses, for a connection whose datagrams a program moves itself.
+
+Such a program may name its peer as it likes: by a host name, by a socket's path, by ``None``. aioquic only
+compares these names. Here each gets an IP address that stands for it inside the connection, from a prefix
+that leads nowhere (RFC 6666), and the program gets its own name back. No name is looked up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from typing import Any
+
+__all__ = ["PeerNames"]
+
+
+class PeerNames:
+    """The names that one connection's program uses."""
+
+    def __init__(self) -> None:
+        # The IP address that came last; nothing is equal to this object.
+        self._plain: Any = object()
+        # By the program's name, the address; and the other way round.
+        self._addresses: OrderedDict[Any, tuple[str, int]] = OrderedDict()
+        self._names: dict[tuple[str, int], Any] = {}
+        self._server: tuple[str, int] | None = None
+        self._made = 0
+
+    def begin(self, name: Any) -> Any:
+        """The address of the server that a client connects to."""
+        address = self.address_of(name)
+        if address is not name:
+            self._server = address
+        return address
+
+    def address_of(self, name: Any) -> Any:
+        """The IP address for a name, which is the name itself if it is one."""
+        if name == self._plain:
+            return name
+        if _is_ip(name):
+            if self._server is not None:
+                # A server that was named otherwise answers from somewhere, and its packets prove that they
+                # are its own.
+                return self._server
+            self._plain = name
+            return name
+        known = self._addresses.get(name)
+        if known is not None:
+            return known
+        if len(self._addresses) == _NAMES_MAX:
+            _, forgotten = self._addresses.popitem(last=False)
+            del self._names[forgotten]
+        self._made += 1
+        address = (f"100::{self._made & 0xFFFF:x}", 443)
+        self._addresses[name] = address
+        self._names[address] = name
+        return address
+
+    def name_of(self, address: Any) -> Any:
+        """The program's name for an address."""
+        if address is None or not self._names:
+            return address
+        return self._names.get(address[:2], address)
+
+    def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
+        """Datagrams with the program's names in the place of addresses."""
+        if not self._names:
+            return datagrams
+        return [(data, self.name_of(address)) for data, address in datagrams]
+
+
+def _is_ip(name: Any) -> bool:
+    if not isinstance(name, tuple) or len(name) not in (2, 4) or not isinstance(name[0], str):
+        return False
+    try:
+        ipaddress.ip_address(name[0])
+    except ValueError:
+        return False
+    return True
+
+
+# A connection has few paths at a time.
+_NAMES_MAX = 64

@@ -1,0 +1,36 @@
+//! `ClientHelloReader`: the ClientHello in a client's first datagrams, for a program that decides by it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_proto::quic;
+
+use crate::capi::arguments::BytesLike;
+use crate::capi::cell::GilCell;
+
+/// Reads the ClientHello of one connection.
+#[pyclass(frozen, module = "uringcore._uringcore")]
+pub struct ClientHelloReader(GilCell<quic::ClientHelloReader>);
+
+#[pymethods]
+impl ClientHelloReader {
+    #[new]
+    fn new() -> Self {
+        Self(GilCell::new(quic::ClientHelloReader::default()))
+    }
+
+    /// Reads a datagram. Returns why nothing in it could be read, in qlog's words, or None.
+    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    fn feed(&self, py: Python<'_>, data: BytesLike<'_>) -> Option<&'static str> {
+        match self.0.with(py, |reader| reader.push(&data)) {
+            quic::Reading::Opened => None,
+            quic::Reading::NoInitial => Some("header_parse_error"),
+            quic::Reading::Unauthentic => Some("payload_decrypt_error"),
+        }
+    }
+
+    /// The whole message with its type and length (RFC 8446 section 4), or None while a part of it is missing.
+    fn client_hello<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        let hello = self.0.with(py, |reader| reader.client_hello());
+        hello.map(|hello| PyBytes::new(py, &hello))
+    }
+}
