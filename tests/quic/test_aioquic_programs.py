@@ -229,7 +229,9 @@ def test_a_servers_transport_sends_datagrams_of_the_program(
                         await asyncio.sleep(0.01)
                 assert sender[1] == server.sockname[1]
                 transport.sendto(bytes(70_000), peer.getsockname())
-                with pytest.raises(TypeError, match="data: a bytes-like object is required, not 'str'"):
+                with pytest.raises(
+                    TypeError, match="data: a bytes-like object is required, not 'str'"
+                ):
                     transport.sendto("text", peer.getsockname())
                 with pytest.raises(TypeError, match="addr: must be an"):
                     transport.sendto(b"x", "127.0.0.1")

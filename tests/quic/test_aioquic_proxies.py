@@ -233,7 +233,9 @@ def test_a_failed_handshake_is_told_after_its_close_has_left(
     assert drained(link.client) == []
     link.run()
     [end] = [e for e in drained(link.client) if isinstance(e, events.ConnectionTerminated)]
-    assert end.reason_phrase.startswith("hostname 'other.name' doesn't match either of 'localhost', ")
+    assert end.reason_phrase.startswith(
+        "hostname 'other.name' doesn't match either of 'localhost', "
+    )
     ends = [e for e in drained(link.server) if isinstance(e, events.ConnectionTerminated)]
     assert [e.reason_phrase for e in ends] == [end.reason_phrase]
 

@@ -161,7 +161,7 @@ def to_bytes(text: str | bytes) -> bytes:
     return contiguous_bytes(text, "headers")
 
 
-def part_bytes(part: BytesLike | str | int) -> bytes:
+def part_bytes(part: object) -> bytes:
     if isinstance(part, str):
         return part.encode()
     if not is_buffer(part):
