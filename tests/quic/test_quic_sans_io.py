@@ -100,11 +100,11 @@ def test_a_connection_in_memory(pair):
 
     link.client.close(error_code=9, reason_phrase="done")
     link.run(lambda: link.server.is_closed, limit=5.0)
+    link.run(limit=30.0)
+    assert link.client.get_timer() is None and link.server.get_timer() is None
     assert drained(link.server)[-1] == events.ConnectionTerminated(9, None, "done")
     ended = drained(link.client)
     assert ended[-1] == events.ConnectionTerminated(9, None, "done") and ended[-1].kind == "local"
-    link.run(limit=30.0)
-    assert link.client.get_timer() is None and link.server.get_timer() is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -166,7 +166,7 @@ def test_before_the_beginning(pair, server_configuration):
     with pytest.raises(RuntimeError, match="clients"):
         link.server.connect(CLIENT, now=0.0)
     with pytest.raises(TypeError):
-        link.client.connect("localhost", now=0.0)
+        link.client.connect(["localhost", 443], now=0.0)
 
 
 def test_two_connections_do_not_share_their_ends(pair):
@@ -336,6 +336,7 @@ def test_a_server_hears_of_a_handshake_that_failed_at_once(pair, client_configur
     assert link.server.is_closed and link.server.host_cid == known
     for data, _ in link.server.datagrams_to_send(now=link.now):
         other.receive_datagram(data, SERVER, now=link.now)
+    other.handle_timer(now=link.now + 10.0)
     assert drained(other)[-1].error_code == 0x178
     # Over is over, whoever comes.
     link.connect()

@@ -330,6 +330,3 @@ impl Connection {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

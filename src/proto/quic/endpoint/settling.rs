@@ -112,3 +112,6 @@ impl Endpoint {
 
 /// What is taken for the end of a burst. The room is taken again with the next one.
 const QUIET: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

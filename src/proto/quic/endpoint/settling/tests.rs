@@ -75,7 +75,7 @@ impl World {
     }
 
     /// All that the client has to send arrives, and the other way round.
-    fn to_server(&mut self) -> bool {
+    fn deliver_to_server(&mut self) -> bool {
         let is_sent = carry(&mut self.client, &mut self.server, CLIENT, self.now);
         while let Some((_, event)) = self.server.poll_event() {
             if let Event::StreamData { data, .. } = event {
@@ -85,7 +85,7 @@ impl World {
         is_sent
     }
 
-    fn to_client(&mut self) -> bool {
+    fn deliver_to_client(&mut self) -> bool {
         let is_sent = carry(&mut self.server, &mut self.client, SERVER, self.now);
         while let Some((_, event)) = self.client.poll_event() {
             match event {
@@ -104,7 +104,7 @@ impl World {
 
     fn run(&mut self) {
         for _ in 0..1_000 {
-            if !(self.to_server() | self.to_client()) {
+            if !(self.deliver_to_server() | self.deliver_to_client()) {
                 self.now += Duration::from_millis(100);
                 self.client.handle_timeout(self.now);
                 self.server.handle_timeout(self.now);
@@ -144,12 +144,12 @@ fn a_limit_that_is_raised_as_the_handshake_completes_counts_after_rejected_early
     let connection = world.client.connection(world.key).unwrap();
     let data = Bytes::from(vec![1; LENGTH]);
     connection.send_stream(0, data, true).unwrap();
-    world.to_server();
+    world.deliver_to_server();
     // RFC 9001 section 5.7: a server may send 1-RTT packets before the handshake is complete.
     let (_, entry) = world.server.connections.iter_mut().next().unwrap();
     let window = VarInt::from_u32(1 << 19);
     entry.connection.quinn().set_receive_window(window);
-    world.to_client();
+    world.deliver_to_client();
     assert_eq!(world.early_data_accepted, Some(false));
     world.run();
     assert_eq!(world.received, LENGTH);
