@@ -36,6 +36,7 @@
 | ``_client_log`` | bounds for log lines that clients cause |
 | ``_private_files`` | files that hold secrets |
 | ``_buffer`` | aioquic's extension module of this name |
+| ``_buffers`` | arguments that are buffers |
 | ``__main__`` | ``python -m uringcore`` |
 """
 
