@@ -247,6 +247,7 @@ impl Lifecycle {
 
     pub(crate) fn fail(&mut self) {
         self.phase = Phase::Failed;
+        self.view.set(view::FAILED, true);
     }
 
     pub(crate) fn become_quiet(&mut self, events: &mut Queue) {

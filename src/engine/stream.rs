@@ -221,6 +221,7 @@ impl Stream {
                 Err(Errno(libc::EAGAIN)) => return,
                 Err(error) => {
                     self.send_error = Some(error);
+                    self.life.view.set(view::FAILED, true);
                     return;
                 }
             };

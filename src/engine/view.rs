@@ -45,6 +45,11 @@ impl View {
         self.has(QUIET)
     }
 
+    /// A send has failed. Its end comes behind what had arrived before; nothing more is accepted for sending.
+    pub fn has_failed(&self) -> bool {
+        self.has(FAILED)
+    }
+
     /// The reader has paused.
     pub fn is_paused(&self) -> bool {
         self.has(PAUSED)
@@ -101,6 +106,7 @@ pub(crate) const QUIET: u8 = 2;
 pub(crate) const PAUSED: u8 = 4;
 pub(crate) const FINISHED: u8 = 8;
 pub(crate) const ABOVE: u8 = 16;
+pub(crate) const FAILED: u8 = 32;
 
 /// asyncio's default; the low mark is a quarter of it.
 pub const HIGH_MARK_BYTES: usize = 64 * 1024;

@@ -7,7 +7,9 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import socket
+import ssl
 import struct
 import weakref
 from pathlib import Path
@@ -416,5 +418,68 @@ def test_the_socket_of_a_connection_that_has_ended(
                 assert sock.fileno() == -1
         server.close()
         await server.wait_closed()
+
+    run(main())
+
+
+async def _lonely_writer(
+    kind: str, certificate: tuple[Path, Path]
+) -> tuple[asyncio.WriteTransport, list[BaseException | None], asyncio.Event]:
+    """A transport whose peer has just gone, what `connection_lost` is called with, and when."""
+    loop = asyncio.get_running_loop()
+    ended: list[BaseException | None] = []
+    has_ended = asyncio.Event()
+
+    class Writer(asyncio.Protocol):
+        def connection_lost(self, exc: BaseException | None) -> None:
+            ended.append(exc)
+            has_ended.set()
+
+    if kind == "pipe":
+        theirs, ours = os.pipe()
+        transport, _ = await loop.connect_write_pipe(Writer, os.fdopen(ours, "wb", 0))
+        os.close(theirs)
+        return transport, ended, has_ended
+    if kind == "unix":
+        near, far = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            far = socket.create_connection(listening.getsockname())
+            near, _ = listening.accept()
+    near.setblocking(False)
+    if kind == "tls":
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(*certificate)
+        asking = ssl.create_default_context()
+        asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+        shaking = loop.run_in_executor(None, lambda: asking.wrap_socket(far, server_hostname="x"))
+        transport, _ = await loop.connect_accepted_socket(Writer, near, ssl=serving)
+        far = await shaking
+    else:
+        transport, _ = await loop.create_connection(Writer, sock=near)
+    if kind != "unix":
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.close()
+    return transport, ended, has_ended
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix", "tls", "pipe"])
+def test_a_transport_is_closing_as_soon_as_a_write_has_failed(
+    run: Runner, certificate: tuple[Path, Path], kind: str
+) -> None:
+    async def main() -> None:
+        transport, ended, has_ended = await _lonely_writer(kind, certificate)
+        assert not transport.is_closing()
+        # Alone in its turn, so that it is tried at once.
+        transport.write(b"x")
+        # asyncio's transports over TLS close a turn later.
+        assert transport.is_closing() or (kind == "tls" and not run.ours)
+        for _ in range(3):
+            transport.write(b"more")
+        transport.close()
+        assert ended == []
+        await has_ended.wait()
+        assert len(ended) == 1
+        assert isinstance(ended[0], (ConnectionResetError, BrokenPipeError))
 
     run(main())

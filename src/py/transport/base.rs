@@ -148,7 +148,7 @@ impl BaseTransport {
     /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
     pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, lost) = self.state.with(py, |state| {
-            let key = state.key.filter(|_| !self.view.is_closing());
+            let key = state.key.filter(|_| !self.is_ending());
             state.writes_lost = state.writes_lost.saturating_add(u32::from(key.is_none()));
             (key, state.writes_lost)
         });
@@ -159,6 +159,11 @@ impl BaseTransport {
             )?;
         }
         Ok(key)
+    }
+
+    /// What programs see as closing: as with asyncio from the very write on that has failed.
+    pub fn is_ending(&self) -> bool {
+        self.view.is_closing() || self.view.has_failed()
     }
 
     /// How much the loop has to run: more than before, if a callback has scheduled something.
@@ -244,13 +249,13 @@ impl BaseTransport {
 
     #[getter]
     fn _closing(&self) -> bool {
-        self.view.is_closing()
+        self.is_ending()
     }
 
     #[getter]
     fn _conn_lost(&self, py: Python<'_>) -> u32 {
         let lost = self.state.with(py, |state| state.writes_lost);
-        lost.saturating_add(u32::from(self.view.is_quiet()))
+        lost.saturating_add(u32::from(self.view.is_quiet() || self.view.has_failed()))
     }
 
     #[getter]
@@ -325,7 +330,7 @@ impl BaseTransport {
     }
 
     fn is_closing(&self) -> bool {
-        self.view.is_closing()
+        self.is_ending()
     }
 
     /// Closes after everything written is sent; connection_lost(None) follows.
@@ -356,7 +361,7 @@ impl BaseTransport {
     // Reading ------------------------------------------------------------------------------------
 
     fn is_reading(&self) -> bool {
-        !self.view.is_closing() && !self.view.is_paused()
+        !self.is_ending() && !self.view.is_paused()
     }
 
     fn pause_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -435,7 +440,7 @@ impl BaseTransport {
         let py = slf.py();
         let this = slf.get();
         let open = this.state.with(py, |state| state.protocol.is_some());
-        let (closing, queued) = (this.view.is_closing(), this.view.queued());
+        let (closing, queued) = (this.is_ending(), this.view.queued());
         let name = slf.get_type().name()?;
         let life = match (open, closing) {
             (false, _) => " closed",

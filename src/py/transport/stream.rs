@@ -226,7 +226,7 @@ impl StreamTransport {
     fn write_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super().get();
-        let over = base.view.is_closing() || base.view.is_finished();
+        let over = base.is_ending() || base.view.is_finished();
         let (false, Some(key)) = (over, base.key(py)) else {
             return Ok(());
         };
