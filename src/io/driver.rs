@@ -105,8 +105,7 @@ impl Driver {
         self.fallback_reason.as_deref()
     }
 
-    /// When the last wait that was timed came to its end: all are, unless the configuration says how long to
-    /// look for work before a sleep.
+    /// When the last wait came to its end.
     pub fn last_wait(&self) -> Instant {
         self.last_wait
     }
@@ -208,7 +207,9 @@ impl Driver {
             return self.look_then_sleep(timeout, look);
         }
         if !self.patience.is_learning() {
-            return self.enter_backend(timeout);
+            let entered = self.enter_backend(timeout);
+            self.last_wait = Instant::now();
+            return entered;
         }
         let start = Instant::now();
         let entered = self.enter_backend(timeout);

@@ -4,7 +4,7 @@
 //! connections. Here is the list of those that hold some, and when the list is worked off: at the end of the turn
 //! by `flush`, or sooner, when the host's callback ends.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_io::SendMsg;
@@ -17,7 +17,6 @@ use crate::table::Key;
 use crate::tail::{BLOCK_BYTES, Blocks};
 use crate::transport::Transport;
 use crate::transports::Transports;
-use crate::write_delay::{QUIC_SPACING, WriteDelay};
 
 /// One of several pieces that are written together.
 pub enum Piece<'a> {
@@ -78,9 +77,8 @@ impl Engine {
         let outcome = socket.send(message, &mut self.events);
         // One that would have been a reason to pause has been tried already.
         if was_idle && !socket.is_drained() && !socket.life.view.is_above() {
-            if let Some(now) = time_to_send(&mut self.delay, Duration::ZERO) {
+            if self.delay.sends(Instant::now) {
                 socket.send_now(&mut self.events);
-                self.delay.sent(now);
                 if socket.is_drained() && !socket.life.view.is_closing() {
                     return outcome;
                 }
@@ -111,14 +109,17 @@ impl Engine {
     /// The host has written to a QUIC connection, all that it has for now.
     pub fn quic_written(&mut self, endpoint: Key, connection: ConnectionKey) {
         let held = Held::Connection(endpoint, connection);
-        match time_to_send(&mut self.delay, QUIC_SPACING) {
-            Some(now) => {
-                self.delay.sent(now);
-                self.send_one(held, now);
-            }
+        match self.delay.sends_quic(Instant::now) {
+            Some(now) => self.send_one(held, now),
             None if self.held_connections.insert((endpoint, connection)) => self.held.push(held),
             None => self.delay.add_piece(),
         }
+    }
+
+    /// All code takes `factor` times as long as it does on a processor: the engine runs in an emulator. What it does
+    /// by how long callbacks take, it does as it would on the processor.
+    pub fn slow_down(&mut self, factor: u32) {
+        self.delay.slow_down(factor);
     }
 
     /// The host begins to run so many callbacks.
@@ -205,9 +206,8 @@ impl Engine {
         let outcome = accept(stream, blocks);
         // What is large has been tried already.
         if was_idle && !stream.is_drained() && stream.direct_sends() == sends {
-            if let Some(now) = time_to_send(&mut self.delay, Duration::ZERO) {
+            if self.delay.sends(Instant::now) {
                 stream.send_now();
-                self.delay.sent(now);
                 if stream.is_idle() {
                     counts.direct_sends += stream.take_direct_sends();
                     stream.give_block_back(blocks);
@@ -231,15 +231,6 @@ fn hold(held: &mut Vec<Held>, life: &mut Lifecycle) {
     if !std::mem::replace(&mut life.is_held, true) {
         held.push(Held::Transport(life.key));
     }
-}
-
-/// The time, if what is written now leaves at once.
-fn time_to_send(delay: &mut WriteDelay, spacing: Duration) -> Option<Instant> {
-    if delay.is_holding() {
-        return None;
-    }
-    let now = Instant::now();
-    delay.leaves_at_once(now, spacing).then_some(now)
 }
 
 fn accept<'a>(

@@ -7,7 +7,7 @@ struct Loop {
     delay: WriteDelay,
     now: Instant,
     callbacks_left: usize,
-    spacing: Duration,
+    is_quic: bool,
 }
 
 const SHORT: Duration = Duration::from_micros(5);
@@ -20,7 +20,7 @@ impl Loop {
             delay: WriteDelay::new(now),
             now,
             callbacks_left: 0,
-            spacing: Duration::ZERO,
+            is_quic: false,
         }
     }
 
@@ -41,14 +41,11 @@ impl Loop {
 
     /// One write; true if its bytes left at once.
     fn write(&mut self) -> bool {
-        if self.delay.is_holding() {
-            return false;
+        let now = self.now;
+        match self.is_quic {
+            true => self.delay.sends_quic(|| now).is_some(),
+            false => self.delay.sends(|| now),
         }
-        let leaves = self.delay.leaves_at_once(self.now, self.spacing);
-        if leaves {
-            self.delay.sent(self.now);
-        }
-        leaves
     }
 
     /// True if held bytes left.
@@ -122,7 +119,7 @@ fn a_long_turn_of_short_callbacks_sends_now_and_then() {
 #[test]
 fn what_quic_sends_within_a_turn_is_apart() {
     let mut one = Loop::new();
-    one.spacing = QUIC_SPACING;
+    one.is_quic = true;
     one.wake(51);
     let began = one.now;
     let mut sends = 0_u32;
@@ -301,6 +298,102 @@ fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
         turns += 1;
     }
     assert_eq!(turns, usize::from(PROMPT_WRITES) / 32);
+}
+
+#[test]
+fn writes_share_sends_again_some_time_after_computing() {
+    for time in [COMPUTING, COMPUTING * 30, PROMPT_MAX] {
+        let mut one = Loop::new();
+        one.write();
+        one.end_turn();
+        one.busy_turn(2);
+        one.work(SHORT);
+        one.write();
+        one.work(time);
+        assert!(one.end_callback());
+        one.end_turn();
+        let began = one.now;
+        loop {
+            one.busy_turn(64);
+            if one.short_turn(32) == 0 {
+                break;
+            }
+        }
+        let prompt = one.now - began;
+        let most = (time * PROMPT_TIMES).min(PROMPT_MAX);
+        assert!(
+            prompt >= most && prompt < most + LONG,
+            "{prompt:?} after {time:?}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_before_computing_waits_once_however_many_others_are_written_between() {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    let mut late = 0;
+    for _ in 0..20 {
+        one.busy_turn(1_002);
+        for _ in 0..1_000 {
+            one.work(SHORT);
+            one.write();
+            one.end_callback();
+        }
+        one.work(SHORT);
+        let (head, body) = (one.write(), one.write());
+        late += usize::from(!(head && body));
+        one.work(COMPUTING * 30);
+        one.end_callback();
+        one.end_callback();
+        one.end_turn();
+    }
+    assert_eq!(late, 1);
+}
+
+#[test]
+fn a_lone_write_needs_no_clock() {
+    let mut one = Loop::new();
+    for _ in 0..100 {
+        one.wake(1);
+        assert!(one.delay.sends(|| panic!("the clock was read")));
+        assert!(!one.delay.end_callback(0, || panic!("the clock was read")));
+        one.end_turn();
+    }
+    // Its time is not lost: turns that follow at once share their sends.
+    for _ in 0..100 {
+        one.busy_turn(91);
+        assert_eq!(one.short_turn(90), 0);
+    }
+}
+
+#[test]
+fn an_emulator_holds_what_a_processor_holds() {
+    const FACTOR: u32 = 50;
+    for callbacks in [2, 90, 1_000] {
+        for is_quic in [false, true] {
+            let [fast, slow] = [1, FACTOR].map(|factor| {
+                let mut one = Loop::new();
+                one.is_quic = is_quic;
+                one.delay.slow_down(factor);
+                one.write();
+                one.end_turn();
+                let mut sends = Vec::new();
+                for _ in 0..10 {
+                    one.busy_turn(callbacks + 1);
+                    for _ in 0..callbacks {
+                        one.work(SHORT * factor);
+                        sends.push(one.write());
+                        sends.push(one.end_callback());
+                    }
+                    one.end_turn();
+                }
+                sends
+            });
+            assert_eq!(fast, slow, "{callbacks} callbacks, quic: {is_quic}");
+        }
+    }
 }
 
 #[test]

@@ -400,6 +400,12 @@ impl LoopCore {
         self.wake(py);
     }
 
+    /// The loop runs in an emulator, where code takes `factor` times as long (`benchmarks.programs.counted`).
+    #[pyo3(signature = (factor))]
+    fn _slow_down(&self, py: Python<'_>, factor: u32) -> PyResult<()> {
+        self.with_engine(py, |engine| engine.slow_down(factor))
+    }
+
     // Watchers -----------------------------------------------------------------------------------
 
     #[pyo3(signature = (fd, callback, *args, context = None))]
