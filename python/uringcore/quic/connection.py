@@ -280,7 +280,7 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self._log(event)
         if type(event) is events.HandshakeCompleted:
             self._completed = event
-        elif type(event) is events.ConnectionTerminated:
+        elif isinstance(event, events.ConnectionTerminated):
             self._note_close(event, is_pending=self._close_pending)
             self._ended = event
             return self._take_end()
