@@ -5,6 +5,7 @@
     python -m benchmarks.instructions --record   make these counts the baseline of this CPython version
     python -m benchmarks.instructions --groups uringcore-uring uvloop asyncio
     python -m benchmarks.instructions --rooms --groups h3   whose they are: quinn-proto's, ours, ...
+    python -m benchmarks.instructions --sends --groups h3   whether as much is sent as without valgrind
 
 It runs the uringcore that is installed beside the interpreter (`make bench-instructions` builds a release
 for it), or the package in `--pythonpath`. Valgrind counts, so that a loss shows on a busy machine too; of
@@ -50,6 +51,8 @@ def main() -> int:
         return _cannot(f"{options.python} has no uringcore: {error.stderr.strip()}")
     print(f"CPython {build.version}, {package.parent}, profile {build.profile}", flush=True)
     baseline = instructions.load(instructions.PATH, build.version)
+    if options.sends:
+        return _show_sends(python, variables, options.groups or DEFAULT_GROUPS)
     if options.rooms:
         return _show_rooms(python, variables, options.groups or DEFAULT_GROUPS)
     if not options.record:
@@ -86,12 +89,29 @@ def _show_rooms(python: Path, variables: dict[str, str], groups: Sequence[str]) 
     return 0
 
 
+def _show_sends(python: Path, variables: dict[str, str], groups: Sequence[str]) -> int:
+    print(f"{'a time, without and with valgrind':50} {'system calls':>15} {'QUIC datagrams':>17}")
+    for group in groups:
+        try:
+            pairs = callgrind.sends(python, variables, group)
+        except callgrind.CountFailure as failure:
+            return _cannot(f"{group}: {failure}")
+        print(group, flush=True)
+        # Of each row the last count.
+        for plain, counted in {plain.row: (plain, counted) for plain, counted in pairs}.values():
+            calls = f"{plain.syscalls:.2f} {counted.syscalls:.2f}"
+            datagrams = f"{plain.quic_datagrams_sent:.2f} {counted.quic_datagrams_sent:.2f}"
+            print(f"  {plain.row:48} {calls:>15} {datagrams:>17}", flush=True)
+    return 0
+
+
 def _options() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--record", action="store_true", help="make the counts the baseline")
     parser.add_argument("--rooms", action="store_true", help="only say whose instructions they are")
+    parser.add_argument("--sends", action="store_true", help="only say how often the rows send")
     parser.add_argument("--percent", type=float, default=5.0, help="more than this is worse (5)")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, help="only these loops, quic or h3")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter")

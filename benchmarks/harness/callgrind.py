@@ -6,6 +6,7 @@ are compared with is instructions.py's.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -49,6 +50,21 @@ class Mark:
         return cls(mark[2], int(mark[1]), int(totals[1]))
 
 
+@dataclass(frozen=True)
+class Sends:
+    """How often a row sent, each time that it was done."""
+
+    row: str
+    count: int
+    syscalls: float
+    quic_datagrams_sent: float
+
+    @classmethod
+    def read(cls, line: str) -> Sends:
+        """One line of the program's."""
+        return cls(**json.loads(line))
+
+
 def unavailable() -> str | None:
     """Why nothing can be counted here, or None."""
     if shutil.which("valgrind") is None:
@@ -76,17 +92,30 @@ def files(python: Path, variables: Mapping[str, str], group: str) -> list[str]:
     `python` must be the interpreter itself and no script that starts it. Raises `CountFailure`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "callgrind_mark.so"
-        _run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(MARK_SOURCE)], {})
-        valgrind = ["valgrind", "--quiet", "--tool=callgrind"]
-        program = [str(python), "-m", "benchmarks.programs.counted", "--group", group]
-        _run(
-            [*valgrind, f"--callgrind-out-file={folder}/out", *program, "--marks", str(library)],
-            {**variables, **FIXED},
-        )
+        _run(_counting(python, group, folder), {**variables, **FIXED})
         # Each mark has written a file: out.1, out.2 and so on.
         written = sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
         return [path.read_text() for path in written]
+
+
+def sends(python: Path, variables: Mapping[str, str], group: str) -> list[tuple[Sends, Sends]]:
+    """How often each row of `group` sends, without valgrind and with it. Raises `CountFailure`."""
+    with tempfile.TemporaryDirectory() as folder:
+        commands = (_program(python, group), _counting(python, group, folder))
+        texts = [_run([*one, "--sends"], {**variables, **FIXED}) for one in commands]
+    plain, counted = ([Sends.read(line) for line in text.splitlines()] for text in texts)
+    return list(zip(plain, counted, strict=True))
+
+
+def _program(python: Path, group: str) -> list[str]:
+    return [str(python), "-m", "benchmarks.programs.counted", "--group", group]
+
+
+def _counting(python: Path, group: str, folder: str) -> list[str]:
+    library = Path(folder) / "callgrind_mark.so"
+    _run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(MARK_SOURCE)], {})
+    valgrind = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+    return [*valgrind, *_program(python, group), "--marks", str(library)]
 
 
 def per_unit(marks: list[Mark]) -> dict[str, Spread]:
@@ -100,7 +129,7 @@ def per_unit(marks: list[Mark]) -> dict[str, Spread]:
     return {row: spread for row, spread in spreads.items() if spread is not None}
 
 
-def _run(command: list[str], variables: Mapping[str, str]) -> None:
+def _run(command: list[str], variables: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command,
@@ -118,3 +147,4 @@ def _run(command: list[str], variables: Mapping[str, str]) -> None:
         raise CountFailure(
             f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-4000:]}"
         )
+    return done.stdout

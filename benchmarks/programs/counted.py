@@ -8,6 +8,10 @@ it done, `--times` as much of what meets a socket.
 The clients of the echoes and of the HTTP/3 server are processes of their own on the same core, which
 valgrind does not follow. QUIC is two connections in this process with a clock of their own: what a KiB
 costs its sender and its receiver together.
+
+Valgrind makes the server some fifty times slower, and the clock goes on as ever. The time that callbacks take
+decides when written bytes leave, so our loops would send each answer by itself. They are given `SLOWDOWN`,
+and do what they do without valgrind. `--sends` prints how often a row sends, to compare the two.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import json
 import os
 import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +53,8 @@ GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
 DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
 """Those of the baseline."""
 REPEATS = 3
+SLOWDOWN = 200
+"""Valgrind's is 30 to 60; the rest is a margin for a busy machine."""
 
 Counts = tuple[int, int]
 """How often a row is done for the short and for the long count."""
@@ -94,7 +101,42 @@ H3_ROWS = (
     ("POST of 100 KiB, 4 at once", "upload", 4, BODIES),
     ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
 )
+SENDS = ("syscalls", "quic_datagrams_sent")
+"""What `loop.stats()` says of how written bytes leave."""
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
+
+
+class Marks:
+    """The marks between the rows, for callgrind or for a look at how often the loop sends."""
+
+    def __init__(self, library: Path | None, *, shows_sends: bool) -> None:
+        self._callgrind = ctypes.CDLL(str(library)) if library is not None else None
+        self._shows_sends = shows_sends
+        self._loop: Any = None
+        self._before: dict[str, int] = {}
+
+    def loop(self, name: str) -> asyncio.AbstractEventLoop:
+        """The loop called `name`, made for the rows."""
+        loop: Any = new_loop(name)
+        # Older packages (`--pythonpath`) hold everything until the end of the turn.
+        if self._callgrind is not None and name in OURS and hasattr(loop, "_slow_down"):
+            loop._slow_down(SLOWDOWN)
+        asyncio.set_event_loop(loop)
+        if self._shows_sends and name in OURS:
+            self._loop = loop
+        return loop  # type: ignore[no-any-return]
+
+    def __call__(self, row: str = "", count: int = 0) -> None:
+        """A row begins, or has been done `count` times."""
+        if self._callgrind is not None:
+            self._callgrind.mark(f"{count} {row}".encode() if row else b"")
+        if self._loop is None:
+            return
+        now = {name: self._loop.stats()[name] for name in SENDS}
+        if row:
+            shown = {name: round((now[name] - self._before[name]) / count, 3) for name in SENDS}
+            print(json.dumps({"row": row, "count": count, **shown}), flush=True)
+        self._before = now
 
 
 class ServedRow:
@@ -179,7 +221,7 @@ class QuicPair:
         return len(datagrams)
 
 
-def count_rows(rows: dict[str, Row], counts: Counts, mark: Callable[[str], None]) -> None:
+def count_rows(rows: dict[str, Row], counts: Counts, mark: Marks) -> None:
     """Do every row `REPEATS` times a few and many times, each between two marks."""
     for name, row in rows.items():
         row(counts[0])
@@ -188,9 +230,9 @@ def count_rows(rows: dict[str, Row], counts: Counts, mark: Callable[[str], None]
         gc.freeze()
         for _ in range(REPEATS):
             for count in counts:
-                mark("")
+                mark()
                 row(count)
-                mark(f"{count} {name}")
+                mark(name, count)
 
 
 @contextlib.contextmanager
@@ -215,10 +257,9 @@ def leave() -> None:
     ctypes.CDLL(None).exit(0)
 
 
-def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
+def count_loop(name: str, mark: Marks, times: int) -> None:
     """The rows of the loop called `name`."""
-    loop = new_loop(name)
-    asyncio.set_event_loop(loop)
+    loop = mark.loop(name)
     rows = micro.Rows(loop).all()
     threaded = {title: rows.pop(title) for title in WITH_THREADS}
     count_rows(rows, MICRO, mark)
@@ -236,7 +277,7 @@ def count_loop(name: str, mark: Callable[[str], None], times: int) -> None:
     leave()
 
 
-def count_quic(mark: Callable[[str], None], times: int) -> None:
+def count_quic(mark: Marks, times: int) -> None:
     """The rows of QUIC."""
     pair = QuicPair()
 
@@ -247,10 +288,9 @@ def count_quic(mark: Callable[[str], None], times: int) -> None:
     leave()
 
 
-def count_face(face: str, mark: Callable[[str], None], times: int) -> None:
+def count_face(face: str, mark: Marks, times: int) -> None:
     """The rows of a server on one of QUIC's interfaces: what they cost it, its program included."""
-    loop = new_loop("uringcore-uring")
-    asyncio.set_event_loop(loop)
+    loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         listener = None
         if face == QUIC_NATIVE:
@@ -279,10 +319,9 @@ async def _listening(certificate: str, key: str) -> Any:
     return await quic_native.listening(certificate, key)
 
 
-def count_h3(mark: Callable[[str], None], times: int) -> None:
+def count_h3(mark: Marks, times: int) -> None:
     """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
-    loop = new_loop("uringcore-uring")
-    asyncio.set_event_loop(loop)
+    loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         port = free_port()
         starting = http3.start_uringcore(bare.application, port, certificate, key)
@@ -296,10 +335,9 @@ def count_h3(mark: Callable[[str], None], times: int) -> None:
     leave()
 
 
-def count_webtransport(mark: Callable[[str], None], times: int) -> None:
+def count_webtransport(mark: Marks, times: int) -> None:
     """The rows of the WebTransport server, its program included."""
-    loop = new_loop("uringcore-uring")
-    asyncio.set_event_loop(loop)
+    loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         port = free_port()
         server = loop.run_until_complete(webtransport.serve_uringcore(port, certificate, key))
@@ -318,14 +356,10 @@ def main() -> None:
     parser.add_argument("--group", choices=GROUPS, required=True)
     parser.add_argument("--marks", type=Path, help="the built callgrind_mark.c")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--sends", action="store_true", help="print how often each row sends")
     options = parser.parse_args()
-
-    def mark(name: str) -> None:
-        if marks is not None:
-            marks.mark(name.encode())
-
     pin(SERVER_CORE)
-    marks = ctypes.CDLL(str(options.marks)) if options.marks else None
+    mark = Marks(options.marks, shows_sends=options.sends)
     if options.group == QUIC:
         count_quic(mark, options.times)
     elif options.group in QUIC_FACES:

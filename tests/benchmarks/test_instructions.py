@@ -190,3 +190,38 @@ def test_the_committed_baseline_has_every_group() -> None:
     assert found is not None
     assert found.build.profile == "release"
     assert list(found.groups) == list(counted.DEFAULT_GROUPS)
+
+
+@pytest.mark.parametrize("group", ["h3", "uringcore-epoll"])
+def test_the_counted_rows_show_how_often_they_send(group: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.programs.counted", "--group", group, "--sends"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [callgrind.Sends.read(line) for line in done.stdout.splitlines()]
+    if group == "h3":
+        # A response leaves in a datagram, and several share one or the call.
+        assert all(one.quic_datagrams_sent > 0 for one in rows)
+        assert {one.row for one in rows} == {title for title, *_ in counted.H3_ROWS}
+    else:
+        calls = {one.row: one.syscalls for one in rows}
+        # A wait and a send, or a few more where an echo is large.
+        assert all(calls[title] >= 1 for title, *_ in counted.ECHOES)
+
+
+def test_the_sends_of_a_group_are_shown_beside_each_other(
+    run: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few, many, counting = (
+        callgrind.Sends("hello", count, calls, 0.5)
+        for count, calls in ((50, 3.0), (250, 2.0), (250, 2.01))
+    )
+    monkeypatch.setattr(callgrind, "sends", lambda *rest: [(few, few), (many, counting)])
+    assert run("--sends", "--groups", "h3") == 0
+    found = [line.split() for line in capsys.readouterr().out.splitlines() if "hello" in line]
+    assert found == [["hello", "2.00", "2.01", "0.50", "0.50"]]
