@@ -88,9 +88,9 @@ MATRICES: tuple[Matrix, ...] = (
         title="Answers that take a while",
         about=(
             "Fifty clients ask at once, and each answer keeps the server's loop for 0, 0.1, 1 or 4 ms: when "
-            "the first, the median and the last answer is there, and what an answer costs the server, "
-            "connections and handshakes of the fifty included. ASGI is `uringcore` on our loops and uvicorn "
-            "on the others. Less is better."
+            "the first, the median and the last answer is there, and what an answer costs the server in "
+            "processor time and system calls, connections not included. ASGI is `uringcore` on our loops and "
+            "uvicorn on the others. Less is better."
         ),
         program="computing",
         columns=tuple(

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import syscalls
@@ -46,12 +47,26 @@ TITLES = {
 }
 Burst = list[float]
 """When each answer was there, in seconds since the first question, in order."""
+Counting = contextlib.AbstractContextManager[Any]
+"""Counts what the server does meanwhile."""
 
 
-def cpu_seconds(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    with open(f"/proc/{pid}/schedstat") as file:
-        return int(file.read().split()[0]) / 1e9
+class ProcessorTime:
+    """Seconds of processor time that a process uses while the block runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.seconds = 0.0
+        self._path = Path(f"/proc/{pid}/schedstat")
+
+    def __enter__(self) -> ProcessorTime:
+        self.seconds -= self._used()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += self._used()
+
+    def _used(self) -> float:
+        return int(self._path.read_text().split()[0]) / 1e9
 
 
 def sockets(wire: str, port: int) -> Iterator[Any]:
@@ -69,14 +84,17 @@ def sockets(wire: str, port: int) -> Iterator[Any]:
         yield sock
 
 
-def ask_by_sockets(wire: str, port: int, bursts: int) -> list[Burst]:
+def ask_by_sockets(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
     """Ask on sockets, one question each, so often."""
     clients = list(sockets(wire, port))
     with contextlib.ExitStack() as open_sockets, selectors.DefaultSelector() as selector:
         for sock in clients:
             open_sockets.enter_context(sock)
             selector.register(sock, selectors.EVENT_READ)
-        return [_burst(clients, selector) for _ in range(bursts)]
+        # What connections cost the server is not an answer's, nor is what was never run before.
+        _burst(clients, selector)
+        with counting:
+            return [_burst(clients, selector) for _ in range(bursts)]
 
 
 def _burst(clients: Sequence[Any], selector: selectors.BaseSelector) -> Burst:
@@ -104,7 +122,7 @@ def _burst(clients: Sequence[Any], selector: selectors.BaseSelector) -> Burst:
 
 
 async def ask_by_tasks(
-    askers: Sequence[Callable[[], Awaitable[bytes]]], bursts: int
+    askers: Sequence[Callable[[], Awaitable[bytes]]], bursts: int, counting: Counting
 ) -> list[Burst]:
     """Ask by a task for each client."""
 
@@ -113,15 +131,17 @@ async def ask_by_tasks(
             raise RuntimeError("a wrong answer")
         return time.perf_counter() - began
 
-    found = []
-    for _ in range(bursts):
+    async def burst() -> Burst:
         await asyncio.sleep(PAUSE_SECONDS)
         began = time.perf_counter()
-        found.append(sorted(await asyncio.gather(*(one(ask, began) for ask in askers))))
-    return found
+        return sorted(await asyncio.gather(*(one(ask, began) for ask in askers)))
+
+    await burst()
+    with counting:
+        return [await burst() for _ in range(bursts)]
 
 
-async def ask_by_quic(wire: str, port: int, bursts: int) -> list[Burst]:
+async def ask_by_quic(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
     """Ask on connections of QUIC."""
     from uringcore import http3, quic
 
@@ -147,16 +167,16 @@ async def ask_by_quic(wire: str, port: int, bursts: int) -> list[Burst]:
                         return bytes(await response.read())
 
             askers.append(ask)
-        return await ask_by_tasks(askers, bursts)
+        return await ask_by_tasks(askers, bursts, counting)
 
 
-def ask(wire: str, port: int, bursts: int) -> list[Burst]:
-    """The bursts over this wire."""
+def ask(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
+    """The bursts over this wire; `counting` is entered once the clients have connected."""
     if wire not in OURS_ALONE:
-        return ask_by_sockets(wire, port, bursts)
+        return ask_by_sockets(wire, port, bursts, counting)
     import uringcore
 
-    return uringcore.run(ask_by_quic(wire, port, bursts))
+    return uringcore.run(ask_by_quic(wire, port, bursts, counting))
 
 
 def measure(loop: str, wire: str, compute_ms: float) -> dict[str, float]:
@@ -168,15 +188,12 @@ def measure(loop: str, wire: str, compute_ms: float) -> dict[str, float]:
     ]
     bursts = BURSTS[compute_ms]
     with Server(loop, command, {}) as server:
-        # What was never run before is not part of it.
-        ask(wire, server.port, 2)
-        before = cpu_seconds(server.pid)
-        found = ask(wire, server.port, bursts)
-        used = cpu_seconds(server.pid) - before
+        used = ProcessorTime(server.pid)
+        found = ask(wire, server.port, bursts, used)
         calls = None
         if syscalls.unavailable() is None:
-            with SyscallCounter(server.pid) as counter:
-                ask(wire, server.port, bursts)
+            counter = SyscallCounter(server.pid)
+            ask(wire, server.port, bursts, counter)
             calls = counter.count
     answers = bursts * CLIENTS
     title = f"{TITLES[wire]}, {compute_ms:g} ms"
@@ -184,7 +201,7 @@ def measure(loop: str, wire: str, compute_ms: float) -> dict[str, float]:
         f"{title}: {which}, ms": 1000 * statistics.median(burst[at] for burst in found)
         for which, at in (("first", 0), ("median", CLIENTS // 2), ("last", -1))
     }
-    rows[f"{title}: processor time an answer, µs"] = 1e6 * used / answers
+    rows[f"{title}: processor time an answer, µs"] = 1e6 * used.seconds / answers
     if calls is not None:
         rows[f"{title}: system calls an answer"] = calls / answers
     return rows
