@@ -1,11 +1,11 @@
-"""What calls return that may be awaited or entered: ``f = await open(...)``, ``async with open(...)``.
+"""Results of calls that may be awaited or entered: ``f = await open(...)``, ``async with open(...)``.
 
-The same shape as ``aiofiles.base.AiofilesContextManager``.
+They have the shape of ``aiofiles.base.AiofilesContextManager``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar, cast
 
@@ -15,20 +15,25 @@ T = TypeVar("T")
 
 
 class Opening(Generic[T], Awaitable[T], AbstractAsyncContextManager[T]):
-    """An object about to be made; as a context manager it closes the object at the end.
+    """An object about to be made. As a context manager it closes the object at the end.
 
     Args:
-        making: the coroutine that makes it.
-        shown: what ``async with ... as`` is given instead of the object.
+        making: the coroutine that makes the object.
+        shown: makes of the object what ``async with ... as`` binds; the object itself for ``None``.
+        at_exit: called after the object was closed at the end of ``async with``.
     """
 
-    __slots__ = ("_made", "_making", "_shown")
+    __slots__ = ("_at_exit", "_made", "_making", "_shown")
 
     def __init__(
-        self, making: Coroutine[Any, Any, T], shown: Callable[[T], Any] | None = None
+        self,
+        making: Coroutine[Any, Any, T],
+        shown: Callable[[T], Any] | None = None,
+        at_exit: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         self._making = making
         self._shown = shown
+        self._at_exit = at_exit
         self._made: T | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -42,4 +47,8 @@ class Opening(Generic[T], Awaitable[T], AbstractAsyncContextManager[T]):
 
     async def __aexit__(self, *exc_info: object) -> None:
         made, self._made = cast(Any, self._made), None
-        await made.close()
+        try:
+            await made.close()
+        finally:
+            for finish in self._at_exit:
+                await finish()

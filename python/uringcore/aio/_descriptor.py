@@ -1,8 +1,8 @@
 """An open descriptor: single operations on it, and its position.
 
-``_taken`` holds bytes that were read from the descriptor and that nobody has got yet; they come first
-in every read. Sequential reads and writes use the descriptor's own position, so it is right for
-whoever else has it (a child process, a duplicate). Not here: what a file offers (``_file``).
+``_taken`` holds bytes that were read from the descriptor and not returned yet, from ``_at`` on; they
+come first in every read. Sequential reads and writes use the descriptor's own position, so it is
+right for others who share it (a child process, a duplicate). Not here: a file's methods (``_file``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Coroutine
 from fcntl import F_GETFL, fcntl
+from functools import partial
 from typing import Any, NamedTuple
 
 from ._files import DIRECT_MAX_BYTES, Files
@@ -21,14 +22,14 @@ from ._turns import Turns
 
 __all__ = ["PIECE_MAX_BYTES", "Descriptor", "Source"]
 
-# What is asked for at once, however much is wanted: memory is taken before anybody knows how much
-# there is to read.
+# The most that one operation reads, whatever is wanted: its memory is taken before anybody knows how
+# much there is to read.
 PIECE_MAX_BYTES = 64 * 1024 * 1024
 _PIPE_BUF_BYTES = 4096
 
 
 class Source(NamedTuple):
-    """What a file object is made from."""
+    """The parameters of a file object."""
 
     files: Files
     fd: int
@@ -42,33 +43,10 @@ class Source(NamedTuple):
 
 
 class Descriptor(Turns):
-    """What lies below the operations of a file, which run in its turn."""
-
-    __slots__ = (
-        "__weakref__",
-        "_after_close",
-        "_append",
-        "_at",
-        "_closefd",
-        "_closing",
-        "_direct",
-        "_fd",
-        "_files",
-        "_idle",
-        "_mode",
-        "_name",
-        "_pollable",
-        "_positional",
-        "_readable",
-        "_regular",
-        "_started",
-        "_taken",
-        "_watched",
-        "_writable",
-    )
+    """The part of a binary file below its methods. All of it runs in the file's turn."""
 
     def __init__(self, source: Source) -> None:
-        Turns.__init__(self, source.files.loop)
+        super().__init__(source.files.loop)
         self._files = source.files
         self._fd = source.fd
         self._name = source.name
@@ -76,34 +54,35 @@ class Descriptor(Turns):
         self._closefd = source.closefd
         self._readable = "r" in source.mode or "+" in source.mode
         self._writable = "r" not in source.mode or "+" in source.mode
-        # Writes go to the end whatever they are told.
+        # Writes go to the end, whatever offset they are given.
         self._append = self._writable and bool(fcntl(source.fd, F_GETFL) & os.O_APPEND)
-        # Where the last sequential operation began, if it had to be told.
-        self._started = -1
         self._regular = stat.S_ISREG(source.st_mode)
         self._pollable = not (stat.S_ISREG(source.st_mode) or stat.S_ISBLK(source.st_mode))
-        # A duplicate to wait for readiness on, so that a watcher of the user's own stays his.
+        # A duplicate to watch for readiness, so that the user may watch the descriptor itself.
         self._watched = -1
-        # Whether reads that need not wait are worth trying.
+        # False once a read that does not wait proved impossible on this file.
         self._direct = self._readable
         self._taken = source.taken
         self._at = 0
-        # Positional operations under way, and who waits for there to be none.
+        # Positional operations under way, and a future that ends with the last of them.
         self._positional = 0
         self._idle: asyncio.Future[None] | None = None
-        # What is left to do when the file is closed.
         self._after_close: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    # Operations that have nothing to do with the position ------------------------------------------
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise ValueError("I/O operation on closed file")
+
+    # Waiting for operations -----------------------------------------------------------------------
 
     async def _at_offset(self, operation: Operation[Any]) -> Any:
-        """Wait for an operation that has nothing to do with the position."""
+        """Wait for an operation that does not use the position and so needs no turn."""
         self._positional += 1
         try:
             result = await operation.future
         except (asyncio.CancelledError, GeneratorExit):
-            operation.abandon(self._positional_late)
+            operation.abandon(self._positional_ended)
             raise
         except BaseException:
             self._positional_ended()
@@ -111,132 +90,123 @@ class Descriptor(Turns):
         self._positional_ended()
         return result
 
-    def _positional_late(self, result: Any, error: BaseException | None) -> None:
-        self._positional_ended()
-
-    def _positional_ended(self) -> None:
+    def _positional_ended(self, result: Any = None, error: BaseException | None = None) -> None:
         self._positional -= 1
         if self._positional == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    # Single reads and writes, in the file's turn --------------------------------------------------
+    async def _in_turn(self, operation: Operation[Any]) -> Any:
+        """Wait for an operation that needs the turn and whose result a cancelled task may lose."""
+        try:
+            return await operation.future
+        except (asyncio.CancelledError, GeneratorExit):
+            self._abandon(operation, None)
+            raise
+
+    def _abandon(self, operation: Operation[Any], late: Callable[[Any], None] | None) -> None:
+        """The task leaves; the turn lasts until the operation is over and ``late`` has its result."""
+        self._busy += 1
+
+        def over(result: Any, error: BaseException | None) -> None:
+            if late is not None and error is None:
+                late(result)
+            self._end()
+
+        operation.abandon(over)
+
+    # Single reads and writes ----------------------------------------------------------------------
 
     async def _read_once(self, size: int) -> bytes:
-        """At most ``size`` bytes at the position, empty at the end of the file.
+        """Read at most ``size`` bytes at the position; empty at the end of the file.
 
-        When cancelled, the bytes that were read nevertheless are put behind ``_taken``.
+        If the read is cancelled, bytes that arrive nevertheless are appended to ``_taken``.
         """
         if self._pollable:
-            # Whatever is there is an answer: no reason to have a thread wait for more.
+            # Any bytes that are there are an answer: no thread has to wait for more.
             size = min(size, DIRECT_MAX_BYTES)
-        while True:
-            while self._direct and size <= DIRECT_MAX_BYTES:
-                got = self._files.direct.read(self._fd, size, -1)
-                if got.__class__ is bytes:
-                    return got
-                if got is None:
-                    if not (self._pollable and self._files.waits_in_threads):
-                        break
-                    await self._wait_ready(write=False)
-                elif got is True:
-                    await self._rest()
-                else:
-                    self._direct = False
-            if self._pollable and self._files.waits_in_threads:
+        while self._direct and size <= DIRECT_MAX_BYTES:
+            got = self._files.direct.read(self._fd, size, -1)
+            if got.__class__ is bytes:
+                return got
+            if got is True:
+                await self._rest()
+            elif got is False:
+                self._direct = False
+            elif self._pollable and self._files.waits_in_threads:
                 await self._wait_ready(write=False)
-            start = self._start(write=False)
-            operation = self._files.read(self._fd, min(size, PIECE_MAX_BYTES), start)
-            try:
-                data = await operation.future
-                self._moved(start, len(data))
-                return data
-            except (asyncio.CancelledError, GeneratorExit):
-                self._orphan()
-                operation.abandon(self._read_late)
-                raise
-            except BlockingIOError:
-                if not self._pollable:
-                    raise
-                # Somebody else took what there was.
-
-    def _read_late(self, result: Any, error: BaseException | None) -> None:
-        if result:
-            self._moved(self._started, len(result))
-            self._taken = self._taken[self._at :] + result
-            self._at = 0
-        self._orphan_ended()
+            else:
+                break
+        data: bytes = await self._transfer(min(size, PIECE_MAX_BYTES), write=False)
+        return data
 
     async def _write_once(self, data: Any) -> int:
-        """How many bytes of ``data`` were written at the position.
+        """Write ``data`` once at the position, and return how many bytes were written.
 
-        When cancelled, ``_wrote_late`` is told what was written nevertheless.
+        If the write is cancelled, ``_wrote_late`` gets the number.
         """
+        count: int = await self._transfer(data, write=True)
+        return count
+
+    async def _transfer(self, what: Any, write: bool) -> Any:
+        files = self._files
         while True:
-            if self._pollable and self._files.waits_in_threads:
-                await self._wait_ready(write=True)
-                # No more than a pipe takes without blocking once it is ready.
-                data = memoryview(data)[:_PIPE_BUF_BYTES]
-            start = self._start(write=True)
-            operation = self._files.write(self._fd, data, start)
+            if self._pollable and files.waits_in_threads:
+                await self._wait_ready(write)
+                if write:
+                    # No more than a pipe takes without blocking once it is ready.
+                    what = memoryview(what)[:_PIPE_BUF_BYTES]
+            # The ring gets an offset, and the position moves afterwards: when an error or a cancel
+            # cuts a transfer short, the kernel leaves the position where it was (Linux 6.18).
+            start = -1
+            if not (self._pollable or files.moves_position or (write and self._append)):
+                start = os.lseek(self._fd, 0, os.SEEK_CUR)
+            operation: Any = (files.write if write else files.read)(self._fd, what, start)
             try:
-                count = await operation.future
-                self._moved(start, count)
-                return count
+                result = await operation.future
             except (asyncio.CancelledError, GeneratorExit):
-                self._orphan()
-                operation.abandon(self._write_late)
+                self._abandon(operation, partial(self._transferred_late, write, start))
                 raise
             except BlockingIOError:
+                # Another process took the bytes, or the room, that made the descriptor ready.
                 if not self._pollable:
                     raise
-                # Somebody else filled the room that there was.
+            else:
+                self._move_past(start, result if write else len(result))
+                return result
 
-    def _write_late(self, result: Any, error: BaseException | None) -> None:
-        self._moved(self._started, result or 0)
-        self._wrote_late(result or 0)
-        self._orphan_ended()
-
-    def _wrote_late(self, count: int) -> None:
-        """An abandoned write turned out to have written this much."""
-
-    def _start(self, write: bool) -> int:
-        """The offset that a read or write at the position has to be told; negative for none.
-
-        The ring is told, and the position moved afterwards: a transfer that the kernel cuts short by
-        an error or a cancel leaves the position where it was (seen on Linux 6.18).
-        """
-        if self._pollable or self._files.moves_position or (write and self._append):
-            self._started = -1
+    def _transferred_late(self, write: bool, start: int, result: Any) -> None:
+        self._move_past(start, result if write else len(result))
+        if write:
+            self._wrote_late(result)
         else:
-            self._started = os.lseek(self._fd, 0, os.SEEK_CUR)
-        return self._started
+            self._taken, self._at = self._taken[self._at :] + result, 0
 
-    def _moved(self, start: int, count: int) -> None:
+    def _move_past(self, start: int, count: int) -> None:
         if start >= 0 and count:
             os.lseek(self._fd, start + count, os.SEEK_SET)
 
+    def _wrote_late(self, count: int) -> None:
+        """An abandoned write has written ``count`` bytes."""
+
     async def _rest_if_due(self) -> None:
-        """For what may go on for ever inside of a buffer."""
+        """Let other tasks run, in calls that the buffer alone can answer again and again."""
         if self._files.direct.is_due():
             await self._rest()
 
     async def _rest(self) -> None:
-        """Let others run: many reads in a row needed no waiting."""
         await asyncio.sleep(0)
         self._files.direct.rested()
 
     async def _wait_ready(self, write: bool) -> None:
-        """Wait for a pipe, socket or terminal on a loop whose reads are made in threads."""
+        """Wait for a pipe, socket or terminal, so that no thread blocks in a read or write."""
         loop, ready = self._loop, self._loop.create_future()
         if self._watched < 0:
             self._watched = os.dup(self._fd)
-        add, remove = (
-            (loop.add_writer, loop.remove_writer)
-            if write
-            else (loop.add_reader, loop.remove_reader)
-        )
+        add, remove = loop.add_reader, loop.remove_reader
+        if write:
+            add, remove = loop.add_writer, loop.remove_writer
         try:
-            add(self._watched, _set_ready, ready)
+            add(self._watched, lambda: None if ready.done() else ready.set_result(None))
         except (PermissionError, ValueError):
             # /dev/zero and the like are always ready, and no loop can watch them.
             self._unwatch()
@@ -262,7 +232,7 @@ class Descriptor(Turns):
         return True
 
     async def _move(self, offset: int, whence: int) -> int:
-        """``lseek``, without waiting for a server in the loop's thread."""
+        """``lseek``, without waiting for a file server in the loop's thread."""
         if whence in (os.SEEK_SET, os.SEEK_CUR) or self._pollable:
             return os.lseek(self._fd, offset, whence)
         if whence == os.SEEK_END and self._regular:
@@ -270,34 +240,11 @@ class Descriptor(Turns):
             if size + offset < 0:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
             return os.lseek(self._fd, size + offset, os.SEEK_SET)
-        operation = self._files.call(os.lseek, self._fd, offset, whence)
-        try:
-            return await operation.future
-        except (asyncio.CancelledError, GeneratorExit):
-            self._orphan()
-            operation.abandon(self._move_late)
-            raise
-
-    def _move_late(self, result: Any, error: BaseException | None) -> None:
-        self._orphan_ended()
+        position: int = await self._in_turn(self._files.call(os.lseek, self._fd, offset, whence))
+        return position
 
     def _step_back(self) -> None:
-        """Undo what was read ahead: the descriptor is where the file is."""
-        ahead = len(self._taken) - self._at
-        self._taken, self._at = b"", 0
-        if ahead:
+        """Undo reading ahead: move the descriptor to the file's position."""
+        if ahead := len(self._taken) - self._at:
             os.lseek(self._fd, -ahead, os.SEEK_CUR)
-
-    async def _truncate(self, length: int) -> None:
-        operation = self._files.truncate(self._fd, length)
-        try:
-            await operation.future
-        except (asyncio.CancelledError, GeneratorExit):
-            self._orphan()
-            operation.abandon(self._move_late)
-            raise
-
-
-def _set_ready(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+        self._taken, self._at = b"", 0

@@ -1,31 +1,29 @@
-"""An open file: what all binary files offer, with or without a buffer, and its end.
+"""An open binary file: the methods of all of them, with or without a buffer, and closing.
 
-Not here: single operations (``_descriptor``), gathering (``_buffered``), single reads as the caller
-sees them (``_raw``).
+Not here: reading and writing in sequence (``_buffer``, ``_buffered``, ``_raw``), the methods that
+text files have as well (``_base``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
+import errno
 import os
 import warnings
-from typing import Any, TypeVar
+from typing import Any
 
-from ._descriptor import PIECE_MAX_BYTES, Descriptor
+from ._base import as_size
+from ._buffer import Buffer, as_bytes
+from ._descriptor import PIECE_MAX_BYTES
 from ._files import DIRECT_MAX_BYTES
 
-__all__ = ["AsyncFile", "as_bytes"]
-
-_Self = TypeVar("_Self", bound="AsyncFile")
+__all__ = ["AsyncFile"]
 
 
-class AsyncFile(Descriptor):
+class AsyncFile(Buffer):
     """The common part of the binary files. Made by :func:`uringcore.aio.open`."""
 
-    __slots__ = ()
-
-    # What is known without asking -----------------------------------------------------------------
+    # Properties that need no operation ------------------------------------------------------------
 
     @property
     def name(self) -> Any:
@@ -39,12 +37,12 @@ class AsyncFile(Descriptor):
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
+        """True once the file is closed."""
         return self._fd < 0
 
     @property
     def closefd(self) -> bool:
-        """Whether closing the file closes the descriptor."""
+        """True if closing the file closes the descriptor."""
         return self._closefd
 
     def fileno(self) -> int:
@@ -57,22 +55,22 @@ class AsyncFile(Descriptor):
         return self._fd
 
     def readable(self) -> bool:
-        """Whether the file was opened for reading. Not a coroutine, as in aiofiles."""
+        """True if the file was opened for reading. Not a coroutine, as in aiofiles."""
         self._check_open()
         return self._readable
 
     async def writable(self) -> bool:
-        """Whether the file was opened for writing."""
+        """True if the file was opened for writing."""
         self._check_open()
         return self._writable
 
     async def seekable(self) -> bool:
-        """Whether the file has a position."""
+        """True if the file has a position."""
         self._check_open()
         return self._has_position()
 
     async def isatty(self) -> bool:
-        """Whether the file is a terminal."""
+        """True if the file is a terminal."""
         self._check_open()
         return os.isatty(self._fd)
 
@@ -80,7 +78,31 @@ class AsyncFile(Descriptor):
         state = "closed" if self._fd < 0 else f"mode={self._mode!r}"
         return f"<{type(self).__module__}.{type(self).__qualname__} name={self._name!r} {state}>"
 
-    # Operations that do not move the position -----------------------------------------------------
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
+
+    # Reading --------------------------------------------------------------------------------------
+
+    async def readinto(self, buffer: Any, /) -> int:
+        """Read into a writable buffer as ``read`` does. Returns the byte count.
+
+        Raises:
+            TypeError: the buffer is not writable.
+            As :meth:`read`.
+        """
+        self._check_readable()
+        with memoryview(buffer) as view:
+            if view.readonly:
+                kind = type(buffer).__name__
+                raise TypeError(
+                    f"readinto() argument must be read-write bytes-like object, not {kind}"
+                )
+            with view.cast("B") as room:
+                data = await self.read(len(room)) if len(room) else b""
+                room[: len(data)] = data
+                return len(data)
+
+    # Reading and writing at an offset -------------------------------------------------------------
 
     async def pread(self, size: int, offset: int, /) -> bytes:
         """Read at an offset, without moving the position.
@@ -97,19 +119,12 @@ class AsyncFile(Descriptor):
             ValueError: a negative argument, or the file is closed.
             io.UnsupportedOperation: the file is not open for reading.
         """
-        self._check_open()
         self._check_readable()
         if size < 0 or offset < 0:
             raise ValueError("pread: size and offset must not be negative")
-        await self._settle()
-        if self._direct and size <= DIRECT_MAX_BYTES and self._fd >= 0:
-            got = self._files.direct.read(self._fd, size, offset)
-            if got.__class__ is bytes and (len(got) == size or not got):
-                return got
-        return await self._pread(size, offset)
-
-    async def _pread(self, size: int, offset: int) -> bytes:
-        parts = []
+        if self._may_hold_writes():
+            await self._settle()
+        parts: list[bytes] = []
         while size > 0:
             self._check_open()
             got: Any = None
@@ -119,9 +134,9 @@ class AsyncFile(Descriptor):
                     break
                 await self._rest()
                 self._check_open()
-            if got is False:
-                self._direct = False
             if got.__class__ is not bytes:
+                if got is False:
+                    self._direct = False
                 want = min(size, PIECE_MAX_BYTES)
                 got = await self._at_offset(self._files.read(self._fd, want, offset))
             if not got:
@@ -149,13 +164,13 @@ class AsyncFile(Descriptor):
             ValueError: a negative offset, or the file is closed.
             io.UnsupportedOperation: the file is not open for writing.
         """
-        self._check_open()
         self._check_writable()
         if offset < 0:
             raise ValueError("pwrite: the offset must not be negative")
         piece = as_bytes(data)
         size = len(piece)
-        await self._settle(drop=True)
+        if self._taken or self._may_hold_writes():
+            await self._settle()
         while piece:
             self._check_open()
             count = await self._at_offset(self._files.write(self._fd, piece, offset))
@@ -191,19 +206,111 @@ class AsyncFile(Descriptor):
         self._check_open()
         return os.stat_result(await self._at_offset(self._files.fstat(self._fd)))
 
-    async def flush(self) -> None:
-        """Nothing is held back here.
+    # The position ---------------------------------------------------------------------------------
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move to ``offset`` from the start (0), the position (1) or the end (2).
+
+        Returns:
+            The new position in bytes.
 
         Raises:
+            OSError: the file has no position, or the target is before its start.
+            ValueError: ``whence`` is unknown, or the file is closed.
+        """
+        self._check_open()
+        if self._reads_ahead and not 0 <= whence <= 4:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1, 2, 3 or 4)")
+        await self._begin()
+        try:
+            self._check_open()
+            await self._rest_if_due()
+            await self._write_out()
+            ahead = len(self._taken) - self._at
+            if whence == os.SEEK_CUR:
+                offset -= ahead
+            if ahead and self._reads_ahead and whence in (os.SEEK_SET, os.SEEK_CUR):
+                # A short way is gone inside of what was read ahead.
+                end = os.lseek(self._fd, 0, os.SEEK_CUR)
+                back = end - offset if whence == os.SEEK_SET else -offset
+                if 0 <= back <= len(self._taken):
+                    self._at = len(self._taken) - back
+                    return end - back
+            position = await self._move(offset, whence)
+            self._taken, self._at = b"", 0
+            self._ahead = self._ahead_first
+            return position
+        finally:
+            self._end()
+
+    async def tell(self) -> int:
+        """The position in bytes.
+
+        Raises:
+            OSError: the file has no position.
             ValueError: the file is closed.
         """
         self._check_open()
+        if not self._busy:
+            return self._position()
+        await self._begin()
+        try:
+            self._check_open()
+            return self._position()
+        finally:
+            self._end()
 
-    async def _settle(self, drop: bool = False) -> None:
-        """Have the descriptor hold what the file holds: nothing is left to write, nor, if ``drop``,
-        taken by reading ahead."""
+    def _position(self) -> int:
+        position = os.lseek(self._fd, 0, os.SEEK_CUR)
+        return position - (len(self._taken) - self._at) + self._unwritten
 
-    # The end --------------------------------------------------------------------------------------
+    async def truncate(self, size: int | None = None, /) -> int:
+        """Cut or extend the file to ``size`` bytes, by default to the position, which stays.
+
+        Returns:
+            The new size.
+
+        Raises:
+            OSError: the file cannot be resized.
+            ValueError: the file is closed.
+            io.UnsupportedOperation: the file is not open for writing.
+        """
+        self._check_writable()
+        length = None if size is None else as_size(size)
+        await self._begin()
+        try:
+            self._check_open()
+            await self._write_out()
+            self._step_back()
+            if length is None:
+                length = self._position()
+            if length < 0:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            await self._in_turn(self._files.truncate(self._fd, length))
+            return length
+        finally:
+            self._end()
+
+    # Bytes that wait to be written ----------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Hand everything that is buffered to the kernel.
+
+        Raises:
+            OSError: writing failed. What was not written stays in the buffer.
+            ValueError: the file is closed.
+        """
+        self._check_open()
+        if not self._may_hold_writes():
+            return
+        await self._begin()
+        try:
+            self._check_open()
+            await self._write_out()
+        finally:
+            self._end()
+
+    # Closing --------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Write what is buffered and close the file. Idempotent.
@@ -215,17 +322,14 @@ class AsyncFile(Descriptor):
             OSError: buffered bytes could not be written, or closing failed. The file is closed
                 nevertheless.
         """
-        if self._fd < 0 and self._closing is None:
-            return
         if self._closing is None:
-            if not (self._busy or self._positional or self._has_unwritten()):
+            if self._fd < 0:
+                return
+            if not (self._busy or self._positional or self._unwritten):
                 await self._close_now()
                 return
             self._closing = self._loop.create_task(self._close_in_turn(self._ask()))
         await asyncio.shield(self._closing)
-
-    def _has_unwritten(self) -> bool:
-        return False
 
     async def _close_in_turn(self, turn: asyncio.Future[None] | None) -> None:
         try:
@@ -248,9 +352,6 @@ class AsyncFile(Descriptor):
             self._closing = None
             self._end()
 
-    async def _write_out(self) -> None:
-        """Write what is buffered."""
-
     async def _close_now(self) -> None:
         fd, self._fd = self._fd, -1
         self._taken, self._at = b"", 0
@@ -264,19 +365,13 @@ class AsyncFile(Descriptor):
         try:
             await operation.future
         except (asyncio.CancelledError, GeneratorExit):
-            operation.abandon(_ignore)
+            # The descriptor is gone, and nobody is left to get an error.
+            operation.abandon(lambda result, error: None)
             raise
         finally:
             after, self._after_close = self._after_close, None
             if after is not None:
                 await after()
-
-    async def __aenter__(self: _Self) -> _Self:
-        self._check_open()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     def __del__(self) -> None:
         fd = getattr(self, "_fd", -1)
@@ -293,40 +388,3 @@ class AsyncFile(Descriptor):
             self._unwatch()
             if self._closefd:
                 os.close(fd)
-
-    def _write_out_blocking(self) -> None:
-        """Write what is buffered without a loop."""
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
-
-    # Checks ---------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._fd < 0:
-            raise ValueError("I/O operation on closed file")
-
-    def _check_readable(self) -> None:
-        if not self._readable:
-            raise io.UnsupportedOperation("File not open for reading")
-
-    def _check_writable(self) -> None:
-        if not self._writable:
-            raise io.UnsupportedOperation("File not open for writing")
-
-
-def as_bytes(data: Any) -> bytes:
-    """What ``write`` was given, as immutable bytes: a mutable object may change before it is written.
-
-    Raises:
-        TypeError: it is not bytes-like.
-    """
-    if data.__class__ is bytes:
-        return data
-    if isinstance(data, str):
-        raise TypeError("a bytes-like object is required, not 'str'")
-    return memoryview(data).tobytes()
-
-
-def _ignore(result: Any, error: BaseException | None) -> None:
-    """A descriptor is gone whatever closing it came to, and nobody is left to be told."""

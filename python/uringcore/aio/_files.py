@@ -1,9 +1,9 @@
-"""What carries file operations out: the ring of a loop, or an executor's threads.
+"""The two ways to carry out file operations: the ring of a loop, or an executor's threads.
 
 One object per loop (and executor), with one method per operation; most start the operation and
 return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
-operation and threads for the rest; :class:`ThreadFiles` serves the epoll backend and every other
-asyncio loop. Not here: buffers, positions, text (``_file``, ``_text``), paths (``os``).
+operation and threads for the rest; :class:`Files` serves the epoll backend and every other asyncio
+loop. Not here: buffers, positions, text (``_file``, ``_text``), paths (``os``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,26 @@ from .. import _uringcore
 from ..loop import UringEventLoop
 from ._operation import Operation, ThreadOperation, finish
 
-__all__ = ["AT_FDCWD", "DIRECT_MAX_BYTES", "Files", "Opened", "RingFiles", "files_of"]
+__all__ = [
+    "AT_EMPTY_PATH",
+    "DIRECT_MAX_BYTES",
+    "Files",
+    "Loop",
+    "Opened",
+    "Pool",
+    "RingFiles",
+    "at_directory",
+    "files_of",
+]
 
 T = TypeVar("T")
+# Parameters of nearly every function here: the running loop, and its own executor, for None.
+Loop = asyncio.AbstractEventLoop | None
+Pool = Executor | None
 
-AT_FDCWD = -100
-_AT_EMPTY_PATH = 0x1000
-# Copying more than this is left to another thread: it would hold the loop up for a tenth of a
-# millisecond.
+AT_EMPTY_PATH = 0x1000
+_AT_FDCWD = -100
+# Copying more than this takes a tenth of a millisecond, so another thread does it.
 DIRECT_MAX_BYTES = 256 * 1024
 # The kernel has four threads and more for what waits in opening a file; all other file operations
 # need some of them as well.
@@ -37,13 +49,11 @@ _RETRY_SECONDS = 0.02
 
 
 class Opened(NamedTuple):
-    """An open descriptor and what the kernel knew about it."""
+    """An open descriptor."""
 
     fd: int
     mode: int
     """``st_mode``."""
-    block_size: int
-    """Bytes."""
     taken: bytes = b""
     """Bytes that were read from it already."""
 
@@ -56,12 +66,12 @@ class Files:
         executor: where blocking calls are made.
     """
 
-    # Whether a read or write without an offset moves the position right whatever happens.
+    # A read or write without an offset moves the position by what was transferred, even if it fails.
     moves_position = True
-    # Whether a read of a pipe that has nothing would occupy a thread until something comes.
+    # A read of an empty pipe would occupy a thread until bytes come.
     waits_in_threads = True
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Pool = None) -> None:
         self.loop = loop
         self.executor = executor
         self.direct = _uringcore.DirectReads(loop if isinstance(loop, UringEventLoop) else None)
@@ -78,10 +88,11 @@ class Files:
         Raises:
             OSError: with ``filename``.
         """
-        return await finish(self.call(_open, path, flags, mode), _close)
+        fd = await finish(self.call(os.open, path, flags | os.O_CLOEXEC, mode), os.close)
+        return _opened(fd)
 
     def close(self, fd: int) -> Operation[Any]:
-        """Close a descriptor; its number is gone whatever comes of it."""
+        """Close a descriptor; its number is free even if that fails."""
         return self.call(os.close, fd)
 
     def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
@@ -105,7 +116,7 @@ class Files:
         return self.call(os.ftruncate, fd, length)
 
     def fstat(self, fd: int) -> Operation[Any]:
-        """What ``os.stat_result`` is made of."""
+        """``fstat``, as what ``os.stat_result`` is made from."""
         return self.call(os.fstat, fd)
 
 
@@ -124,9 +135,9 @@ class RingFiles(Files):
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
             if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
-                # Somebody has a lease on it and is asked to give it up.
+                # Another process has a lease on the file, and the kernel asks it to give that up.
                 return await self._open(path, flags, mode, wait=True)
-            # A FIFO that nobody reads. Unless asked to wait the ring opens without blocking.
+            # A FIFO without a reader: unless `wait` is set, the ring opens without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
                 raise
             return await self._wait_for_reader(path, flags, mode)
@@ -139,7 +150,7 @@ class RingFiles(Files):
             raise
 
     async def _wait_for_reader(self, path: str | bytes, flags: int, mode: int) -> Opened:
-        """A FIFO is to be written, and nobody has it open for reading yet."""
+        """Open a FIFO for writing once another process has it open for reading."""
         if self._blocking < _BLOCKING_OPENS_MAX:
             self._blocking += 1
             return await self._open_blocking(path, flags, mode)
@@ -152,14 +163,14 @@ class RingFiles(Files):
                     raise
 
     async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> bytes:
-        """A FIFO was opened for reading at once; the caller expects to wait for a writer.
+        """Wait until a FIFO that is open for reading has a writer, as a blocking open would.
 
-        A second, blocking open tells when one comes. One that came before it began may be gone
-        already, which the first descriptor shows: by bytes, or by the end of the file. Returns what
-        was read in the course of looking.
+        A second, blocking open ends when a writer comes. A writer that came before it began may be
+        gone already, which the first descriptor shows: by bytes, or by the end of the file. Returns
+        the bytes that were read to find out.
         """
         seen = self.loop.create_future()
-        self.loop.add_reader(fd, _set_seen, seen)
+        self.loop.add_reader(fd, lambda: None if seen.done() else seen.set_result(None))
         blocking = None
         if self._blocking < _BLOCKING_OPENS_MAX:
             self._blocking += 1
@@ -169,7 +180,7 @@ class RingFiles(Files):
                 return await self._look_for_writer(fd, seen)
             await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
             if blocking.done() and blocking.exception() is not None:
-                # The name is gone; those who have opened it are not.
+                # The name was removed; processes that have the FIFO open remain.
                 return await self._look_for_writer(fd, seen)
         finally:
             self.loop.remove_reader(fd)
@@ -190,7 +201,7 @@ class RingFiles(Files):
                 if got := os.read(fd, 1):
                     return got
         except BlockingIOError:
-            # Nothing to read and not the end of the file: somebody is there who has not written.
+            # Nothing to read and not the end of the file: a writer is there that has not written.
             return b""
         finally:
             os.set_blocking(fd, True)
@@ -202,12 +213,12 @@ class RingFiles(Files):
             self._blocking -= 1
 
     async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
-        # What may create a file is opened by a kernel thread from the start, which would wait there
-        # for the other end of a FIFO. For everything else opening without blocking is the same.
+        # The kernel opens with O_CREAT in a thread of its own from the start, which would wait there
+        # for the other end of a FIFO. To other files O_NONBLOCK makes no difference.
         nonblocking = not wait and bool(flags & os.O_CREAT) and not flags & os.O_NONBLOCK
         asked = flags | os.O_NONBLOCK if nonblocking else flags
         name = os.fsencode(path)
-        operation = _uringcore.file_open(self.loop, name, AT_FDCWD, asked, mode, wait, (path,))
+        operation = _uringcore.file_open(self.loop, name, _AT_FDCWD, asked, mode, wait, (path,))
         fd = await finish(operation, os.close)
         if nonblocking:
             os.set_blocking(fd, True)
@@ -237,13 +248,11 @@ class RingFiles(Files):
 
     def fstat(self, fd: int) -> Operation[Any]:
         """As :meth:`Files.fstat`."""
-        return _uringcore.file_stat(self.loop, b"", fd, _AT_EMPTY_PATH, None)
+        return _uringcore.file_stat(self.loop, b"", fd, AT_EMPTY_PATH, None)
 
 
-def files_of(
-    loop: asyncio.AbstractEventLoop | None = None, executor: Executor | None = None
-) -> Files:
-    """What carries out the file operations of ``loop`` (the running one for ``None``).
+def files_of(loop: Loop = None, executor: Pool = None) -> Files:
+    """The object for the file operations of ``loop`` (the running one for ``None``).
 
     Raises:
         RuntimeError: no loop was given and none is running.
@@ -261,26 +270,17 @@ def files_of(
     return files
 
 
-def _open(path: str | bytes, flags: int, mode: int) -> Opened:
-    return _opened(os.open(path, flags | os.O_CLOEXEC, mode))
+def at_directory(dir_fd: int | None) -> int:
+    """A ``dir_fd`` argument as system calls take it."""
+    return _AT_FDCWD if dir_fd is None else dir_fd
 
 
 def _opened(fd: int) -> Opened:
     try:
-        mode, _, block_size, _ = _uringcore.file_describe(fd)
+        return Opened(fd, _uringcore.file_describe(fd)[0])
     except BaseException:
         os.close(fd)
         raise
-    return Opened(fd, mode, block_size)
-
-
-def _set_seen(seen: asyncio.Future[None]) -> None:
-    if not seen.done():
-        seen.set_result(None)
-
-
-def _close(opened: Opened) -> None:
-    os.close(opened.fd)
 
 
 def _kernel_version() -> tuple[int, int]:

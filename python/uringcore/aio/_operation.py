@@ -1,9 +1,9 @@
-"""One file operation under way: what a coroutine waits for, and what becomes of it when nobody does.
+"""One file operation under way, and its result if the coroutine that waits for it is cancelled.
 
-An operation cannot be called back once a thread or the kernel works at it, so a cancelled wait does
-not end it. Whoever leaves says what is to be done with the result (:meth:`Operation.abandon`); until
-then the file that it belongs to stays occupied. Operations on the ring have the same two members
-(:class:`uringcore._uringcore.FileOperation`). Not here: which operations there are (``_files``).
+A thread or the kernel may finish an operation after its waiter is gone. So a cancelled waiter names
+a function that gets the result (:meth:`Operation.abandon`); until then the file stays occupied.
+Operations on the ring are :class:`uringcore._uringcore.FileOperation`, which has these two members
+as well. Not here: which operations there are (``_files``).
 """
 
 from __future__ import annotations
@@ -15,38 +15,37 @@ from typing import Any, Generic, Protocol, TypeVar
 __all__ = ["Operation", "ThreadOperation", "finish"]
 
 T = TypeVar("T")
+Late = Callable[[Any, BaseException | None], None]
 
 
 class Operation(Protocol[T]):
-    """What both kinds of operation offer."""
+    """The members that both kinds of operation have."""
 
     @property
     def future(self) -> asyncio.Future[T]:
         """Awaited by exactly one coroutine."""
 
-    def abandon(self, late: Callable[[Any, BaseException | None], None]) -> None:
-        """Nobody waits any more: ``late(result, error)`` is called once the operation is over.
+    def abandon(self, late: Late) -> None:
+        """Have ``late(result, error)`` called once the operation is over, at once if it is already.
 
-        It is called at once if the operation is over already. ``error`` is ``None`` for a success.
+        ``error`` is ``None`` for a success.
         """
 
 
 class ThreadOperation(Generic[T]):
     """A blocking call in an executor's thread.
 
-    ``inner`` is the executor's future and is never cancelled: cancelling would tell that the thread
-    is done with the descriptor while it is not.
+    ``inner`` is the executor's future. It is never cancelled, because a cancelled future would look
+    as if the thread no longer used the descriptor.
     """
-
-    __slots__ = ("_inner", "_late", "future")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inner: asyncio.Future[T]) -> None:
         self.future: asyncio.Future[T] = loop.create_future()
         self._inner = inner
-        self._late: Callable[[Any, BaseException | None], None] | None = None
+        self._late: Late | None = None
         inner.add_done_callback(self._done)
 
-    def abandon(self, late: Callable[[Any, BaseException | None], None]) -> None:
+    def abandon(self, late: Late) -> None:
         """As :meth:`Operation.abandon`."""
         if self._inner.done():
             late(*_outcome(self._inner))
@@ -54,14 +53,13 @@ class ThreadOperation(Generic[T]):
             self._late = late
 
     def _done(self, inner: asyncio.Future[T]) -> None:
-        if self._late is not None:
-            self._late(*_outcome(inner))
-            return
         result, error = _outcome(inner)
-        if self.future.done():
-            # Cancelled in this very turn: `abandon` comes when the coroutine hears of it.
+        if self._late is not None:
+            self._late(result, error)
+        elif self.future.done():
+            # Cancelled in this turn of the loop: `abandon` follows when the coroutine runs.
             return
-        if error is not None:
+        elif error is not None:
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
@@ -74,12 +72,12 @@ def _outcome(future: asyncio.Future[Any]) -> tuple[Any, BaseException | None]:
     return (None, error) if error is not None else (future.result(), None)
 
 
-async def finish(operation: Operation[T], release: Callable[[T], None] | None = None) -> T:
-    """Wait for an operation that no file object stands behind.
+async def finish(operation: Operation[T], release: Callable[[T], Any] | None = None) -> T:
+    """Wait for an operation that belongs to no file object.
 
     Args:
-        operation: what to wait for. Cancelling the wait does not undo it.
-        release: what to do with a result that nobody takes, such as closing a descriptor.
+        operation: the operation. Cancelling the wait does not undo it.
+        release: called with the result if the wait was cancelled, to close a descriptor for instance.
 
     Raises:
         OSError: the operation failed.

@@ -1,7 +1,6 @@
 """Text files: what ``io.TextIOWrapper`` does over a buffered file.
 
-Here: what is known of a file, writing, positions. Not here: reading (``_reader``), bytes
-(``_buffered``), what a position is made of (``_cookie``).
+Not here: decoding and positions (``_reader``), bytes (``_buffered``).
 """
 
 from __future__ import annotations
@@ -9,16 +8,12 @@ from __future__ import annotations
 import codecs
 import io
 import os
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from ._buffered import AsyncBufferedIOBase
-from ._cookie import Cookie, find_cookie
 from ._reader import TextReader
 
 __all__ = ["AsyncTextIOWrapper"]
-
-_Self = TypeVar("_Self", bound="AsyncTextIOWrapper")
 
 
 class AsyncTextIOWrapper(TextReader):
@@ -29,16 +24,14 @@ class AsyncTextIOWrapper(TextReader):
         encoding: as ``open``'s; ``None`` is the locale's.
         errors: as ``open``'s.
         newline: as ``open``'s.
-        line_buffering: whether a line's end flushes.
+        line_buffering: flush at the end of each line.
         write_through: accepted for likeness; text is never held back here.
-        mode: what :attr:`mode` answers.
+        mode: the value of :attr:`mode`.
 
     Raises:
         LookupError: the encoding or the error handler is not known, or is not one of text.
         ValueError: ``newline`` is not one of ``None``, ``""``, ``"\\n"``, ``"\\r"``, ``"\\r\\n"``.
     """
-
-    __slots__ = ("_encoder", "_line_buffering", "_mode", "_write_newline", "_write_through")
 
     def __init__(
         self,
@@ -51,7 +44,7 @@ class AsyncTextIOWrapper(TextReader):
         *,
         mode: str | None = None,
     ) -> None:
-        TextReader.__init__(self, buffer, encoding, errors, newline)
+        super().__init__(buffer, encoding, errors, newline)
         self._mode = mode
         self._line_buffering = line_buffering
         self._write_through = write_through
@@ -62,7 +55,7 @@ class AsyncTextIOWrapper(TextReader):
             if position:
                 self._start_encoding_at(position)
 
-    # What is known without asking -----------------------------------------------------------------
+    # Properties that need no operation ------------------------------------------------------------
 
     @property
     def buffer(self) -> AsyncBufferedIOBase:
@@ -86,7 +79,7 @@ class AsyncTextIOWrapper(TextReader):
 
     @property
     def line_buffering(self) -> bool:
-        """Whether a line's end flushes."""
+        """True if the end of a line flushes."""
         return self._line_buffering
 
     @property
@@ -96,7 +89,7 @@ class AsyncTextIOWrapper(TextReader):
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
+        """True once the file is closed."""
         return self._below().closed
 
     @property
@@ -118,26 +111,26 @@ class AsyncTextIOWrapper(TextReader):
         return self._below().fileno()
 
     async def readable(self) -> bool:
-        """Whether the file was opened for reading. A coroutine for text, as in aiofiles."""
+        """True if the file was opened for reading. A coroutine for text, as in aiofiles."""
         return self._below().readable()
 
     async def writable(self) -> bool:
-        """Whether the file was opened for writing."""
+        """True if the file was opened for writing."""
         return await self._below().writable()
 
     async def seekable(self) -> bool:
-        """Whether the file has a position."""
+        """True if the file has a position."""
         return await self._below().seekable()
 
     async def isatty(self) -> bool:
-        """Whether the file is a terminal."""
+        """True if the file is a terminal."""
         return await self._below().isatty()
 
     def detach(self) -> AsyncBufferedIOBase:
         """Give the binary file up. Not a coroutine, as in aiofiles.
 
         Raises:
-            ValueError: there is none any more.
+            ValueError: it was given up before.
         """
         below = self._below()
         self._buffer = None
@@ -148,7 +141,7 @@ class AsyncTextIOWrapper(TextReader):
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return f"<{kind}{name} mode={self._mode!r} encoding={self._encoding!r}>"
 
-    # Below the text -------------------------------------------------------------------------------
+    # The binary file's operations -----------------------------------------------------------------
 
     async def pread(self, size: int, offset: int, /) -> bytes:
         """Bytes of the file, as :meth:`AsyncFile.pread`."""
@@ -183,13 +176,6 @@ class AsyncTextIOWrapper(TextReader):
                 if self._buffer.closed:
                     self._forget_text()
 
-    async def __aenter__(self: _Self) -> _Self:
-        self._below()._check_open()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
     # Writing --------------------------------------------------------------------------------------
 
     async def write(self, text: str, /) -> int:
@@ -215,22 +201,15 @@ class AsyncTextIOWrapper(TextReader):
         finally:
             self._end()
 
-    async def writelines(self, lines: Iterable[str], /) -> None:
-        """Write each of ``lines``; no line ends are added. Errors as :meth:`write`."""
-        self._below()._check_open()
-        for line in lines:
-            await self.write(line)
-
     async def _write(self, text: str) -> int:
         below = self._below()
         below._check_open()
         if not below._writable:
             raise io.UnsupportedOperation("not writable")
-        encoder = self._encoder or self._make_encoder()
         out = text
         if self._write_newline is not None:
             out = text.replace("\n", self._write_newline)
-        piece = encoder.encode(out)
+        piece = (self._encoder or self._get_encoder()).encode(out)
         if self._decoder is not None:
             self._forget_text()
             self._decoder.reset()
@@ -240,17 +219,17 @@ class AsyncTextIOWrapper(TextReader):
             await below.flush()
         return len(text)
 
-    def _make_encoder(self) -> Any:
-        self._encoder = codecs.getincrementalencoder(self._encoding)(self._errors)
+    def _get_encoder(self) -> Any:
+        if self._encoder is None:
+            self._encoder = codecs.getincrementalencoder(self._encoding)(self._errors)
         return self._encoder
 
     def _start_encoding_at(self, position: int) -> None:
         """A byte order mark belongs to the start of the file only."""
-        encoder = self._encoder or self._make_encoder()
         if position:
-            encoder.setstate(0)
+            self._get_encoder().setstate(0)
         else:
-            encoder.reset()
+            self._get_encoder().reset()
 
     # Position -------------------------------------------------------------------------------------
 
@@ -264,20 +243,9 @@ class AsyncTextIOWrapper(TextReader):
         """
         await self._begin_positioning()
         try:
-            return await self._tell()
+            return await self._cookie()
         finally:
             self._end()
-
-    async def _tell(self) -> int:
-        below = self._below()
-        position = await below.tell()
-        if self._snapshot is None:
-            return position
-        flags, fed, _ = self._snapshot
-        start = position - len(fed)
-        return find_cookie(
-            self._encoding, self._errors, self._newline, start, flags, fed, self._used
-        )
 
     async def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
         """Move to a position of :meth:`tell`, to the start (0), or to the end (``seek(0, 2)``).
@@ -292,55 +260,30 @@ class AsyncTextIOWrapper(TextReader):
         """
         await self._begin_positioning()
         try:
-            below = self._below()
-            if whence == os.SEEK_CUR:
-                if cookie != 0:
-                    raise io.UnsupportedOperation("can't do nonzero cur-relative seeks")
-                cookie = await self._tell()
-            elif whence == os.SEEK_END:
-                if cookie != 0:
-                    raise io.UnsupportedOperation("can't do nonzero end-relative seeks")
-                position = await below.seek(0, os.SEEK_END)
+            if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+                raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+            if whence != os.SEEK_SET and cookie != 0:
+                kind = "cur" if whence == os.SEEK_CUR else "end"
+                raise io.UnsupportedOperation(f"can't do nonzero {kind}-relative seeks")
+            if whence == os.SEEK_END:
+                start = cookie = await self._below().seek(0, os.SEEK_END)
                 self._forget_text()
                 if self._decoder is not None:
                     self._decoder.reset()
-                self._start_encoding_at(position)
-                return position
-            elif whence != os.SEEK_SET:
-                raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
-            if cookie < 0:
-                raise ValueError(f"negative seek position {cookie}")
-            await self._go_to(cookie)
+            else:
+                if whence == os.SEEK_CUR:
+                    cookie = await self._cookie()
+                if cookie < 0:
+                    raise ValueError(f"negative seek position {cookie}")
+                start = await self._go_to(cookie)
+            self._start_encoding_at(start)
             return cookie
         finally:
             self._end()
 
-    async def _go_to(self, position: int) -> None:
-        below = self._below()
-        cookie = Cookie.unpack(position)
-        await below.seek(cookie.start)
-        self._forget_text()
-        if position == 0:
-            if self._decoder is not None:
-                self._decoder.reset()
-        elif self._decoder is not None or cookie.flags or cookie.skip:
-            if self._decoder is None:
-                self._decoder = self._make_decoder()
-            self._decoder.setstate((b"", cookie.flags))
-            self._snapshot = (cookie.flags, b"", 0)
-        if cookie.skip:
-            data = await below.read(cookie.feed)
-            text = self._decoder.decode(data, cookie.need_eof)
-            if len(text) < cookie.skip:
-                raise OSError("can't restore logical file position")
-            self._snapshot = (cookie.flags, data, 0)
-            self._text, self._used = text, cookie.skip
-        self._start_encoding_at(cookie.start)
-
     async def _begin_positioning(self) -> None:
-        below = self._below()
-        below._check_open()
-        if not below._has_position():
+        self._check_open()
+        if not self._below()._has_position():
             raise io.UnsupportedOperation("underlying stream is not seekable")
         await self._begin()
 
@@ -350,8 +293,7 @@ class AsyncTextIOWrapper(TextReader):
         Raises:
             As the binary file's ``truncate``.
         """
-        below = self._below()
-        below._check_open()
+        self._check_open()
         if position is None:
             position = await self.tell()
-        return await below.truncate(position)
+        return await self._below().truncate(position)

@@ -1,7 +1,7 @@
-"""Whose turn it is on a file: operations of several tasks run one after the other, in order.
+"""The order of operations on one file: those of several tasks run one after the other.
 
-A lock that costs an attribute while nobody else wants it, and that stays taken past its holder when
-an operation was left behind in the kernel or in a thread. Not here: what is done in a turn.
+A lock that costs one attribute while nobody else wants it. It outlasts the task that holds it when
+an operation was left behind in the kernel or in a thread. Not here: the operations themselves.
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """Mixed into every file class.
+    """The lock, which every file class inherits.
 
-    While ``_busy`` is unset nothing of the file is under way, and a method that does not have to wait
-    may do all its work without taking a turn.
+    While ``_busy`` is 0 nothing of the file is under way, and a method that does not have to wait
+    may do all its work without the lock.
     """
-
-    __slots__ = ("_busy", "_loop", "_orphaned", "_queue")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._busy = False
-        self._orphaned = False
+        # Holders of this turn: its task, and an operation that the task abandoned.
+        self._busy = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def _begin(self) -> None:
-        """Wait for this task's turn, in the order of asking."""
+        """Wait for this task's turn. Turns are granted in the order of the calls."""
         turn = self._ask()
         if turn is not None:
             await self._wait_for(turn)
 
     def _ask(self) -> asyncio.Future[None] | None:
-        """Stand in line. ``None``: the turn has come; else it is to be waited for."""
+        """Ask for a turn: ``None`` if it is granted at once, else a future to wait for."""
         if not self._busy:
-            self._busy = True
+            self._busy = 1
             return None
         turn = self._loop.create_future()
         self._queue.append(turn)
@@ -47,29 +45,17 @@ class Turns:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self._pass_on()
+                self._end()
             else:
                 turn.cancel()
             raise
 
     def _end(self) -> None:
-        """The turn is over, unless an operation of it still is under way."""
-        if not self._orphaned:
-            self._pass_on()
-
-    def _orphan(self) -> None:
-        """The holder leaves; the turn lasts until :meth:`_orphan_ended`."""
-        self._orphaned = True
-
-    def _orphan_ended(self) -> None:
-        self._orphaned = False
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._queue:
+        """One holder lets go. After the last one the next task in the queue gets the turn."""
+        self._busy -= 1
+        while not self._busy and self._queue:
             turn = self._queue.popleft()
-            # A closed loop runs nobody who waits.
+            # A closed loop runs none of the tasks that wait.
             if not turn.done() and not self._loop.is_closed():
                 turn.set_result(None)
-                return
-        self._busy = False
+                self._busy = 1

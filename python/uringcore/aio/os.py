@@ -3,28 +3,26 @@
 Arguments, results and errors are those of the function of the same name; each also takes ``loop``
 (the running one for ``None``) and ``executor``. On the ring ``stat``, ``lstat``, ``rename``,
 ``replace``, ``unlink``, ``remove``, ``mkdir``, ``rmdir``, ``symlink`` and ``link`` are operations of
-the kernel's, and so is every step of ``makedirs``, ``removedirs`` and ``renames``. What io_uring has
-no operation for goes to the executor: ``access``, ``listdir``, ``readlink``, ``scandir``,
-``sendfile``, ``statvfs``. Elsewhere all of them do.
+the kernel's, and so is every step of ``makedirs``, ``removedirs`` and ``renames``. io_uring has no
+operation for ``access``, ``listdir``, ``readlink``, ``scandir``, ``sendfile`` and ``statvfs``, which
+go to the executor. Elsewhere all of them do.
 
 A cancelled call may have been carried out or not.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar, cast
 
 from .. import _uringcore
 from . import ospath as path
-from ._files import AT_FDCWD, RingFiles, files_of
-from ._operation import finish
-from .ospath import lstat, stat
+from ._files import Loop, Pool, RingFiles, at_directory, files_of
+from ._operation import Operation, finish
+from .ospath import Fd, lstat, stat
 
 __all__ = [
     "access",
@@ -53,7 +51,6 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Loop = asyncio.AbstractEventLoop
 StrPath = str | os.PathLike[str]
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -68,9 +65,7 @@ def wrap(function: Callable[P, T]) -> Callable[..., Coroutine[Any, Any, T]]:
     """
 
     @functools.wraps(function)
-    async def run(
-        *args: Any, loop: Loop | None = None, executor: Executor | None = None, **kwargs: Any
-    ) -> T:
+    async def run(*args: Any, loop: Loop = None, executor: Pool = None, **kwargs: Any) -> T:
         return await finish(files_of(loop, executor).call(function, *args, **kwargs))
 
     return run
@@ -84,67 +79,72 @@ sendfile = wrap(os.sendfile)
 statvfs = wrap(os.statvfs)
 
 
-async def getcwd(*, loop: Loop | None = None, executor: Executor | None = None) -> str:
-    """``os.getcwd``, which asks nobody but the kernel and so never waits."""
+async def getcwd(*, loop: Loop = None, executor: Pool = None) -> str:
+    """``os.getcwd``, which asks only the kernel and so never waits."""
     return os.getcwd()
 
 
-async def unlink(
-    path: AnyPath,
-    *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+async def _change(
+    function: Callable[..., None],
+    arguments: tuple[Any, ...],
+    directories: dict[str, Fd],
+    start: Callable[..., Operation[Any]],
+    loop: Loop,
+    executor: Pool,
+    **options: Any,
 ) -> None:
-    """``os.unlink``."""
+    """Call a function of ``os`` in a thread, or ``start`` its operation on the ring.
+
+    Args:
+        function: raises an audit event by its name, as the operation has to.
+        arguments: its positional arguments: one or two paths, and what else the event has.
+        directories: its ``dir_fd`` arguments.
+        start: makes the operation from a ring's loop, the paths, and the descriptors.
+        options: other keyword arguments for the function.
+    """
     files = files_of(loop, executor)
     if not isinstance(files, RingFiles):
-        await finish(files.call(os.unlink, path, dir_fd=dir_fd))
+        await finish(files.call(function, *arguments, **directories, **options))
         return
-    sys.audit("os.remove", path, -1 if dir_fd is None else dir_fd)
-    await finish(
-        _uringcore.file_unlink(files.loop, os.fsencode(path), _directory(dir_fd), 0, (path,))
-    )
+    event = "remove" if function is os.unlink else function.__name__
+    fds = directories.values()
+    sys.audit(f"os.{event}", *arguments, *(-1 if fd is None else fd for fd in fds))
+    await finish(start(files.loop, *map(at_directory, fds)))
+
+
+async def unlink(
+    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
+) -> None:
+    """``os.unlink``."""
+
+    def start(ring: Any, directory: int) -> Any:
+        return _uringcore.file_unlink(ring, os.fsencode(path), directory, 0, (path,))
+
+    await _change(os.unlink, (path,), {"dir_fd": dir_fd}, start, loop, executor)
 
 
 async def remove(
-    path: AnyPath,
-    *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> None:
     """``os.remove``."""
     await unlink(path, dir_fd=dir_fd, loop=loop, executor=executor)
 
 
 async def rmdir(
-    path: AnyPath,
-    *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> None:
     """``os.rmdir``."""
-    files = files_of(loop, executor)
-    if not isinstance(files, RingFiles):
-        await finish(files.call(os.rmdir, path, dir_fd=dir_fd))
-        return
-    sys.audit("os.rmdir", path, -1 if dir_fd is None else dir_fd)
-    name = os.fsencode(path)
-    await finish(
-        _uringcore.file_unlink(files.loop, name, _directory(dir_fd), _AT_REMOVEDIR, (path,))
-    )
+
+    def start(ring: Any, directory: int) -> Any:
+        return _uringcore.file_unlink(ring, os.fsencode(path), directory, _AT_REMOVEDIR, (path,))
+
+    await _change(os.rmdir, (path,), {"dir_fd": dir_fd}, start, loop, executor)
 
 
-async def removedirs(
-    name: StrPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> None:
+async def removedirs(name: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.removedirs``."""
     await rmdir(name, loop=loop, executor=executor)
-    head, tail = os.path.split(os.fspath(name))
-    if not tail:
-        head, tail = os.path.split(head)
+    head, tail = _split(name)
     while head and tail:
         try:
             await rmdir(head, loop=loop, executor=executor)
@@ -158,48 +158,36 @@ async def rename(
     src: AnyPath,
     dst: AnyPath,
     *,
-    src_dir_fd: int | None = None,
-    dst_dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    src_dir_fd: Fd = None,
+    dst_dir_fd: Fd = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.rename``."""
-    files = files_of(loop, executor)
-    if not isinstance(files, RingFiles):
-        call = functools.partial(os.rename, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        await finish(files.call(call, src, dst))
-        return
-    source_dir, target_dir = _directory(src_dir_fd), _directory(dst_dir_fd)
-    sys.audit("os.rename", src, dst, source_dir, target_dir)
-    source, target = os.fsencode(src), os.fsencode(dst)
-    await finish(
-        _uringcore.file_rename(files.loop, source, source_dir, target, target_dir, (src, dst))
-    )
+
+    def start(ring: Any, source_fd: int, target_fd: int) -> Any:
+        source, target = os.fsencode(src), os.fsencode(dst)
+        return _uringcore.file_rename(ring, source, source_fd, target, target_fd, (src, dst))
+
+    directories = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
+    await _change(os.rename, (src, dst), directories, start, loop, executor)
 
 
 async def replace(
     src: AnyPath,
     dst: AnyPath,
     *,
-    src_dir_fd: int | None = None,
-    dst_dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    src_dir_fd: Fd = None,
+    dst_dir_fd: Fd = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.replace``."""
-    await rename(
-        src,
-        dst,
-        src_dir_fd=src_dir_fd,
-        dst_dir_fd=dst_dir_fd,
-        loop=loop,
-        executor=executor,
-    )
+    where: Any = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
+    await rename(src, dst, **where, loop=loop, executor=executor)
 
 
-async def renames(
-    old: StrPath, new: StrPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> None:
+async def renames(old: StrPath, new: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.renames``."""
     head, tail = os.path.split(os.fspath(new))
     if head and tail and not await path.exists(head, loop=loop, executor=executor):
@@ -218,52 +206,43 @@ async def mkdir(
     path: AnyPath,
     mode: int = 0o777,
     *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    dir_fd: Fd = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.mkdir``."""
-    files = files_of(loop, executor)
-    if not isinstance(files, RingFiles):
-        await finish(files.call(os.mkdir, path, mode, dir_fd=dir_fd))
-        return
-    sys.audit("os.mkdir", path, mode, -1 if dir_fd is None else dir_fd)
-    name = os.fsencode(path)
-    await finish(_uringcore.file_mkdir(files.loop, name, _directory(dir_fd), mode, (path,)))
+
+    def start(ring: Any, directory: int) -> Any:
+        return _uringcore.file_mkdir(ring, os.fsencode(path), directory, mode, (path,))
+
+    await _change(os.mkdir, (path, mode), {"dir_fd": dir_fd}, start, loop, executor)
 
 
 async def makedirs(
-    name: str | os.PathLike[str],
+    name: StrPath,
     mode: int = 0o777,
     exist_ok: bool = False,
     *,
     parent_mode: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.makedirs`` of CPython 3.15: ``parent_mode`` is that of the folders above that it makes."""
-    head, tail = os.path.split(os.fspath(name))
-    if not tail:
-        head, tail = os.path.split(head)
-    if head and tail and not await path.exists(head, loop=loop, executor=executor):
+    where: Any = {"loop": loop, "executor": executor}
+    head, tail = _split(name)
+    if head and tail and not await path.exists(head, **where):
+        above = 0o777 if parent_mode is None else parent_mode
         try:
-            await makedirs(
-                head,
-                0o777 if parent_mode is None else parent_mode,
-                exist_ok,
-                parent_mode=parent_mode,
-                loop=loop,
-                executor=executor,
-            )
+            await makedirs(head, above, exist_ok, parent_mode=parent_mode, **where)
         except FileExistsError:
-            # Somebody else made it meanwhile.
+            # Another process made it meanwhile.
             pass
         if tail == os.curdir:
             return
     try:
-        await mkdir(name, mode, loop=loop, executor=executor)
+        await mkdir(name, mode, **where)
     except OSError:
-        if not exist_ok or not await path.isdir(name, loop=loop, executor=executor):
+        if not exist_ok or not await path.isdir(name, **where):
             raise
 
 
@@ -272,55 +251,45 @@ async def symlink(
     dst: AnyPath,
     target_is_directory: bool = False,
     *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    dir_fd: Fd = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.symlink``."""
-    files = files_of(loop, executor)
-    if not isinstance(files, RingFiles):
-        call = functools.partial(os.symlink, dir_fd=dir_fd)
-        await finish(files.call(call, src, dst))
-        return
-    sys.audit("os.symlink", src, dst, -1 if dir_fd is None else dir_fd)
-    source, target = os.fsencode(src), os.fsencode(dst)
-    await finish(
-        _uringcore.file_symlink(files.loop, source, target, _directory(dir_fd), (src, dst))
-    )
+
+    def start(ring: Any, directory: int) -> Any:
+        source, target = os.fsencode(src), os.fsencode(dst)
+        return _uringcore.file_symlink(ring, source, target, directory, (src, dst))
+
+    await _change(os.symlink, (src, dst), {"dir_fd": dir_fd}, start, loop, executor)
 
 
 async def link(
     src: AnyPath,
     dst: AnyPath,
     *,
-    src_dir_fd: int | None = None,
-    dst_dir_fd: int | None = None,
+    src_dir_fd: Fd = None,
+    dst_dir_fd: Fd = None,
     follow_symlinks: bool = True,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> None:
     """``os.link``."""
-    files = files_of(loop, executor)
-    if not isinstance(files, RingFiles):
-        call = functools.partial(
-            os.link,
-            src_dir_fd=src_dir_fd,
-            dst_dir_fd=dst_dir_fd,
-            follow_symlinks=follow_symlinks,
-        )
-        await finish(files.call(call, src, dst))
-        return
-    source_dir, target_dir = _directory(src_dir_fd), _directory(dst_dir_fd)
-    sys.audit("os.link", src, dst, source_dir, target_dir)
-    # Until CPython 3.13 `os.link` is link(2) without directories, and that does not follow on Linux
-    # whatever it is told.
-    told = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None
-    flags = _AT_SYMLINK_FOLLOW if told and follow_symlinks else 0
-    source, target = os.fsencode(src), os.fsencode(dst)
-    await finish(
-        _uringcore.file_link(files.loop, source, source_dir, target, target_dir, flags, (src, dst))
-    )
+    # Until CPython 3.13 `os.link` is link(2) unless it gets directories, and on Linux that does not
+    # follow, whatever `follow_symlinks` says.
+    follows = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None
+    flags = _AT_SYMLINK_FOLLOW if follows and follow_symlinks else 0
+
+    def start(ring: Any, source_fd: int, target_fd: int) -> Any:
+        source, target = os.fsencode(src), os.fsencode(dst)
+        return _uringcore.file_link(ring, source, source_fd, target, target_fd, flags, (src, dst))
+
+    directories = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
+    options = {"follow_symlinks": follow_symlinks}
+    await _change(os.link, (src, dst), directories, start, loop, executor, **options)
 
 
-def _directory(dir_fd: int | None) -> int:
-    return AT_FDCWD if dir_fd is None else dir_fd
+def _split(name: StrPath) -> tuple[str, str]:
+    """``os.path.split`` without a slash at the end."""
+    head, tail = os.path.split(os.fspath(name))
+    return (head, tail) if tail else os.path.split(head)

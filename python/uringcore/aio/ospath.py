@@ -6,14 +6,12 @@ ring all questions are ``STATX`` operations, elsewhere calls in a thread.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat as _stat
-from concurrent.futures import Executor
 from typing import Any
 
 from .. import _uringcore
-from ._files import AT_FDCWD, RingFiles, files_of
+from ._files import AT_EMPTY_PATH, Loop, Pool, RingFiles, at_directory, files_of
 from ._operation import finish
 
 __all__ = [
@@ -32,143 +30,116 @@ __all__ = [
     "sameopenfile",
 ]
 
-Loop = asyncio.AbstractEventLoop
 AnyPath = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Fd = int | None
 
 _AT_SYMLINK_NOFOLLOW = 0x100
-_AT_EMPTY_PATH = 0x1000
 
 
 async def stat(
     path: AnyPath,
     *,
-    dir_fd: int | None = None,
+    dir_fd: Fd = None,
     follow_symlinks: bool = True,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> os.stat_result:
     """``os.stat``."""
     files = files_of(loop, executor)
     if not isinstance(files, RingFiles):
-        return await finish(
-            files.call(os.stat, path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
-        )
+        call = files.call(os.stat, path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        return await finish(call)
     flags = 0 if follow_symlinks else _AT_SYMLINK_NOFOLLOW
-    if isinstance(path, int):
-        if dir_fd is not None:
-            raise ValueError("stat: can't specify dir_fd without matching path")
-        if not follow_symlinks:
-            raise ValueError("stat: cannot use fd and follow_symlinks together")
-        name, directory, flags = b"", path, _AT_EMPTY_PATH
+    name, directory = b"", at_directory(dir_fd)
+    if not isinstance(path, int):
+        name = os.fsencode(path)
+    elif dir_fd is not None:
+        raise ValueError("stat: can't specify dir_fd without matching path")
+    elif not follow_symlinks:
+        raise ValueError("stat: cannot use fd and follow_symlinks together")
     else:
-        name, directory = os.fsencode(path), AT_FDCWD if dir_fd is None else dir_fd
-    return os.stat_result(
-        await finish(_uringcore.file_stat(files.loop, name, directory, flags, (path,)))
-    )
+        directory, flags = path, AT_EMPTY_PATH
+    operation = _uringcore.file_stat(files.loop, name, directory, flags, (path,))
+    return os.stat_result(await finish(operation))
 
 
 async def lstat(
-    path: AnyPath,
-    *,
-    dir_fd: int | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> os.stat_result:
     """``os.lstat``."""
     return await stat(path, dir_fd=dir_fd, follow_symlinks=False, loop=loop, executor=executor)
 
 
-async def _mode(path: AnyPath, follow_symlinks: bool = True, **where: Any) -> int:
-    """``st_mode``; 0 if there is nothing there, or nothing that one can ask about."""
+async def _mode(path: AnyPath, loop: Loop, executor: Pool, follow_symlinks: bool = True) -> int:
+    """``st_mode``; 0 if there is nothing at ``path``, or ``path`` is no possible name."""
     try:
-        return (await stat(path, follow_symlinks=follow_symlinks, **where)).st_mode
+        found = await stat(path, follow_symlinks=follow_symlinks, loop=loop, executor=executor)
     except (OSError, ValueError):
         return 0
+    return found.st_mode
 
 
-async def exists(
-    path: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def exists(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.exists``."""
-    return await _mode(path, loop=loop, executor=executor) != 0
+    return await _mode(path, loop, executor) != 0
 
 
-async def lexists(
-    path: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def lexists(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.lexists``."""
-    return await _mode(path, False, loop=loop, executor=executor) != 0
+    return await _mode(path, loop, executor, follow_symlinks=False) != 0
 
 
-async def isdir(s: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None) -> bool:
+async def isdir(s: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.isdir``."""
-    return _stat.S_ISDIR(await _mode(s, loop=loop, executor=executor))
+    return _stat.S_ISDIR(await _mode(s, loop, executor))
 
 
-async def isfile(
-    path: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def isfile(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.isfile``."""
-    return _stat.S_ISREG(await _mode(path, loop=loop, executor=executor))
+    return _stat.S_ISREG(await _mode(path, loop, executor))
 
 
-async def islink(
-    path: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def islink(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.islink``."""
-    return _stat.S_ISLNK(await _mode(path, False, loop=loop, executor=executor))
+    return _stat.S_ISLNK(await _mode(path, loop, executor, follow_symlinks=False))
 
 
-async def ismount(
-    path: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def ismount(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.ismount``."""
     return await finish(files_of(loop, executor).call(os.path.ismount, path))
 
 
-async def getsize(
-    filename: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> int:
+async def getsize(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> int:
     """``os.path.getsize``."""
     return (await stat(filename, loop=loop, executor=executor)).st_size
 
 
-async def getatime(
-    filename: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> float:
+async def getatime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getatime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_atime
 
 
-async def getmtime(
-    filename: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> float:
+async def getmtime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getmtime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_mtime
 
 
-async def getctime(
-    filename: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> float:
+async def getctime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getctime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_ctime
 
 
-async def samefile(
-    f1: AnyPath, f2: AnyPath, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def samefile(f1: AnyPath, f2: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.samefile``."""
     one = await stat(f1, loop=loop, executor=executor)
     return os.path.samestat(one, await stat(f2, loop=loop, executor=executor))
 
 
-async def sameopenfile(
-    fp1: int, fp2: int, *, loop: Loop | None = None, executor: Executor | None = None
-) -> bool:
+async def sameopenfile(fp1: int, fp2: int, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.sameopenfile``."""
     return await samefile(fp1, fp2, loop=loop, executor=executor)
 
 
-async def abspath(path: Any, *, loop: Loop | None = None, executor: Executor | None = None) -> Any:
+async def abspath(path: Any, *, loop: Loop = None, executor: Pool = None) -> Any:
     """``os.path.abspath``, which asks for nothing but the working directory."""
     return os.path.abspath(path)  # noqa: ASYNC240 - it does not look at the file system

@@ -1,39 +1,30 @@
 """Temporary files and directories, named as ``aiofiles.tempfile`` has them.
 
-Files are made by trying random names, each an ``open`` that fails if there is one already; a file
-without a name is made without one where the file system can (``O_TMPFILE``). Directories are made
-and removed in a thread, for io_uring cannot list them.
+The standard library makes them, and removes directories, in a thread: it knows where they may be and
+which names are free. The files are then those of :func:`uringcore.aio.open`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import fcntl
 import io
 import os
-import secrets
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from ._context import Opening
-from ._descriptor import Source
-from ._files import Files, files_of
-from ._open import AnyFile, Mode, stack
+from ._files import Files, Loop, Opened, Pool, files_of
+from ._open import AnyFile, check, make_file
 from ._operation import finish
 from ._text import AsyncTextIOWrapper
 from .os import unlink
-from .ospath import abspath
 
 __all__ = ["NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile"]
 
-Loop = asyncio.AbstractEventLoop
-
-_NAMES_TRIED_MAX = 10_000
-# Where O_TMPFILE is not known, open() sees a directory that is to be written.
-_NO_TMPFILE = frozenset((errno.EISDIR, errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL))
+T = TypeVar("T")
 
 
 def TemporaryFile(
@@ -44,16 +35,20 @@ def TemporaryFile(
     suffix: str | None = None,
     prefix: str | None = None,
     dir: str | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> Opening[Any]:
     """A file without a name that is gone when it is closed; as ``tempfile.TemporaryFile``."""
 
+    def make_unnamed() -> int:
+        with tempfile.TemporaryFile(buffering=0, suffix=suffix, prefix=prefix, dir=dir) as file:
+            return os.dup(file.fileno())
+
     async def make() -> AnyFile:
+        check("", mode, buffering, encoding, None, newline)
         files = files_of(loop, executor)
-        parsed = _check(mode, encoding, newline)
-        fd, _ = await _open_unnamed(files, parsed, suffix, prefix, dir)
-        return _file(files, fd, fd, parsed, mode, buffering, encoding, newline)
+        fd = await finish(files.call(make_unnamed), os.close)
+        return _file(files, fd, fd, mode, buffering, encoding, newline)
 
     return Opening(make())
 
@@ -68,27 +63,24 @@ def NamedTemporaryFile(
     dir: str | None = None,
     delete: bool = True,
     delete_on_close: bool = True,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> Opening[Any]:
     """A file with a name; as ``tempfile.NamedTemporaryFile`` of CPython 3.12.
 
     Args:
-        delete: whether it is removed at all.
-        delete_on_close: whether that is when it is closed; if not, when the ``async with`` is left,
-            or when the file is forgotten.
+        delete: False to keep the file.
+        delete_on_close: True to remove it when it is closed; False to remove it when the
+            ``async with`` is left, or when the file is forgotten.
     """
-    leave: list[Callable[[], Any]] = []
+    at_exit: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     async def make() -> AnyFile:
+        check("", mode, buffering, encoding, None, newline)
         files = files_of(loop, executor)
-        parsed = _check(mode, encoding, newline)
-        fd, path = await _open_named(files, parsed, suffix, prefix, dir)
-        try:
-            file = _file(files, fd, path, parsed, mode, buffering, encoding, newline)
-        except BaseException:
-            os.unlink(path)
-            raise
+        call = files.call(tempfile.mkstemp, suffix, prefix, dir)
+        fd, path = await finish(call, _discard)
+        file = _file(files, fd, path, mode, buffering, encoding, newline)
         if delete:
             below = file.buffer if isinstance(file, AsyncTextIOWrapper) else file
             removal = weakref.finalize(below, _unlink_if_there, path)
@@ -98,33 +90,16 @@ def NamedTemporaryFile(
                     try:
                         await unlink(path, loop=loop, executor=executor)
                     except FileNotFoundError:
-                        # Removed or renamed by its user, who may.
+                        # Its user may remove or rename it.
                         return
 
             if delete_on_close:
                 below._after_close = remove
             else:
-                leave.append(remove)
+                at_exit.append(remove)
         return file
 
-    return _OpeningNamed(make(), leave)
-
-
-class _OpeningNamed(Opening[Any]):
-    """Removes what closing did not."""
-
-    __slots__ = ("_leave",)
-
-    def __init__(self, making: Any, leave: list[Callable[[], Any]]) -> None:
-        super().__init__(making)
-        self._leave = leave
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        try:
-            await super().__aexit__(*exc_info)
-        finally:
-            for remove in self._leave:
-                await remove()
+    return Opening(make(), at_exit=at_exit)
 
 
 def SpooledTemporaryFile(
@@ -136,51 +111,64 @@ def SpooledTemporaryFile(
     suffix: str | None = None,
     prefix: str | None = None,
     dir: str | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> Opening[AsyncSpooledTemporaryFile]:
     """A file in memory until it has more than ``max_size`` bytes or ``fileno`` is asked for."""
 
-    async def make() -> AsyncSpooledTemporaryFile:
-        return AsyncSpooledTemporaryFile(
-            max_size,
-            lambda: TemporaryFile(
-                mode, buffering, encoding, newline, suffix, prefix, dir, loop, executor
-            ),
-            _check(mode, encoding, newline),
-            mode,
-            encoding,
-            newline,
+    def roll() -> Opening[Any]:
+        return TemporaryFile(
+            mode, buffering, encoding, newline, suffix, prefix, dir, loop, executor
         )
 
+    async def make() -> AsyncSpooledTemporaryFile:
+        check("", mode, buffering, encoding, None, newline)
+        memory: Any = io.BytesIO()
+        if "b" not in mode:
+            memory = io.TextIOWrapper(memory, encoding, newline=newline)
+        return AsyncSpooledTemporaryFile(max_size, roll, memory, mode)
+
     return Opening(make())
+
+
+def _method(name: str, kind: type[T]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """The method of this name of a spooled file: that of the object in memory, or of the file."""
+
+    async def call(self: AsyncSpooledTemporaryFile, *args: Any) -> T:
+        result: T = await self._call(name, *args)
+        return result
+
+    call.__name__, call.__doc__ = name, "As the file's."
+    return call
 
 
 class AsyncSpooledTemporaryFile:
     """As ``tempfile.SpooledTemporaryFile``, with coroutines. Made by :func:`SpooledTemporaryFile`."""
 
     def __init__(
-        self,
-        max_size: int,
-        roll: Callable[[], Opening[Any]],
-        parsed: Mode,
-        mode: str,
-        encoding: str | None,
-        newline: str | None,
+        self, max_size: int, roll: Callable[[], Opening[Any]], memory: Any, mode: str
     ) -> None:
         self._max_size = max_size
         self._roll = roll
         self._mode = mode
-        self._bytes = io.BytesIO()
-        self._memory: Any = self._bytes
-        if not parsed.binary:
-            self._memory = io.TextIOWrapper(self._bytes, encoding, newline=newline)
+        self._memory = memory
         self._file: Any = None
         self._rolling = asyncio.Lock()
 
+    read = _method("read", object)
+    readline = _method("readline", object)
+    readlines = _method("readlines", list)
+    write = _method("write", int)
+    writelines = _method("writelines", type(None))
+    seek = _method("seek", int)
+    tell = _method("tell", int)
+    truncate = _method("truncate", int)
+    flush = _method("flush", type(None))
+    isatty = _method("isatty", bool)
+
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
+        """True once the file is closed."""
         return bool((self._file or self._memory).closed)
 
     @property
@@ -205,7 +193,7 @@ class AsyncSpooledTemporaryFile:
         return None if self._file is None else self._file.name
 
     async def fileno(self) -> int:
-        """The descriptor; from now on there is one."""
+        """The descriptor. From this call on there is one."""
         await self.rollover()
         number: int = self._file.fileno()
         return number
@@ -222,14 +210,17 @@ class AsyncSpooledTemporaryFile:
             position = self._memory.tell()
             file = await self._roll()
             try:
-                below = file.buffer if isinstance(file, AsyncTextIOWrapper) else file
-                await below.pwrite(self._bytes.getvalue(), 0)
+                await file.pwrite(self._bytes().getvalue(), 0)
                 await file.seek(position)
             except BaseException:
                 await file.close()
                 raise
             self._file = file
-            self._bytes.close()
+            self._bytes().close()
+
+    def _bytes(self) -> io.BytesIO:
+        content: io.BytesIO = getattr(self._memory, "buffer", self._memory)
+        return content
 
     async def _call(self, name: str, *args: Any) -> Any:
         if self._rolling.locked():
@@ -240,55 +231,10 @@ class AsyncSpooledTemporaryFile:
         result = getattr(self._memory, name)(*args)
         if self._max_size and name in ("write", "writelines", "truncate"):
             self._memory.flush()
-            if self._bytes.tell() > self._max_size or (
-                name == "truncate" and len(self._bytes.getbuffer()) > self._max_size
-            ):
+            size = len(self._bytes().getbuffer()) if name == "truncate" else 0
+            if max(size, self._bytes().tell()) > self._max_size:
                 await self.rollover()
         return result
-
-    async def read(self, *args: Any) -> Any:
-        """As the file's."""
-        return await self._call("read", *args)
-
-    async def readline(self, *args: Any) -> Any:
-        """As the file's."""
-        return await self._call("readline", *args)
-
-    async def readlines(self, *args: Any) -> Any:
-        """As the file's."""
-        return await self._call("readlines", *args)
-
-    async def write(self, data: Any) -> int:
-        """As the file's."""
-        count: int = await self._call("write", data)
-        return count
-
-    async def writelines(self, lines: Iterable[Any]) -> None:
-        """As the file's."""
-        await self._call("writelines", lines)
-
-    async def seek(self, *args: Any) -> int:
-        """As the file's."""
-        position: int = await self._call("seek", *args)
-        return position
-
-    async def tell(self) -> int:
-        """As the file's."""
-        position: int = await self._call("tell")
-        return position
-
-    async def truncate(self, *args: Any) -> int:
-        """As the file's."""
-        size: int = await self._call("truncate", *args)
-        return size
-
-    async def flush(self) -> None:
-        """As the file's."""
-        await self._call("flush")
-
-    async def isatty(self) -> bool:
-        """False."""
-        return bool(await self._call("isatty"))
 
     async def close(self) -> None:
         """Close and forget everything."""
@@ -310,8 +256,8 @@ def TemporaryDirectory(
     suffix: str | None = None,
     prefix: str | None = None,
     dir: str | None = None,
-    loop: Loop | None = None,
-    executor: Executor | None = None,
+    loop: Loop = None,
+    executor: Pool = None,
 ) -> Opening[Any]:
     """A directory that is removed with what is in it; ``async with ... as`` gives its name."""
 
@@ -344,75 +290,24 @@ class AsyncTemporaryDirectory:
         await self.cleanup()
 
 
-def _check(mode: str, encoding: str | None, newline: str | None) -> Mode:
-    parsed = Mode.parse(mode)
-    if not parsed.binary:
-        io.TextIOWrapper(io.BytesIO(), encoding, newline=newline)
-    elif encoding is not None or newline is not None:
-        raise ValueError("binary mode doesn't take an encoding or a newline argument")
-    return parsed
-
-
 def _file(
     files: Files,
     fd: int,
     name: Any,
-    parsed: Mode,
     mode: str,
     buffering: int,
     encoding: str | None,
     newline: str | None,
 ) -> AnyFile:
-    try:
-        source = Source(files, fd, name, parsed.raw, True, os.fstat(fd).st_mode)
-        return stack(source, parsed, mode, buffering, encoding, None, newline)
-    except BaseException:
-        os.close(fd)
-        raise
+    if "a" in mode:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
+    opened = Opened(fd, os.fstat(fd).st_mode)
+    return make_file(files, opened, name, mode, buffering, encoding, None, newline)
 
 
-async def _folder(files: Files, dir: str | None) -> Any:
-    if dir is None:
-        # The first call looks for a place that can be written to.
-        return await finish(files.call(tempfile.gettempdir))
-    return await abspath(dir)
-
-
-async def _open_unnamed(
-    files: Files, parsed: Mode, suffix: str | None, prefix: str | None, dir: str | None
-) -> tuple[int, None]:
-    folder = await _folder(files, dir)
-    try:
-        opened = await files.open(folder, os.O_TMPFILE | os.O_EXCL | os.O_RDWR, 0o600)
-    except OSError as error:
-        if error.errno not in _NO_TMPFILE:
-            raise
-    else:
-        return opened.fd, None
-    fd, path = await _open_named(files, parsed, suffix, prefix, folder)
-    try:
-        await unlink(path, loop=files.loop)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd, None
-
-
-async def _open_named(
-    files: Files, parsed: Mode, suffix: str | None, prefix: str | None, dir: str | None
-) -> tuple[int, str]:
-    folder = await _folder(files, dir)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    if parsed.action == "a":
-        flags |= os.O_APPEND
-    for _ in range(_NAMES_TRIED_MAX):
-        name = f"{prefix or tempfile.gettempprefix()}{secrets.token_hex(5)}{suffix or ''}"
-        path = os.path.join(folder, name)
-        try:
-            return (await files.open(path, flags, 0o600)).fd, path
-        except FileExistsError:
-            continue
-    raise FileExistsError(errno.EEXIST, "No usable temporary file name found")
+def _discard(made: tuple[int, str]) -> None:
+    os.close(made[0])
+    _unlink_if_there(made[1])
 
 
 def _unlink_if_there(path: str) -> None:

@@ -1,0 +1,172 @@
+"""The buffer of a binary file: bytes read ahead, or bytes that wait to be written.
+
+At any time either bytes were read ahead (``_taken``) or bytes wait to be written (``_out``), never
+both. An unbuffered file reads ahead only what a cancelled read leaves, and holds no bytes to write.
+Not here: single operations (``_descriptor``), a file's methods (``_file``).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+from .. import _uringcore
+from ._base import AsyncIOBase
+from ._descriptor import Descriptor, Source
+
+__all__ = ["Buffer", "as_bytes"]
+
+# Reading ahead: this much at first and after a jump, then twice as much each time.
+_AHEAD_MIN_BYTES = 8 * 1024
+_AHEAD_MAX_BYTES = 64 * 1024
+# Reading to the end of a file whose size says nothing (/proc, a pipe).
+_UNKNOWN_PIECE_BYTES = 64 * 1024
+_PIECE_MIN_BYTES = 1024 * 1024
+_LINE_END = ord("\n")
+
+
+class Buffer(Descriptor, AsyncIOBase[bytes]):
+    """The part of a binary file that reads and writes in sequence."""
+
+    _line_end = b"\n"
+    # False for a file that moves its position by what each call read, and no further.
+    _reads_ahead = True
+
+    def __init__(self, source: Source, buffer_size: int | None = None) -> None:
+        super().__init__(source)
+        self._ahead_first = self._ahead = buffer_size or _AHEAD_MIN_BYTES
+        self._ahead_max = buffer_size or _AHEAD_MAX_BYTES
+        # How many bytes may wait to be written; the pieces that wait, in order, and their bytes.
+        self._limit = 0
+        self._out: list[bytes] = []
+        self._unwritten = 0
+
+    def _check_readable(self) -> None:
+        self._check_open()
+        if not self._readable:
+            raise io.UnsupportedOperation("File not open for reading")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._writable:
+            raise io.UnsupportedOperation("File not open for writing")
+
+    # Reading --------------------------------------------------------------------------------------
+
+    async def _begin_reading(self) -> None:
+        self._check_readable()
+        await self._begin()
+        try:
+            self._check_open()
+            if self._unwritten:
+                await self._write_out()
+        except BaseException:
+            self._end()
+            raise
+
+    def _take(self, size: int, line: bool = False) -> bytes:
+        """Of the bytes read ahead at most ``size``, or all if negative, to the end of a line."""
+        at = self._at
+        end = len(self._taken) if size < 0 else min(at + size, len(self._taken))
+        if line:
+            end = self._taken.find(b"\n", at, end) + 1 or end
+        self._at = end
+        return self._taken[at:end]
+
+    async def _collect(self, limit: int, line: bool) -> bytes:
+        """As :meth:`AsyncIOBase._collect`.
+
+        If the read is cancelled or fails, all that it had comes first in the next one.
+        """
+        if limit < -1 and not line:
+            raise ValueError("read length must be non-negative or -1")
+        parts: list[bytes] = []
+        left = limit
+        try:
+            while left:
+                if self._at < len(self._taken):
+                    part = self._take(left, line)
+                elif not line and not 0 <= left < self._ahead:
+                    # More than would be read ahead goes straight to the caller.
+                    part = await self._read_once(self._piece(left))
+                else:
+                    self._taken, self._at = await self._fetch(), 0
+                    part = self._take(left, line)
+                if not part:
+                    break
+                parts.append(part)
+                left -= len(part)
+                if line and part[-1] == _LINE_END:
+                    break
+        except BaseException:
+            self._taken, self._at = b"".join([*parts, self._taken[self._at :]]), 0
+            raise
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _fetch(self) -> bytes:
+        """Read ahead once."""
+        got = await self._read_once(self._ahead)
+        self._ahead = min(2 * self._ahead, self._ahead_max)
+        return got
+
+    def _piece(self, size: int) -> int:
+        """How much to ask for when ``size`` is wanted: no memory for bytes that the file lacks."""
+        if 0 <= size <= _PIECE_MIN_BYTES:
+            return size
+        _, length, _, position = _uringcore.file_describe(self._fd)
+        if position is None or length <= position:
+            rest = _UNKNOWN_PIECE_BYTES
+        else:
+            # One more than there seems to be, so that a single read meets the end.
+            rest = length - position + 1
+        return rest if size < 0 else min(size, max(rest, _PIECE_MIN_BYTES))
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def _may_hold_writes(self) -> bool:
+        """True if bytes wait to be written, or an operation under way may leave some."""
+        return self._unwritten > 0 or (self._busy > 0 and self._limit > 0)
+
+    async def _settle(self) -> None:
+        """Write what is buffered and undo reading ahead: the descriptor is where the file is."""
+        await self._begin()
+        try:
+            self._check_open()
+            await self._write_out()
+            self._step_back()
+        finally:
+            self._end()
+
+    async def _write_out(self) -> None:
+        while self._unwritten:
+            if len(self._out) > 1:
+                self._out = [b"".join(self._out)]
+            self._wrote_late(await self._write_once(self._out[0]))
+
+    def _wrote_late(self, count: int) -> None:
+        if count and self._out:
+            rest = self._out[0][count:]
+            self._out[:1] = [rest] if rest else []
+            self._unwritten -= count
+
+    def _write_out_blocking(self) -> None:
+        for piece in self._out:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        self._out.clear()
+        self._unwritten = 0
+
+
+def as_bytes(data: Any) -> bytes:
+    """The argument of a write as immutable bytes: a mutable object may change before it is written.
+
+    Raises:
+        TypeError: it is not bytes-like.
+    """
+    if data.__class__ is bytes:
+        return data
+    if isinstance(data, str):
+        raise TypeError("a bytes-like object is required, not 'str'")
+    return memoryview(data).tobytes()
