@@ -1,18 +1,24 @@
-"""The methods that binary and text files share, as ``io.IOBase`` has those of the built-in's.
+"""The methods that binary and text files share.
 
 ``_taken`` holds what was read ahead, bytes or text, and ``_at`` is the place in it. A call that this
-can answer does not suspend. Not here: where ``_taken`` comes from (``_file``, ``_text``).
+can answer does not suspend. ``_below()`` is the binary file: that of a text file, or the file itself.
+Not here: where ``_taken`` comes from, and positions (``_file``, ``_text``).
 """
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
-from typing import Any, AnyStr, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, AnyStr, Generic, TypeVar
 
+from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES
 from ._turns import Turns
 
-__all__ = ["AsyncIOBase", "as_size"]
+if TYPE_CHECKING:
+    from ._file import AsyncFile
+
+__all__ = ["AsyncIOBase", "as_bytes", "as_size"]
 
 _Self = TypeVar("_Self", bound="AsyncIOBase[Any]")
 
@@ -24,6 +30,57 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
     _at: int
     # The end of a line if that is always the same; None to have `_collect` find it.
     _line_end: AnyStr | None
+
+    def _below(self) -> AsyncFile:
+        raise NotImplementedError
+
+    def _check_open(self) -> None:
+        self._below()._check_open()
+
+    async def _begin_reading(self) -> None:
+        """Wait for this task's turn, with everything done that has to come before reading."""
+        raise NotImplementedError
+
+    async def _collect(self, limit: int, line: bool) -> AnyStr:
+        """Read up to ``limit``, the end of the file or the end of a line; negative for no limit."""
+        raise NotImplementedError
+
+    # Properties that need no operation ------------------------------------------------------------
+
+    @property
+    def name(self) -> Any:
+        """The path, or the descriptor that the file was opened with."""
+        return self._below()._name
+
+    @property
+    def closed(self) -> bool:
+        """True once the file is closed."""
+        return self._below()._fd < 0
+
+    def fileno(self) -> int:
+        """The descriptor.
+
+        Raises:
+            ValueError: the file is closed.
+        """
+        self._check_open()
+        return self._below()._fd
+
+    async def writable(self) -> bool:
+        """True if the file was opened for writing."""
+        self._check_open()
+        return self._below()._writable
+
+    async def seekable(self) -> bool:
+        """True if the file has a position."""
+        self._check_open()
+        return self._below()._has_position()
+
+    async def isatty(self) -> bool:
+        """True if the file is a terminal."""
+        return os.isatty(self.fileno())
+
+    # Reading and writing in sequence --------------------------------------------------------------
 
     async def read(self, size: int | None = -1, /) -> AnyStr:
         """Read ``size`` bytes or characters, fewer only at the end of the file; all if negative.
@@ -40,10 +97,10 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
             if at < end <= len(self._taken):
                 self._at = end
                 return self._taken[at:end]
-        wanted = as_size(size)
+        limit = as_size(size)
         await self._begin_reading()
         try:
-            return await self._collect(wanted, line=False)
+            return await self._collect(limit, line=False)
         finally:
             self._end()
 
@@ -106,6 +163,125 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         for line in lines:
             await self.write(line)
 
+    # Reading and writing at an offset -------------------------------------------------------------
+
+    async def pread(self, size: int, offset: int, /) -> bytes:
+        """Read bytes at an offset, without moving the position.
+
+        Several may be under way at once; they do not wait for other operations of the file, except
+        for written bytes that are still in the buffer, which are flushed first.
+
+        Args:
+            size: how many bytes at most; fewer only at the end of the file.
+            offset: bytes from the start of the file.
+
+        Raises:
+            OSError: the read failed; ``ESPIPE`` for a file without positions.
+            ValueError: a negative argument, or the file is closed.
+            io.UnsupportedOperation: the file is not open for reading.
+        """
+        below = self._below()
+        below._check_readable()
+        if size < 0 or offset < 0:
+            raise ValueError("pread: size and offset must not be negative")
+        if below._may_hold_writes():
+            await below._settle()
+        parts: list[bytes] = []
+        while size > 0:
+            below._check_open()
+            got: Any = None
+            while below._direct and size <= DIRECT_MAX_BYTES:
+                got = below._files.direct.read(below._fd, size, offset)
+                if got is not True:
+                    break
+                await below._rest()
+                below._check_open()
+            if got.__class__ is not bytes:
+                if got is False:
+                    below._direct = False
+                want = min(size, PIECE_MAX_BYTES)
+                got = await below._at_offset(below._files.read(below._fd, want, offset))
+            if not got:
+                break
+            parts.append(got)
+            size -= len(got)
+            offset += len(got)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def pwrite(self, data: Any, offset: int, /) -> int:
+        """Write all of ``data`` at an offset, without moving the position.
+
+        It is not buffered. A file in append mode writes at its end whatever the offset, as
+        ``pwrite(2)`` does on Linux.
+
+        Args:
+            data: a bytes-like object.
+            offset: bytes from the start of the file.
+
+        Returns:
+            The number of bytes, which is all of them.
+
+        Raises:
+            OSError: the write failed, perhaps after a part of the data.
+            ValueError: a negative offset, or the file is closed.
+            io.UnsupportedOperation: the file is not open for writing.
+        """
+        below = self._below()
+        below._check_writable()
+        if offset < 0:
+            raise ValueError("pwrite: the offset must not be negative")
+        piece = as_bytes(data)
+        size = len(piece)
+        if below._taken or below._may_hold_writes():
+            await below._settle(step_back=True)
+        while piece:
+            below._check_open()
+            count = await below._at_offset(below._files.write(below._fd, piece, offset))
+            # Short only in trouble, so the copy does not matter.
+            piece = piece[count:]
+            offset += count
+        return size
+
+    # The file as a whole --------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Hand everything that is buffered to the kernel.
+
+        Raises:
+            OSError: writing failed. What was not written stays in the buffer.
+            ValueError: the file is closed.
+        """
+        self._check_open()
+        if self._below()._may_hold_writes():
+            await self._below()._settle()
+
+    async def fsync(self) -> None:
+        """Flush, and wait until the file's contents and attributes are on the disk.
+
+        Raises:
+            OSError: the device failed; what was written may be lost.
+            ValueError: the file is closed.
+        """
+        await self._sync(data_only=False)
+
+    async def fdatasync(self) -> None:
+        """Flush, and wait until the file's contents are on the disk. Errors as :meth:`fsync`."""
+        await self._sync(data_only=True)
+
+    async def _sync(self, data_only: bool) -> None:
+        await self.flush()
+        fd, below = self.fileno(), self._below()
+        await below._at_offset(below._files.sync(fd, data_only))
+
+    async def stat(self) -> os.stat_result:
+        """The file's attributes, as ``os.fstat``; buffered bytes are not in them.
+
+        Raises:
+            ValueError: the file is closed.
+        """
+        fd, below = self.fileno(), self._below()
+        return os.stat_result(await below._at_offset(below._files.fstat(fd)))
+
     async def close(self) -> None:
         raise NotImplementedError
 
@@ -115,17 +291,6 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
-
-    async def _begin_reading(self) -> None:
-        """Wait for this task's turn, with everything done that has to come before reading."""
-        raise NotImplementedError
-
-    async def _collect(self, limit: int, line: bool) -> AnyStr:
-        """Read up to ``limit``, the end of the file or the end of a line; negative for no limit."""
-        raise NotImplementedError
 
 
 def as_size(size: Any) -> int:
@@ -141,3 +306,16 @@ def as_size(size: Any) -> int:
     except TypeError:
         kind = type(size).__name__
         raise TypeError(f"argument should be integer or None, not '{kind}'") from None
+
+
+def as_bytes(data: Any) -> bytes:
+    """The argument of a write as immutable bytes: a mutable object may change before it is written.
+
+    Raises:
+        TypeError: it is not bytes-like.
+    """
+    if data.__class__ is bytes:
+        return data
+    if isinstance(data, str):
+        raise TypeError("a bytes-like object is required, not 'str'")
+    return memoryview(data).tobytes()

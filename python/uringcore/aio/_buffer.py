@@ -13,13 +13,15 @@ from typing import Any
 
 from .. import _uringcore
 from ._base import AsyncIOBase
-from ._descriptor import Descriptor, Source
+from ._descriptor import Descriptor
+from ._files import Files, Opened
 
-__all__ = ["Buffer", "as_bytes"]
+__all__ = ["Buffer"]
 
 # Reading ahead: this much at first and after a jump, then twice as much each time.
 _AHEAD_MIN_BYTES = 8 * 1024
 _AHEAD_MAX_BYTES = 64 * 1024
+_WRITE_BYTES = 64 * 1024
 # Reading to the end of a file whose size says nothing (/proc, a pipe).
 _UNKNOWN_PIECE_BYTES = 64 * 1024
 _PIECE_MIN_BYTES = 1024 * 1024
@@ -30,15 +32,23 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
     """The part of a binary file that reads and writes in sequence."""
 
     _line_end = b"\n"
-    # False for a file that moves its position by what each call read, and no further.
-    _reads_ahead = True
+    # An unbuffered file moves its position by what each call reads, and writes at once.
+    _is_buffered = True
 
-    def __init__(self, source: Source, buffer_size: int | None = None) -> None:
-        super().__init__(source)
+    def __init__(
+        self,
+        files: Files,
+        opened: Opened,
+        name: Any,
+        mode: str,
+        closefd: bool = True,
+        buffer_size: int | None = None,
+    ) -> None:
+        super().__init__(files, opened, name, mode, closefd)
         self._ahead_first = self._ahead = buffer_size or _AHEAD_MIN_BYTES
         self._ahead_max = buffer_size or _AHEAD_MAX_BYTES
         # How many bytes may wait to be written; the pieces that wait, in order, and their bytes.
-        self._limit = 0
+        self._limit = (buffer_size or _WRITE_BYTES) if self._writable and self._is_buffered else 0
         self._out: list[bytes] = []
         self._unwritten = 0
 
@@ -128,13 +138,14 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
         """True if bytes wait to be written, or an operation under way may leave some."""
         return self._unwritten > 0 or (self._busy > 0 and self._limit > 0)
 
-    async def _settle(self) -> None:
-        """Write what is buffered and undo reading ahead: the descriptor is where the file is."""
+    async def _settle(self, step_back: bool = False) -> None:
+        """Write what is buffered, and if ``step_back`` undo reading ahead."""
         await self._begin()
         try:
             self._check_open()
             await self._write_out()
-            self._step_back()
+            if step_back:
+                self._step_back()
         finally:
             self._end()
 
@@ -157,16 +168,3 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
                 rest = rest[os.write(self._fd, rest) :]
         self._out.clear()
         self._unwritten = 0
-
-
-def as_bytes(data: Any) -> bytes:
-    """The argument of a write as immutable bytes: a mutable object may change before it is written.
-
-    Raises:
-        TypeError: it is not bytes-like.
-    """
-    if data.__class__ is bytes:
-        return data
-    if isinstance(data, str):
-        raise TypeError("a bytes-like object is required, not 'str'")
-    return memoryview(data).tobytes()

@@ -15,37 +15,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ._base import as_size
-from ._buffer import as_bytes
-from ._descriptor import Source
+from ._base import as_bytes, as_size
 from ._file import AsyncFile
+from ._files import Opened
 from ._raw import AsyncFileIO
 
 __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader"]
 
-_WRITE_BUFFER_BYTES = 64 * 1024
-
 
 class AsyncBufferedIOBase(AsyncFile):
-    """A buffered binary file that is only written and so has no ``peek``.
+    """A buffered binary file that is only written and so has no ``peek``."""
 
-    Args:
-        source: the open descriptor.
-        buffer_size: bytes; ``None`` to fit the buffer to what is done.
-    """
-
-    def __init__(self, source: Source, buffer_size: int | None = None) -> None:
-        super().__init__(source, buffer_size)
-        if self._writable:
-            self._limit = buffer_size or _WRITE_BUFFER_BYTES
-        self._raw: AsyncFileIO | None = None
+    _raw: AsyncFileIO | None = None
 
     @property
     def raw(self) -> AsyncFileIO:
         """The same descriptor without a buffer. Closing it does not close this file."""
         self._check_open()
         if self._raw is None or self._raw.closed:
-            self._raw = AsyncFileIO(self._source(closefd=False))
+            self._raw = self._unbuffered(closefd=False)
         return self._raw
 
     def detach(self) -> AsyncFileIO:
@@ -61,14 +49,14 @@ class AsyncBufferedIOBase(AsyncFile):
             raise ValueError("detach: an operation of the file is under way")
         self._write_out_blocking()
         self._step_back()
-        raw = AsyncFileIO(self._source(closefd=self._closefd))
+        raw = self._unbuffered(self.closefd)
         self._fd = -1
         self._unwatch()
         return raw
 
-    def _source(self, closefd: bool) -> Source:
-        mode = os.fstat(self._fd).st_mode
-        return Source(self._files, self._fd, self._name, self._mode, closefd, mode)
+    def _unbuffered(self, closefd: bool) -> AsyncFileIO:
+        opened = Opened(self._fd, os.fstat(self._fd).st_mode)
+        return AsyncFileIO(self._files, opened, self._name, self.mode, closefd)
 
     async def read1(self, size: int = -1, /) -> bytes:
         """Read at most ``size`` bytes with at most one read of the descriptor.

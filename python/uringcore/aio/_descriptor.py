@@ -14,55 +14,40 @@ import stat
 from collections.abc import Callable, Coroutine
 from fcntl import F_GETFL, fcntl
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final
 
-from ._files import DIRECT_MAX_BYTES, Files
+from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES, Files, Opened
 from ._operation import Operation
 from ._turns import Turns
 
-__all__ = ["PIECE_MAX_BYTES", "Descriptor", "Source"]
+__all__ = ["Descriptor"]
 
-# The most that one operation reads, whatever is wanted: its memory is taken before anybody knows how
-# much there is to read.
-PIECE_MAX_BYTES = 64 * 1024 * 1024
 _PIPE_BUF_BYTES = 4096
-
-
-class Source(NamedTuple):
-    """The parameters of a file object."""
-
-    files: Files
-    fd: int
-    name: Any
-    mode: str
-    """As ``io.FileIO.mode``: ``"rb"``, ``"rb+"``, ``"wb"``, ``"ab"``, ..."""
-    closefd: bool
-    st_mode: int
-    taken: bytes = b""
-    """Bytes that come before those of the descriptor."""
 
 
 class Descriptor(Turns):
     """The part of a binary file below its methods. All of it runs in the file's turn."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(source.files.loop)
-        self._files = source.files
-        self._fd = source.fd
-        self._name = source.name
-        self._mode = source.mode
-        self._closefd = source.closefd
-        self._readable = "r" in source.mode or "+" in source.mode
-        self._writable = "r" not in source.mode or "+" in source.mode
+    def __init__(self, files: Files, opened: Opened, name: Any, mode: str, closefd: bool) -> None:
+        super().__init__(files.loop)
+        self._files = files
+        self._fd = opened.fd
+        self._name = name
+        self.mode: Final = mode
+        """The mode as ``io.FileIO`` spells it: ``"rb"``, ``"rb+"``, ``"wb"``, ``"ab"``, ..."""
+        self.closefd: Final = closefd
+        """True if closing the file closes the descriptor."""
+        self._readable = "r" in mode or "+" in mode
+        self._writable = "r" not in mode or "+" in mode
         # Writes go to the end, whatever offset they are given.
-        self._append = self._writable and bool(fcntl(source.fd, F_GETFL) & os.O_APPEND)
-        self._regular = stat.S_ISREG(source.st_mode)
-        self._pollable = not (stat.S_ISREG(source.st_mode) or stat.S_ISBLK(source.st_mode))
+        self._append = self._writable and bool(fcntl(opened.fd, F_GETFL) & os.O_APPEND)
+        self._regular = stat.S_ISREG(opened.mode)
+        self._pollable = not (self._regular or stat.S_ISBLK(opened.mode))
         # A duplicate to watch for readiness, so that the user may watch the descriptor itself.
         self._watched = -1
         # False once a read that does not wait proved impossible on this file.
         self._direct = self._readable
-        self._taken = source.taken
+        self._taken = opened.taken
         self._at = 0
         # Positional operations under way, and a future that ends with the last of them.
         self._positional = 0

@@ -1,4 +1,4 @@
-"""An open binary file: the methods of all of them, with or without a buffer, and closing.
+"""An open binary file, with or without a buffer: its position and its end.
 
 Not here: reading and writing in sequence (``_buffer``, ``_buffered``, ``_raw``), the methods that
 text files have as well (``_base``).
@@ -13,9 +13,7 @@ import warnings
 from typing import Any
 
 from ._base import as_size
-from ._buffer import Buffer, as_bytes
-from ._descriptor import PIECE_MAX_BYTES
-from ._files import DIRECT_MAX_BYTES
+from ._buffer import Buffer
 
 __all__ = ["AsyncFile"]
 
@@ -23,65 +21,20 @@ __all__ = ["AsyncFile"]
 class AsyncFile(Buffer):
     """The common part of the binary files. Made by :func:`uringcore.aio.open`."""
 
-    # Properties that need no operation ------------------------------------------------------------
-
-    @property
-    def name(self) -> Any:
-        """The path, or the descriptor that the file was opened with."""
-        return self._name
-
-    @property
-    def mode(self) -> str:
-        """The mode as ``io.FileIO`` spells it."""
-        return self._mode
-
-    @property
-    def closed(self) -> bool:
-        """True once the file is closed."""
-        return self._fd < 0
-
-    @property
-    def closefd(self) -> bool:
-        """True if closing the file closes the descriptor."""
-        return self._closefd
-
-    def fileno(self) -> int:
-        """The descriptor.
-
-        Raises:
-            ValueError: the file is closed.
-        """
-        self._check_open()
-        return self._fd
+    def _below(self) -> AsyncFile:
+        return self
 
     def readable(self) -> bool:
         """True if the file was opened for reading. Not a coroutine, as in aiofiles."""
         self._check_open()
         return self._readable
 
-    async def writable(self) -> bool:
-        """True if the file was opened for writing."""
-        self._check_open()
-        return self._writable
-
-    async def seekable(self) -> bool:
-        """True if the file has a position."""
-        self._check_open()
-        return self._has_position()
-
-    async def isatty(self) -> bool:
-        """True if the file is a terminal."""
-        self._check_open()
-        return os.isatty(self._fd)
-
     def __repr__(self) -> str:
-        state = "closed" if self._fd < 0 else f"mode={self._mode!r}"
+        state = "closed" if self._fd < 0 else f"mode={self.mode!r}"
         return f"<{type(self).__module__}.{type(self).__qualname__} name={self._name!r} {state}>"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
-
-    # Reading --------------------------------------------------------------------------------------
 
     async def readinto(self, buffer: Any, /) -> int:
         """Read into a writable buffer as ``read`` does. Returns the byte count.
@@ -102,110 +55,6 @@ class AsyncFile(Buffer):
                 room[: len(data)] = data
                 return len(data)
 
-    # Reading and writing at an offset -------------------------------------------------------------
-
-    async def pread(self, size: int, offset: int, /) -> bytes:
-        """Read at an offset, without moving the position.
-
-        Several may be under way at once; they do not wait for other operations of the file, except
-        for written bytes that are still in the buffer, which are flushed first.
-
-        Args:
-            size: how many bytes at most; fewer only at the end of the file.
-            offset: bytes from the start of the file.
-
-        Raises:
-            OSError: the read failed; ``ESPIPE`` for a file without positions.
-            ValueError: a negative argument, or the file is closed.
-            io.UnsupportedOperation: the file is not open for reading.
-        """
-        self._check_readable()
-        if size < 0 or offset < 0:
-            raise ValueError("pread: size and offset must not be negative")
-        if self._may_hold_writes():
-            await self._settle()
-        parts: list[bytes] = []
-        while size > 0:
-            self._check_open()
-            got: Any = None
-            while self._direct and size <= DIRECT_MAX_BYTES:
-                got = self._files.direct.read(self._fd, size, offset)
-                if got is not True:
-                    break
-                await self._rest()
-                self._check_open()
-            if got.__class__ is not bytes:
-                if got is False:
-                    self._direct = False
-                want = min(size, PIECE_MAX_BYTES)
-                got = await self._at_offset(self._files.read(self._fd, want, offset))
-            if not got:
-                break
-            parts.append(got)
-            size -= len(got)
-            offset += len(got)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def pwrite(self, data: Any, offset: int, /) -> int:
-        """Write all of ``data`` at an offset, without moving the position.
-
-        It is not buffered. A file in append mode writes at its end whatever the offset, as
-        ``pwrite(2)`` does on Linux.
-
-        Args:
-            data: a bytes-like object.
-            offset: bytes from the start of the file.
-
-        Returns:
-            The number of bytes, which is all of them.
-
-        Raises:
-            OSError: the write failed, perhaps after a part of the data.
-            ValueError: a negative offset, or the file is closed.
-            io.UnsupportedOperation: the file is not open for writing.
-        """
-        self._check_writable()
-        if offset < 0:
-            raise ValueError("pwrite: the offset must not be negative")
-        piece = as_bytes(data)
-        size = len(piece)
-        if self._taken or self._may_hold_writes():
-            await self._settle()
-        while piece:
-            self._check_open()
-            count = await self._at_offset(self._files.write(self._fd, piece, offset))
-            # Short only in trouble, so the copy does not matter.
-            piece = piece[count:]
-            offset += count
-        return size
-
-    async def fsync(self) -> None:
-        """Flush, and wait until the file's contents and attributes are on the disk.
-
-        Raises:
-            OSError: the device failed; what was written may be lost.
-            ValueError: the file is closed.
-        """
-        await self._sync(data_only=False)
-
-    async def fdatasync(self) -> None:
-        """Flush, and wait until the file's contents are on the disk. Errors as :meth:`fsync`."""
-        await self._sync(data_only=True)
-
-    async def _sync(self, data_only: bool) -> None:
-        await self.flush()
-        self._check_open()
-        await self._at_offset(self._files.sync(self._fd, data_only))
-
-    async def stat(self) -> os.stat_result:
-        """The file's attributes, as ``os.fstat``; buffered bytes are not in them.
-
-        Raises:
-            ValueError: the file is closed.
-        """
-        self._check_open()
-        return os.stat_result(await self._at_offset(self._files.fstat(self._fd)))
-
     # The position ---------------------------------------------------------------------------------
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
@@ -219,7 +68,7 @@ class AsyncFile(Buffer):
             ValueError: ``whence`` is unknown, or the file is closed.
         """
         self._check_open()
-        if self._reads_ahead and not 0 <= whence <= 4:
+        if self._is_buffered and not 0 <= whence <= 4:
             raise ValueError(f"invalid whence ({whence}, should be 0, 1, 2, 3 or 4)")
         await self._begin()
         try:
@@ -229,7 +78,7 @@ class AsyncFile(Buffer):
             ahead = len(self._taken) - self._at
             if whence == os.SEEK_CUR:
                 offset -= ahead
-            if ahead and self._reads_ahead and whence in (os.SEEK_SET, os.SEEK_CUR):
+            if ahead and self._is_buffered and whence in (os.SEEK_SET, os.SEEK_CUR):
                 # A short way is gone inside of what was read ahead.
                 end = os.lseek(self._fd, 0, os.SEEK_CUR)
                 back = end - offset if whence == os.SEEK_SET else -offset
@@ -293,23 +142,6 @@ class AsyncFile(Buffer):
 
     # Bytes that wait to be written ----------------------------------------------------------------
 
-    async def flush(self) -> None:
-        """Hand everything that is buffered to the kernel.
-
-        Raises:
-            OSError: writing failed. What was not written stays in the buffer.
-            ValueError: the file is closed.
-        """
-        self._check_open()
-        if not self._may_hold_writes():
-            return
-        await self._begin()
-        try:
-            self._check_open()
-            await self._write_out()
-        finally:
-            self._end()
-
     # Closing --------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -356,7 +188,7 @@ class AsyncFile(Buffer):
         fd, self._fd = self._fd, -1
         self._taken, self._at = b"", 0
         self._unwatch()
-        if not self._closefd:
+        if not self.closefd:
             return
         if self._loop.is_closed():
             os.close(fd)
@@ -377,7 +209,7 @@ class AsyncFile(Buffer):
         fd = getattr(self, "_fd", -1)
         if fd < 0:
             return
-        if self._closefd:
+        if self.closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
         # With a write of unknown outcome under way, writing again might write twice.
         try:
@@ -386,5 +218,5 @@ class AsyncFile(Buffer):
         finally:
             self._fd = -1
             self._unwatch()
-            if self._closefd:
+            if self.closefd:
                 os.close(fd)

@@ -24,6 +24,7 @@ from ._operation import Operation, ThreadOperation, finish
 __all__ = [
     "AT_EMPTY_PATH",
     "DIRECT_MAX_BYTES",
+    "PIECE_MAX_BYTES",
     "Files",
     "Loop",
     "Opened",
@@ -40,6 +41,9 @@ Pool = Executor | None
 
 AT_EMPTY_PATH = 0x1000
 _AT_FDCWD = -100
+# The most that one operation reads, whatever is wanted: its memory is taken before anybody knows how
+# much there is to read.
+PIECE_MAX_BYTES = 64 * 1024 * 1024
 # Copying more than this takes a tenth of a millisecond, so another thread does it.
 DIRECT_MAX_BYTES = 256 * 1024
 # The kernel has four threads and more for what waits in opening a file; all other file operations
@@ -130,7 +134,6 @@ class RingFiles(Files):
     _blocking = 0
 
     async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
-        """As :meth:`Files.open`."""
         try:
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
@@ -225,29 +228,23 @@ class RingFiles(Files):
         return _opened(fd)
 
     def close(self, fd: int) -> Operation[Any]:
-        """As :meth:`Files.close`."""
         return _uringcore.file_close(self.loop, fd)
 
     def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
-        """As :meth:`Files.read`."""
         return _uringcore.file_read(self.loop, fd, size, offset, size > DIRECT_MAX_BYTES)
 
     def write(self, fd: int, data: Any, offset: int) -> Operation[int]:
-        """As :meth:`Files.write`."""
         return _uringcore.file_write(self.loop, fd, data, offset)
 
     def sync(self, fd: int, data_only: bool) -> Operation[Any]:
-        """As :meth:`Files.sync`."""
         return _uringcore.file_sync(self.loop, fd, data_only)
 
     def truncate(self, fd: int, length: int) -> Operation[Any]:
-        """As :meth:`Files.truncate`."""
         if not _has_ftruncate:
             return super().truncate(fd, length)
         return _uringcore.file_truncate(self.loop, fd, length)
 
     def fstat(self, fd: int) -> Operation[Any]:
-        """As :meth:`Files.fstat`."""
         return _uringcore.file_stat(self.loop, b"", fd, AT_EMPTY_PATH, None)
 
 

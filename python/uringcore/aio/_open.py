@@ -12,13 +12,12 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from .. import _uringcore
 from ._buffered import AsyncBufferedIOBase, AsyncBufferedReader
-from ._context import Opening
-from ._descriptor import Source
 from ._files import Files, Loop, Opened, Pool, files_of
 from ._operation import finish
 from ._raw import AsyncFileIO
@@ -33,11 +32,54 @@ if TYPE_CHECKING:
         OpenTextMode,
     )
 
-__all__ = ["AnyFile", "check", "make_file", "open"]
+__all__ = ["AnyFile", "Opening", "check", "make_file", "open"]
+
+T = TypeVar("T")
 
 AnyFile = AsyncTextIOWrapper | AsyncBufferedIOBase | AsyncFileIO
 AnyPath = int | str | bytes | os.PathLike[Any]
 Opener = Callable[[Any, int], int]
+
+
+class Opening(Generic[T], Awaitable[T], AbstractAsyncContextManager[T]):
+    """An object about to be made, as ``aiofiles.base.AiofilesContextManager``: ``await`` returns it,
+    ``async with`` closes it at the end.
+
+    Args:
+        making: the coroutine that makes the object.
+        shown: makes of the object what ``async with ... as`` binds; the object itself for ``None``.
+        at_exit: called after the object was closed at the end of ``async with``.
+    """
+
+    __slots__ = ("_at_exit", "_made", "_making", "_shown")
+
+    def __init__(
+        self,
+        making: Coroutine[Any, Any, T],
+        shown: Callable[[T], Any] | None = None,
+        at_exit: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        self._making = making
+        self._shown = shown
+        self._at_exit = at_exit
+        self._made: T | None = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self._made is None:
+            self._made = yield from self._making.__await__()
+        return self._made
+
+    async def __aenter__(self) -> T:
+        made = await self
+        return made if self._shown is None else cast(T, self._shown(made))
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        made, self._made = cast(Any, self._made), None
+        try:
+            await made.close()
+        finally:
+            for finish in self._at_exit:
+                await finish()
 
 
 @overload
@@ -258,11 +300,11 @@ def make_file(
 ) -> AnyFile:
     """The object that ``open`` returns for an open descriptor; arguments as its own."""
     raw_mode = _raw_mode(mode)
-    source = Source(files, opened.fd, name, raw_mode, closefd, opened.mode, opened.taken)
     if "b" in mode and buffering == 0:
-        return AsyncFileIO(source)
+        return AsyncFileIO(files, opened, name, raw_mode, closefd)
     kind = AsyncBufferedReader if "r" in mode or "+" in mode else AsyncBufferedIOBase
-    buffered = kind(source, buffering if buffering > 1 else None)
+    size = buffering if buffering > 1 else None
+    buffered = kind(files, opened, name, raw_mode, closefd, size)
     if "b" in mode:
         return buffered
     is_terminal = buffering < 0 and stat.S_ISCHR(opened.mode) and os.isatty(opened.fd)

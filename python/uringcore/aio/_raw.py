@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import _uringcore
-from ._base import as_size
-from ._buffer import as_bytes
+from ._base import as_bytes, as_size
 from ._file import AsyncFile
 
 __all__ = ["AsyncFileIO"]
@@ -25,7 +24,7 @@ class AsyncFileIO(AsyncFile):
     positions is read byte by byte.
     """
 
-    _reads_ahead = False
+    _is_buffered = False
 
     async def read(self, size: int | None = -1, /) -> bytes:
         """Read at most ``size`` bytes with one read; everything that is left if negative.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import struct
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ._base import AsyncIOBase
 from ._buffered import AsyncBufferedIOBase
@@ -51,8 +51,10 @@ class TextReader(AsyncIOBase[str]):
         super().__init__(buffer._loop)
         # The standard library decides what the arguments mean, and refuses those that mean nothing.
         model = io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
-        self._encoding: str = model.encoding
-        self._errors: str = model.errors or "strict"
+        self.encoding: Final[str] = model.encoding
+        """The encoding's name."""
+        self.errors: Final[str] = model.errors or "strict"
+        """The error handler's name."""
         self._newline = newline
         self._line_end = "\n" if newline in (None, "\n") else None
         self._buffer: AsyncBufferedIOBase | None = buffer
@@ -63,9 +65,6 @@ class TextReader(AsyncIOBase[str]):
         if self._buffer is None:
             raise ValueError("underlying buffer has been detached")
         return self._buffer
-
-    def _check_open(self) -> None:
-        self._below()._check_open()
 
     async def _begin_reading(self) -> None:
         self._check_open()
@@ -80,7 +79,7 @@ class TextReader(AsyncIOBase[str]):
 
     def _get_decoder(self) -> Any:
         if self._decoder is None:
-            self._decoder = codecs.getincrementaldecoder(self._encoding)(self._errors)
+            self._decoder = codecs.getincrementaldecoder(self.encoding)(self.errors)
             if not self._newline:
                 translate = self._newline is None
                 self._decoder = io.IncrementalNewlineDecoder(self._decoder, translate)
@@ -169,9 +168,7 @@ class TextReader(AsyncIOBase[str]):
             piece.data[piece.pending if index else 0 :] for index, piece in enumerate(self._pieces)
         )
         # One byte before: at the start of a file the built-in resets the decoder, whatever its state.
-        model = io.TextIOWrapper(
-            io.BytesIO(b"\0" + fed), self._encoding, self._errors, self._newline
-        )
+        model = io.TextIOWrapper(io.BytesIO(b"\0" + fed), self.encoding, self.errors, self._newline)
         model.seek(1 | flags << 64)
         model.read(self._at)
         return model.tell() - 1 + position - len(fed)

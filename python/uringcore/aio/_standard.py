@@ -1,14 +1,13 @@
-"""Standard streams as aiofiles has them: whatever ``sys.stdin`` and its kin are at the moment.
+"""The standard streams as aiofiles has them: those that ``sys`` has at the time of a call.
 
 They belong to the whole program and have buffers of their own, so every call is made on the object
-itself, in a thread; reading a terminal occupies that thread until a line comes. A program that owns
+itself, in a thread. Reading a terminal occupies that thread until a line comes. A program that owns
 its input opens it: ``aio.open(0, closefd=False)``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from ._files import files_of
@@ -25,43 +24,31 @@ __all__ = [
 ]
 
 _METHODS = frozenset(
-    (
-        "close",
-        "flush",
-        "isatty",
-        "peek",
-        "read",
-        "read1",
-        "readinto",
-        "readline",
-        "readlines",
-        "seek",
-        "seekable",
-        "tell",
-        "truncate",
-        "writable",
-        "write",
-        "writelines",
-    )
+    ("close", "flush", "isatty", "peek", "read", "read1", "readinto", "readline", "readlines")
+    + ("seek", "seekable", "tell", "truncate", "writable", "write", "writelines")
 )
 
 
 class StandardStream:
     """A stream whose methods are coroutines; ``fileno`` and attributes are the stream's own."""
 
-    def __init__(self, name: str, find: Callable[[], Any]) -> None:
+    def __init__(self, name: str, is_binary: bool = False) -> None:
         self._name = name
-        self._find = find
+        self._is_binary = is_binary
+
+    def _stream(self) -> Any:
+        stream = getattr(sys, self._name)
+        return stream.buffer if self._is_binary else stream
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        attribute = getattr(self._find(), name)
+        attribute = getattr(self._stream(), name)
         if name not in _METHODS:
             return attribute
 
         async def call(*args: Any) -> Any:
-            return await finish(files_of().call(getattr(self._find(), name), *args))
+            return await finish(files_of().call(getattr(self._stream(), name), *args))
 
         return call
 
@@ -74,12 +61,12 @@ class StandardStream:
         raise StopAsyncIteration
 
     def __repr__(self) -> str:
-        return f"<{self._name} as a coroutine's file>"
+        return f"<sys.{self._name} as a coroutine's file>"
 
 
-stdin = StandardStream("sys.stdin", lambda: sys.stdin)
-stdout = StandardStream("sys.stdout", lambda: sys.stdout)
-stderr = StandardStream("sys.stderr", lambda: sys.stderr)
-stdin_bytes = StandardStream("sys.stdin.buffer", lambda: sys.stdin.buffer)
-stdout_bytes = StandardStream("sys.stdout.buffer", lambda: sys.stdout.buffer)
-stderr_bytes = StandardStream("sys.stderr.buffer", lambda: sys.stderr.buffer)
+stdin = StandardStream("stdin")
+stdout = StandardStream("stdout")
+stderr = StandardStream("stderr")
+stdin_bytes = StandardStream("stdin", is_binary=True)
+stdout_bytes = StandardStream("stdout", is_binary=True)
+stderr_bytes = StandardStream("stderr", is_binary=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
-from typing import Any
+from typing import Any, Final
 
 from ._buffered import AsyncBufferedIOBase
 from ._reader import TextReader
@@ -46,8 +46,10 @@ class AsyncTextIOWrapper(TextReader):
     ) -> None:
         super().__init__(buffer, encoding, errors, newline)
         self._mode = mode
-        self._line_buffering = line_buffering
-        self._write_through = write_through
+        self.line_buffering: Final = line_buffering
+        """True if the end of a line flushes."""
+        self.write_through: Final = write_through
+        """As given; text is never held back above the buffer."""
         self._write_newline = newline if newline in ("\r", "\r\n") else None
         self._encoder: Any = None
         if buffer._writable and buffer._has_position():
@@ -63,68 +65,18 @@ class AsyncTextIOWrapper(TextReader):
         return self._below()
 
     @property
-    def encoding(self) -> str:
-        """The encoding's name."""
-        return self._encoding
-
-    @property
-    def errors(self) -> str:
-        """The error handler's name."""
-        return self._errors
-
-    @property
     def newlines(self) -> str | tuple[str, ...] | None:
         """The line ends met so far, if line ends are recognised."""
         return getattr(self._decoder, "newlines", None)
-
-    @property
-    def line_buffering(self) -> bool:
-        """True if the end of a line flushes."""
-        return self._line_buffering
-
-    @property
-    def write_through(self) -> bool:
-        """As given; text is never held back above the buffer."""
-        return self._write_through
-
-    @property
-    def closed(self) -> bool:
-        """True once the file is closed."""
-        return self._below().closed
-
-    @property
-    def name(self) -> Any:
-        """The path, or the descriptor that the file was opened with."""
-        return self._below().name
 
     @property
     def mode(self) -> str:
         """The mode that the file was opened with."""
         return self._below().mode if self._mode is None else self._mode
 
-    def fileno(self) -> int:
-        """The descriptor.
-
-        Raises:
-            ValueError: the file is closed.
-        """
-        return self._below().fileno()
-
     async def readable(self) -> bool:
         """True if the file was opened for reading. A coroutine for text, as in aiofiles."""
         return self._below().readable()
-
-    async def writable(self) -> bool:
-        """True if the file was opened for writing."""
-        return await self._below().writable()
-
-    async def seekable(self) -> bool:
-        """True if the file has a position."""
-        return await self._below().seekable()
-
-    async def isatty(self) -> bool:
-        """True if the file is a terminal."""
-        return await self._below().isatty()
 
     def detach(self) -> AsyncBufferedIOBase:
         """Give the binary file up. Not a coroutine, as in aiofiles.
@@ -139,33 +91,7 @@ class AsyncTextIOWrapper(TextReader):
     def __repr__(self) -> str:
         name = f" name={self._buffer.name!r}" if self._buffer is not None else ""
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return f"<{kind}{name} mode={self._mode!r} encoding={self._encoding!r}>"
-
-    # The binary file's operations -----------------------------------------------------------------
-
-    async def pread(self, size: int, offset: int, /) -> bytes:
-        """Bytes of the file, as :meth:`AsyncFile.pread`."""
-        return await self._below().pread(size, offset)
-
-    async def pwrite(self, data: Any, offset: int, /) -> int:
-        """Write bytes into the file, as :meth:`AsyncFile.pwrite`."""
-        return await self._below().pwrite(data, offset)
-
-    async def fsync(self) -> None:
-        """As :meth:`AsyncFile.fsync`."""
-        await self._below().fsync()
-
-    async def fdatasync(self) -> None:
-        """As :meth:`AsyncFile.fdatasync`."""
-        await self._below().fdatasync()
-
-    async def stat(self) -> os.stat_result:
-        """As :meth:`AsyncFile.stat`."""
-        return await self._below().stat()
-
-    async def flush(self) -> None:
-        """Hand everything that is buffered to the kernel. Errors as the binary file's."""
-        await self._below().flush()
+        return f"<{kind}{name} mode={self._mode!r} encoding={self.encoding!r}>"
 
     async def close(self) -> None:
         """Write what is buffered and close the file. Idempotent. Errors as the binary file's."""
@@ -215,13 +141,13 @@ class AsyncTextIOWrapper(TextReader):
             self._decoder.reset()
         if not below._accept(piece):
             await below.write(piece)
-        if self._line_buffering and ("\n" in text or "\r" in text):
+        if self.line_buffering and ("\n" in text or "\r" in text):
             await below.flush()
         return len(text)
 
     def _get_encoder(self) -> Any:
         if self._encoder is None:
-            self._encoder = codecs.getincrementalencoder(self._encoding)(self._errors)
+            self._encoder = codecs.getincrementalencoder(self.encoding)(self.errors)
         return self._encoder
 
     def _start_encoding_at(self, position: int) -> None:

@@ -3,9 +3,9 @@
 Arguments, results and errors are those of the function of the same name; each also takes ``loop``
 (the running one for ``None``) and ``executor``. On the ring ``stat``, ``lstat``, ``rename``,
 ``replace``, ``unlink``, ``remove``, ``mkdir``, ``rmdir``, ``symlink`` and ``link`` are operations of
-the kernel's, and so is every step of ``makedirs``, ``removedirs`` and ``renames``. io_uring has no
-operation for ``access``, ``listdir``, ``readlink``, ``scandir``, ``sendfile`` and ``statvfs``, which
-go to the executor. Elsewhere all of them do.
+the kernel's. The executor carries out ``makedirs``, ``removedirs`` and ``renames``, which take many
+steps, and those for which io_uring has no operation: ``access``, ``listdir``, ``readlink``,
+``scandir``, ``sendfile`` and ``statvfs``. Elsewhere it carries out all.
 
 A cancelled call may have been carried out or not.
 """
@@ -115,7 +115,7 @@ async def _change(
 async def unlink(
     path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> None:
-    """``os.unlink``."""
+    """``os.unlink``, which is also called ``os.remove``."""
 
     def start(ring: Any, directory: int) -> Any:
         return _uringcore.file_unlink(ring, os.fsencode(path), directory, 0, (path,))
@@ -123,11 +123,7 @@ async def unlink(
     await _change(os.unlink, (path,), {"dir_fd": dir_fd}, start, loop, executor)
 
 
-async def remove(
-    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
-) -> None:
-    """``os.remove``."""
-    await unlink(path, dir_fd=dir_fd, loop=loop, executor=executor)
+remove = unlink
 
 
 async def rmdir(
@@ -143,15 +139,7 @@ async def rmdir(
 
 async def removedirs(name: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.removedirs``."""
-    await rmdir(name, loop=loop, executor=executor)
-    head, tail = _split(name)
-    while head and tail:
-        try:
-            await rmdir(head, loop=loop, executor=executor)
-        except OSError:
-            # Not empty, or not ours to remove: the parents stay as well.
-            return
-        head, tail = os.path.split(head)
+    await finish(files_of(loop, executor).call(os.removedirs, name))
 
 
 async def rename(
@@ -163,7 +151,7 @@ async def rename(
     loop: Loop = None,
     executor: Pool = None,
 ) -> None:
-    """``os.rename``."""
+    """``os.rename``, and ``os.replace``, which does the same on Linux."""
 
     def start(ring: Any, source_fd: int, target_fd: int) -> Any:
         source, target = os.fsencode(src), os.fsencode(dst)
@@ -173,33 +161,12 @@ async def rename(
     await _change(os.rename, (src, dst), directories, start, loop, executor)
 
 
-async def replace(
-    src: AnyPath,
-    dst: AnyPath,
-    *,
-    src_dir_fd: Fd = None,
-    dst_dir_fd: Fd = None,
-    loop: Loop = None,
-    executor: Pool = None,
-) -> None:
-    """``os.replace``."""
-    where: Any = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
-    await rename(src, dst, **where, loop=loop, executor=executor)
+replace = rename
 
 
 async def renames(old: StrPath, new: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.renames``."""
-    head, tail = os.path.split(os.fspath(new))
-    if head and tail and not await path.exists(head, loop=loop, executor=executor):
-        await makedirs(head, loop=loop, executor=executor)
-    await rename(old, new, loop=loop, executor=executor)
-    head, tail = os.path.split(os.fspath(old))
-    if head and tail:
-        try:
-            await removedirs(head, loop=loop, executor=executor)
-        except OSError:
-            # The old directory is still used.
-            return
+    await finish(files_of(loop, executor).call(os.renames, old, new))
 
 
 async def mkdir(
@@ -228,22 +195,14 @@ async def makedirs(
     executor: Pool = None,
 ) -> None:
     """``os.makedirs`` of CPython 3.15: ``parent_mode`` is that of the folders above that it makes."""
-    where: Any = {"loop": loop, "executor": executor}
-    head, tail = _split(name)
-    if head and tail and not await path.exists(head, **where):
-        above = 0o777 if parent_mode is None else parent_mode
-        try:
-            await makedirs(head, above, exist_ok, parent_mode=parent_mode, **where)
-        except FileExistsError:
-            # Another process made it meanwhile.
-            pass
-        if tail == os.curdir:
-            return
-    try:
-        await mkdir(name, mode, **where)
-    except OSError:
-        if not exist_ok or not await path.isdir(name, **where):
-            raise
+    await finish(files_of(loop, executor).call(_makedirs, name, mode, exist_ok, parent_mode))
+
+
+def _makedirs(name: StrPath, mode: int, exist_ok: bool, parent_mode: int | None) -> None:
+    above = os.path.dirname(os.fspath(name).rstrip(os.sep))
+    if parent_mode is not None and above and not os.path.exists(above):
+        _makedirs(above, parent_mode, True, parent_mode)
+    os.makedirs(name, mode, exist_ok)
 
 
 async def symlink(
@@ -287,9 +246,3 @@ async def link(
     directories = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
     options = {"follow_symlinks": follow_symlinks}
     await _change(os.link, (src, dst), directories, start, loop, executor, **options)
-
-
-def _split(name: StrPath) -> tuple[str, str]:
-    """``os.path.split`` without a slash at the end."""
-    head, tail = os.path.split(os.fspath(name))
-    return (head, tail) if tail else os.path.split(head)

@@ -15,9 +15,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ._context import Opening
 from ._files import Files, Loop, Opened, Pool, files_of
-from ._open import AnyFile, check, make_file
+from ._open import AnyFile, Opening, check, make_file
 from ._operation import finish
 from ._text import AsyncTextIOWrapper
 from .os import unlink
