@@ -8,6 +8,7 @@ import random
 import resource
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.aio.support import ticks_during
 from tests.loop.support import Runner, collect, open_descriptors
 from tests.support.memory import grown, memory
 from uringcore import aio
+from uringcore.aio._files import files_of
 
 
 def test_operations_of_several_tasks_run_in_order(run: Runner, tmp_path: Path) -> None:
@@ -111,6 +113,51 @@ def test_positional_writes_beside_a_reader(run: Runner, tmp_path: Path) -> None:
             await file.write(b"buffered")
             assert await file.pread(8, 0) == b"buffered"
         assert (await aio.os.stat(path)).st_size == 100_000
+
+    run(main())
+
+
+def test_a_read_that_ended_as_it_was_cancelled_passes_its_turn_on_once(
+    run: Runner, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+
+    class Uncached:
+        def read(self, *asked: int) -> None:
+            return None
+
+    class Ended:
+        """An operation that is over when its waiter abandons it."""
+
+        def __init__(self) -> None:
+            self.future = asyncio.get_running_loop().create_future()
+
+        def abandon(self, late: Any) -> None:
+            late(self.future.result(), None)
+
+    async def main() -> None:
+        begun: list[Ended] = []
+
+        def read(*asked: int) -> Ended:
+            begun.append(Ended())
+            return begun[-1]
+
+        async with aio.open(path, "rb", 0) as file:
+            files: Any = files_of()
+            files.direct, files.read = Uncached(), read
+            first, *others = (asyncio.ensure_future(file.read(3)) for _ in range(3))
+            await asyncio.sleep(0)
+            begun[0].future.set_result(b"")
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            for count, other in enumerate(others, 2):
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                # One at a time, although both waited.
+                assert len(begun) == count
+                begun[-1].future.set_result(b"abc")
+                assert await other == b"abc"
 
     run(main())
 

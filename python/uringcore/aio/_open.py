@@ -193,54 +193,39 @@ def open(  # noqa: A001 - the name is the point
         TypeError: an argument is of a wrong type.
         LookupError: the encoding is not known.
     """
-    return Opening(
-        _open(file, mode, buffering, encoding, errors, newline, closefd, opener, loop, executor)
-    )
-
-
-async def _open(
-    file: Any,
-    mode: str,
-    buffering: int,
-    encoding: str | None,
-    errors: str | None,
-    newline: str | None,
-    closefd: bool,
-    opener: Opener | None,
-    loop: Loop,
-    executor: Pool,
-) -> AnyFile:
     text = (encoding, errors, newline)
+
+    async def make() -> AnyFile:
+        is_number = isinstance(file, int)
+        # The built-in opens a number at once, and asks its opener only about paths.
+        path: Any = f"/dev/fd/{file!r}" if is_number else file
+        flags = check(path, mode, buffering, *text, closefd or is_number)
+        name: Any = file if is_number else os.fspath(path)
+        files = files_of(loop, executor)
+        opened = await _open(files, name, flags, opener)
+        if stat.S_ISDIR(opened.mode):
+            if not is_number:
+                os.close(opened.fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        has_position = _has_position(opened.fd)
+        if "+" in mode and buffering != 0 and not has_position:
+            if closefd:
+                os.close(opened.fd)
+            raise io.UnsupportedOperation("File or stream is not seekable.")
+        if "a" in mode and has_position:
+            os.lseek(opened.fd, 0, os.SEEK_END)
+        return make_file(files, opened, name, mode, buffering, *text, closefd)
+
+    return Opening(make())
+
+
+async def _open(files: Files, file: int | str | bytes, flags: int, opener: Opener | None) -> Opened:
     if isinstance(file, int):
-        # The built-in takes a number for a descriptor, and would not ask its opener for one.
-        check(f"/dev/fd/{file}", mode, buffering, *text)
         if file < 0:
             raise ValueError("negative file descriptor")
-        files = files_of(loop, executor)
-        opened = Opened(file, _uringcore.file_describe(file)[0])
-    else:
-        flags = check(file, mode, buffering, *text, closefd)
-        file = os.fspath(file)
-        files = files_of(loop, executor)
-        if opener is None:
-            opened = await files.open(file, flags, 0o666)
-        else:
-            opened = await _open_with(opener, files, file, flags)
-    if stat.S_ISDIR(opened.mode):
-        if not isinstance(file, int):
-            os.close(opened.fd)
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
-    has_position = _has_position(opened.fd)
-    if "+" in mode and buffering != 0 and not has_position:
-        if closefd:
-            os.close(opened.fd)
-        raise io.UnsupportedOperation("File or stream is not seekable.")
-    if "a" in mode and has_position:
-        os.lseek(opened.fd, 0, os.SEEK_END)
-    return make_file(files, opened, file, mode, buffering, *text, closefd)
-
-
-async def _open_with(opener: Opener, files: Files, file: str | bytes, flags: int) -> Opened:
+        return Opened(file, _uringcore.file_describe(file)[0])
+    if opener is None:
+        return await files.open(file, flags, 0o666)
     fd = await finish(files.call(opener, file, flags), os.close)
     if not isinstance(fd, int):
         raise TypeError("expected integer from opener")

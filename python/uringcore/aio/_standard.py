@@ -23,10 +23,10 @@ __all__ = [
     "stdout_bytes",
 ]
 
-_METHODS = frozenset(
-    ("close", "flush", "isatty", "peek", "read", "read1", "readinto", "readline", "readlines")
-    + ("seek", "seekable", "tell", "truncate", "writable", "write", "writelines")
-)
+_METHODS = {
+    *("close", "flush", "isatty", "peek", "read", "read1", "readinto", "readline", "readlines"),
+    *("seek", "seekable", "tell", "truncate", "writable", "write", "writelines"),
+}
 
 
 class StandardStream:

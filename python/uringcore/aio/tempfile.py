@@ -7,7 +7,6 @@ which names are free. The files are then those of :func:`uringcore.aio.open`.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import io
 import os
 import tempfile
@@ -15,10 +14,9 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ._files import Files, Loop, Opened, Pool, files_of
-from ._open import AnyFile, Opening, check, make_file
+from ._files import Files, Loop, Pool, files_of
+from ._open import AnyFile, Opening, check, open  # noqa: A004 - that of files here
 from ._operation import finish
-from ._text import AsyncTextIOWrapper
 from .os import unlink
 
 __all__ = ["NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile"]
@@ -43,11 +41,11 @@ def TemporaryFile(
         with tempfile.TemporaryFile(buffering=0, suffix=suffix, prefix=prefix, dir=dir) as file:
             return os.dup(file.fileno())
 
-    async def make() -> AnyFile:
+    async def make() -> Any:
         check("", mode, buffering, encoding, None, newline)
-        files = files_of(loop, executor)
-        fd = await finish(files.call(make_unnamed), os.close)
-        return _file(files, fd, fd, mode, buffering, encoding, newline)
+        fd = await finish(files_of(loop, executor).call(make_unnamed), os.close)
+        where: Any = {"loop": loop, "executor": executor}
+        return await open(fd, mode, buffering, encoding, None, newline, **where)
 
     return Opening(make())
 
@@ -76,18 +74,19 @@ def NamedTemporaryFile(
 
     async def make() -> AnyFile:
         check("", mode, buffering, encoding, None, newline)
-        files = files_of(loop, executor)
-        call = files.call(tempfile.mkstemp, suffix, prefix, dir)
+        call = files_of(loop, executor).call(tempfile.mkstemp, suffix, prefix, dir)
         fd, path = await finish(call, _discard)
-        file = _file(files, fd, path, mode, buffering, encoding, newline)
+        where: Any = {"loop": loop, "executor": executor}
+        file: AnyFile = await open(fd, mode, buffering, encoding, None, newline, **where)
+        below = file._below()
+        below._name = path
         if delete:
-            below = file.buffer if isinstance(file, AsyncTextIOWrapper) else file
             removal = weakref.finalize(below, _unlink_if_there, path)
 
             async def remove() -> None:
                 if removal.detach() is not None:
                     try:
-                        await unlink(path, loop=loop, executor=executor)
+                        await unlink(path, **where)
                     except FileNotFoundError:
                         # Its user may remove or rename it.
                         return
@@ -287,21 +286,6 @@ class AsyncTemporaryDirectory:
     async def close(self) -> None:
         """As :meth:`cleanup`."""
         await self.cleanup()
-
-
-def _file(
-    files: Files,
-    fd: int,
-    name: Any,
-    mode: str,
-    buffering: int,
-    encoding: str | None,
-    newline: str | None,
-) -> AnyFile:
-    if "a" in mode:
-        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
-    opened = Opened(fd, os.fstat(fd).st_mode)
-    return make_file(files, opened, name, mode, buffering, encoding, None, newline)
 
 
 def _discard(made: tuple[int, str]) -> None:
