@@ -1,4 +1,4 @@
-"""File I/O for asyncio that is asynchronous, with aiofiles' interface.
+"""Asynchronous file I/O for asyncio, with aiofiles' interface.
 
     from uringcore import aio
 
@@ -6,28 +6,44 @@
         async for line in file:
             ...
 
-A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. What there is more:
-``pread``, ``pwrite``, ``fsync``, ``fdatasync`` and ``stat`` of files.
+A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. Files have more methods:
+``pread``, ``pwrite``, ``fsync``, ``fdatasync`` and ``stat``.
+
+| file | noun |
+| --- | --- |
+| ``_open`` | ``open``: from a path and a mode to a file object |
+| ``_base`` | the methods that binary and text files share |
+| ``_text``, ``_reader`` | text files; their decoder and its positions |
+| ``_buffered``, ``_raw`` | binary files with a buffer, and without |
+| ``_file`` | what both have: position and end |
+| ``_buffer`` | bytes read ahead, and bytes that wait to be written |
+| ``_descriptor`` | single operations on an open descriptor |
+| ``_turns`` | the order of operations on one file |
+| ``_operation`` | one operation under way, and its result after a cancel |
+| ``_files`` | the two ways to carry operations out: the ring, and threads |
+| ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
+| ``tempfile`` | temporary files and directories |
+| ``_standard`` | standard input, output and error |
+| ``threadpool`` | aiofiles' names for the classes above |
 
 On a uringcore loop with io_uring every operation that may wait is an operation of the ring: opening,
-reading, writing, syncing, resizing, closing, and in :mod:`uringcore.aio.os` what changes directories.
-io_uring has nothing for reading directories, ``readlink``, ``access`` and the like; those go to the
-loop's executor, and so does ``ftruncate`` before Linux 6.9. On the epoll backend, on stock asyncio
-and on uvloop everything that may wait goes to the executor. On all of them, bytes that the kernel
-has in memory are read at once, without a turn of the loop; a coroutine that reads nothing else lets
-others run every half a millisecond.
+reading, writing, syncing, resizing, closing, and most of :mod:`uringcore.aio.os`. io_uring has no
+operation for reading directories, ``readlink``, ``access`` and the like; those go to the loop's
+executor, and so do ``ftruncate`` before Linux 6.9 and the making of temporary files. On the epoll
+backend, on stock asyncio and on uvloop everything that may wait goes to the executor. On all of them,
+bytes that the kernel has in memory are read at once, without a turn of the loop; a coroutine that
+reads nothing else lets others run every half a millisecond.
 
-One file may be used by several tasks: its operations run one after the other, in the order in which
-they were asked for; ``pread`` and ``pwrite`` run beside each other. There is no bound on files or on
-callers; a loop's ring carries out at most 1,048,576 operations at once and answers one more with
-``OSError(ENOBUFS)``.
+Several tasks may use one file: its operations run one after the other, in the order of the calls;
+``pread`` and ``pwrite`` run beside each other. There is no bound on files or on callers; a loop's
+ring carries out at most 1,048,576 operations at once and answers one more with ``OSError(ENOBUFS)``.
 
 A cancelled read has taken nothing from the file. A cancelled write is either not begun or accepted
 whole, to be carried out by the next flush, write or close (see ``AsyncBufferedIOBase``). A cancelled
 ``close`` goes on by itself.
 
-What is not as in aiofiles: objects below a file (``buffer``, ``raw``, what ``detach`` returns) are
-asynchronous too; ``f._file`` does not exist.
+One thing differs from aiofiles: the objects below a file (``buffer``, ``raw``, the result of
+``detach``) are asynchronous too, and ``f._file`` does not exist.
 """
 
 from __future__ import annotations

@@ -110,10 +110,11 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         Raises:
             As :meth:`read`.
         """
-        if self._line_end is not None and not self._busy and (size is None or size == -1):
+        mark = self._line_end
+        if mark and not self._busy and (size is None or size == -1):
             at = self._at
             # A closed file has nothing left that could be found.
-            end = self._taken.find(self._line_end, at) + 1
+            end = self._taken.find(mark, at) + 1
             if end:
                 self._at = end
                 return self._taken[at:end]
@@ -144,9 +145,10 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         return self
 
     async def __anext__(self) -> AnyStr:
-        if self._line_end is not None and not self._busy:
+        mark = self._line_end
+        if mark and not self._busy:
             at = self._at
-            end = self._taken.find(self._line_end, at) + 1
+            end = self._taken.find(mark, at) + 1
             if end:
                 self._at = end
                 return self._taken[at:end]
@@ -184,11 +186,10 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         below._check_readable()
         if size < 0 or offset < 0:
             raise ValueError("pread: size and offset must not be negative")
-        if below._may_hold_writes():
+        if below._busy or below._unwritten:
             await below._settle()
         parts: list[bytes] = []
         while size > 0:
-            below._check_open()
             got: Any = None
             while below._direct and size <= DIRECT_MAX_BYTES:
                 got = below._files.direct.read(below._fd, size, offset)
@@ -201,12 +202,16 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
                     below._direct = False
                 want = min(size, PIECE_MAX_BYTES)
                 got = await below._at_offset(below._files.read(below._fd, want, offset))
+            if len(got) == size and not parts:
+                whole: bytes = got
+                return whole
             if not got:
                 break
+            below._check_open()
             parts.append(got)
             size -= len(got)
             offset += len(got)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     async def pwrite(self, data: Any, offset: int, /) -> int:
         """Write all of ``data`` at an offset, without moving the position.
@@ -232,8 +237,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
             raise ValueError("pwrite: the offset must not be negative")
         piece = as_bytes(data)
         size = len(piece)
-        if below._taken or below._may_hold_writes():
-            await below._settle(step_back=True)
+        await below._settle(step_back=len(below._taken) > 0)
         while piece:
             below._check_open()
             count = await below._at_offset(below._files.write(below._fd, piece, offset))
@@ -252,8 +256,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
             ValueError: the file is closed.
         """
         self._check_open()
-        if self._below()._may_hold_writes():
-            await self._below()._settle()
+        await self._below()._settle()
 
     async def fsync(self) -> None:
         """Flush, and wait until the file's contents and attributes are on the disk.

@@ -53,13 +53,13 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
         self._unwritten = 0
 
     def _check_readable(self) -> None:
-        self._check_open()
-        if not self._readable:
+        if self._fd < 0 or not self._readable:
+            self._check_open()
             raise io.UnsupportedOperation("File not open for reading")
 
     def _check_writable(self) -> None:
-        self._check_open()
-        if not self._writable:
+        if self._fd < 0 or not self._writable:
+            self._check_open()
             raise io.UnsupportedOperation("File not open for writing")
 
     # Reading --------------------------------------------------------------------------------------
@@ -134,12 +134,10 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
 
     # Writing --------------------------------------------------------------------------------------
 
-    def _may_hold_writes(self) -> bool:
-        """True if bytes wait to be written, or an operation under way may leave some."""
-        return self._unwritten > 0 or (self._busy > 0 and self._limit > 0)
-
     async def _settle(self, step_back: bool = False) -> None:
-        """Write what is buffered, and if ``step_back`` undo reading ahead."""
+        """Write what is buffered, or will be by operations under way; on demand undo reading ahead."""
+        if not (step_back or self._unwritten or (self._busy and self._limit)):
+            return
         await self._begin()
         try:
             self._check_open()
@@ -153,7 +151,7 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
         while self._unwritten:
             if len(self._out) > 1:
                 self._out = [b"".join(self._out)]
-            self._wrote_late(await self._write_once(self._out[0]))
+            self._wrote_late(await self._transfer(self._out[0], write=True))
 
     def _wrote_late(self, count: int) -> None:
         if count and self._out:

@@ -96,7 +96,8 @@ class AsyncBufferedIOBase(AsyncFile):
         await self._begin()
         try:
             self._check_open()
-            self._step_back()
+            if self._taken:
+                self._step_back()
             if self._unwritten + size > self._limit:
                 await self._write_out()
             self._out.append(piece)

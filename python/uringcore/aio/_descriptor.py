@@ -124,15 +124,11 @@ class Descriptor(Turns):
         data: bytes = await self._transfer(min(size, PIECE_MAX_BYTES), write=False)
         return data
 
-    async def _write_once(self, data: Any) -> int:
-        """Write ``data`` once at the position, and return how many bytes were written.
-
-        If the write is cancelled, ``_wrote_late`` gets the number.
-        """
-        count: int = await self._transfer(data, write=True)
-        return count
-
     async def _transfer(self, what: Any, write: bool) -> Any:
+        """Write the bytes ``what`` once, and return how many of them; or read so many, and return them.
+
+        If it is cancelled, ``_wrote_late`` gets the number, or ``_taken`` the bytes.
+        """
         files = self._files
         while True:
             if self._pollable and files.waits_in_threads:

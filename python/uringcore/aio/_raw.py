@@ -69,7 +69,8 @@ class AsyncFileIO(AsyncFile):
         try:
             self._check_open()
             self._step_back()
-            return await self._write_once(piece)
+            count: int = await self._transfer(piece, write=True)
+            return count
         finally:
             self._end()
 
