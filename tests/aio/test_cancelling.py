@@ -91,6 +91,25 @@ def test_what_a_cancelled_read_had_gathered_comes_first(
     run(main())
 
 
+def test_a_line_of_a_pipe_without_a_buffer_after_a_cancelled_read(
+    run: Runner, fifo: tuple[Path, int]
+) -> None:
+    path, number = fifo
+
+    async def main() -> None:
+        async with aio.open(path, "rb", 0) as file:
+            task = asyncio.ensure_future(file.read(100))
+            await turns(5)
+            # On the ring the kernel has the bytes by the time that the cancel reaches it.
+            os.write(number, b"one\ntwo\nthree")
+            await cancelled(task)
+            assert await soon(asyncio.ensure_future(file.readline())) == b"one\n"
+            assert await soon(asyncio.ensure_future(file.readline())) == b"two\n"
+            assert await soon(asyncio.ensure_future(file.read(5))) == b"three"
+
+    run(main())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_reads_cancelled_at_random_lose_no_byte(
     run: Runner, fifo: tuple[Path, int], seed: int

@@ -265,3 +265,19 @@ def test_every_position_of_a_text_can_be_gone_back_to(
                     assert await file.read(7) == shown[place : place + 7]
 
     run_ours(main())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_position_with_a_decoders_state_is_not_the_start_for_a_byte_order_mark(
+    run_ours: Runner, tmp_path: Path, encoding: str
+) -> None:
+    behind_the_mark = 2 << 64
+
+    async def main() -> None:
+        pair = Pair(tmp_path, b"", "w+", encoding=encoding)
+        pair.ours = await pair.opening
+        await pair.same("seek", behind_the_mark)
+        await pair.same("write", "text")
+        await pair.check()
+
+    run_ours(main())

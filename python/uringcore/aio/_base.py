@@ -10,13 +10,11 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, AnyStr, Generic, TypeVar
+from typing import Any, AnyStr, Generic, TypeVar
 
+from ._buffer import Buffer
 from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES
 from ._turns import Turns
-
-if TYPE_CHECKING:
-    from ._file import AsyncFile
 
 __all__ = ["AsyncIOBase", "as_bytes", "as_size"]
 
@@ -31,7 +29,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
     # The end of a line if that is always the same; None to have `_collect` find it.
     _line_end: AnyStr | None
 
-    def _below(self) -> AsyncFile:
+    def _below(self) -> Buffer:
         raise NotImplementedError
 
     def _check_open(self) -> None:

@@ -12,7 +12,6 @@ import os
 from typing import Any
 
 from .. import _uringcore
-from ._base import AsyncIOBase
 from ._descriptor import Descriptor
 from ._files import Files, Opened
 
@@ -28,10 +27,9 @@ _PIECE_MIN_BYTES = 1024 * 1024
 _LINE_END = ord("\n")
 
 
-class Buffer(Descriptor, AsyncIOBase[bytes]):
+class Buffer(Descriptor):
     """The part of a binary file that reads and writes in sequence."""
 
-    _line_end = b"\n"
     # An unbuffered file moves its position by what each call reads, and writes at once.
     _is_buffered = True
 
@@ -85,7 +83,7 @@ class Buffer(Descriptor, AsyncIOBase[bytes]):
         return self._taken[at:end]
 
     async def _collect(self, limit: int, line: bool) -> bytes:
-        """As :meth:`AsyncIOBase._collect`.
+        """Read up to ``limit``, the end of the file or the end of a line; negative for no limit.
 
         If the read is cancelled or fails, all that it had comes first in the next one.
         """

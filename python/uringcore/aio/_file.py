@@ -12,14 +12,16 @@ import os
 import warnings
 from typing import Any
 
-from ._base import as_size
+from ._base import AsyncIOBase, as_size
 from ._buffer import Buffer
 
 __all__ = ["AsyncFile"]
 
 
-class AsyncFile(Buffer):
+class AsyncFile(Buffer, AsyncIOBase[bytes]):
     """The common part of the binary files. Made by :func:`uringcore.aio.open`."""
+
+    _line_end = b"\n"
 
     def _below(self) -> AsyncFile:
         return self
