@@ -13,9 +13,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "uringcore"
 SRC = ROOT / "src"
 
-# A package below this one whose head lacks the table still. Nothing may be added here.
-WITHOUT_TABLE = {PACKAGE / "aio"}
-
 # | ``name``, ``name`` | what it is |
 PYTHON_ROW = re.compile(r"^\| (``[\w`, ]+``) \|", re.MULTILINE)
 PYTHON_NAME = re.compile(r"``(\w+)``")
@@ -28,11 +25,7 @@ RUST_NAME = re.compile(r"`(\w+)/?`")
 
 
 def packages() -> list[Path]:
-    return sorted(
-        path.parent
-        for path in PACKAGE.rglob("__init__.py")
-        if not any(path.is_relative_to(without) for without in WITHOUT_TABLE)
-    )
+    return sorted(path.parent for path in PACKAGE.rglob("__init__.py"))
 
 
 def modules_of(package: Path) -> set[str]:
@@ -84,12 +77,6 @@ def test_a_packages_docstring_lists_each_of_its_modules_once(package: Path) -> N
 )
 def test_the_head_of_a_rust_room_lists_each_of_its_modules_once(folder: Path, head: Path) -> None:
     assert sorted(named_in_head(head.read_text())) == sorted(modules_in(folder))
-
-
-@pytest.mark.parametrize("package", WITHOUT_TABLE, ids=lambda path: path.name)
-def test_a_package_without_a_table_is_one_that_has_none(package: Path) -> None:
-    """A package that has its table by now is taken off the list, so that the table stays complete."""
-    assert set(named_in_docstring((package / "__init__.py").read_text())) != modules_of(package)
 
 
 def test_the_checker_reads_each_form_of_an_entry() -> None:

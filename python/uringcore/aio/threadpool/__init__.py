@@ -1,6 +1,11 @@
 """Where aiofiles keeps its ``open`` and its classes, for programs that import them from there.
 
 Nothing lives here, and no thread pool either where there is a ring.
+
+| file | noun |
+| --- | --- |
+| ``binary`` | the classes of binary files |
+| ``text`` | the class of text files |
 """
 
 from __future__ import annotations
