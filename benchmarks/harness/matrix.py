@@ -19,6 +19,7 @@ from benchmarks.harness.plan import GRACE_SECONDS, SECONDS_MIN, Plan
 from benchmarks.harness.process import SERVER_CORE, BenchmarkFailure, pin
 from benchmarks.harness.results import Spread, path_of, write
 from benchmarks.servers.loops import LOOPS as LOOP_NAMES
+from benchmarks.servers.loops import STREAM_LOOPS as STREAM_LOOP_NAMES
 from benchmarks.servers.loops import package_of
 
 BEST_OTHER = "best other"
@@ -66,7 +67,12 @@ class Matrix:
 
 
 # asyncio comes with the interpreter; pip stands in as the package that is always there.
-LOOPS = tuple(Column(name, "pip" if name == "asyncio" else package_of(name)) for name in LOOP_NAMES)
+def _columns(names: tuple[str, ...]) -> tuple[Column, ...]:
+    return tuple(Column(name, "pip" if name == "asyncio" else package_of(name)) for name in names)
+
+
+LOOPS = _columns(LOOP_NAMES)
+STREAM_LOOPS = _columns(STREAM_LOOP_NAMES)
 
 MATRICES: tuple[Matrix, ...] = (
     Matrix(
@@ -114,7 +120,7 @@ MATRICES: tuple[Matrix, ...] = (
             "kernel keeps for them is not in it. Less is better."
         ),
         program="idle",
-        columns=LOOPS,
+        columns=STREAM_LOOPS,
         baseline="asyncio",
         unit="kB a connection",
         costs=True,

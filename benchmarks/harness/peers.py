@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from benchmarks.harness.cases import IN_PROCESS, LONE, RAW_QUIC, Case
 from benchmarks.harness.environment import Environment
-from benchmarks.harness.matrix import LOOPS
+from benchmarks.harness.matrix import LOOPS, STREAM_LOOPS
+from benchmarks.servers.loops import AIOFASTNET
 
 LACKING = {
     ("rloop", "slow_upload_tls"): "it serves no TLS",
@@ -33,7 +34,7 @@ class Peer:
     lacking: str | None = None
     """What it does not have that this family needs."""
     application: str | None = None
-    """The distribution that the application it serves needs."""
+    """The distribution that the application it serves, or what it lies over, needs."""
     load: tuple[str, ...] | None = None
     """The load generator and its arguments, where they are not the case's."""
     alone: bool = False
@@ -77,6 +78,7 @@ def _native(program: str, *, tls: bool = True) -> Callable[[Environment], list[s
 
 def _loops(family: str, module: str, style: str, *, tls: bool = False) -> tuple[Peer, ...]:
     """Every loop with one style of a server in `servers/`, for the tables of `family`."""
+    columns = LOOPS if style == "udp" else STREAM_LOOPS
     return tuple(
         Peer(
             column.name,
@@ -84,8 +86,9 @@ def _loops(family: str, module: str, style: str, *, tls: bool = False) -> tuple[
             _python(module, "--loop", column.name, "--style", style, tls=tls),
             kind="peer" if column.foreign else "ours",
             lacking=LACKING.get((column.name, family)),
+            application="uvloop" if column.name == AIOFASTNET else None,
         )
-        for column in LOOPS
+        for column in columns
     )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.harness.process import Server
 from benchmarks.programs.echo_client import exchange
 from benchmarks.programs.rows import arguments
-from benchmarks.servers.loops import LOOPS
+from benchmarks.servers.loops import STREAM_LOOPS
 
 CONNECTIONS = 5_000
 FIRST = 8
@@ -92,7 +92,7 @@ def samples(server: Server, count: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure the loop named on the command line; there is no window, so `--seconds` means nothing."""
-    options = arguments(__doc__, LOOPS)
+    options = arguments(__doc__, STREAM_LOOPS)
     allow_files(CONNECTIONS + SPARE_FILES)
     command = [sys.executable, "-m", "benchmarks.servers.echo"]
     with Server(

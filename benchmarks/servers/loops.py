@@ -9,23 +9,33 @@ PEERS = ("uvloop", "rloop", "blazio", "zloop")
 """Other projects' loops: each a package of this name with a `new_event_loop()`."""
 OURS = ("uringcore-uring", "uringcore-epoll")
 LOOPS = ("asyncio", *PEERS, *OURS)
+AIOFASTNET = "aiofastnet on uvloop"
+"""No loop, but transports of its own over uvloop's `add_reader`."""
+STREAM_LOOPS = ("asyncio", *PEERS, AIOFASTNET, *OURS)
+"""Those of the tables about TCP and TLS."""
 
 
 def package_of(name: str) -> str:
     """The module to import for the loop called `name`."""
+    if name == AIOFASTNET:
+        return "aiofastnet"
     return "uringcore" if name in OURS else name
 
 
 def new_loop(name: str, busy_poll_us: int | None = None) -> asyncio.AbstractEventLoop:
-    """Make the loop called `name`, one of `LOOPS`; `busy_poll_us` is ours alone.
+    """Make the loop called `name`, one of `STREAM_LOOPS`; `busy_poll_us` is ours alone.
 
     Raises `ImportError` where its package is missing and `ValueError` for an unknown name.
     """
-    if name not in LOOPS:
-        raise ValueError(f"name: no loop is called {name!r}; there are {', '.join(LOOPS)}")
+    if name not in STREAM_LOOPS:
+        raise ValueError(f"name: no loop is called {name!r}; there are {', '.join(STREAM_LOOPS)}")
     if name == "asyncio":
         return asyncio.SelectorEventLoop()
     module = importlib.import_module(package_of(name))
+    if name == AIOFASTNET:
+        loop = importlib.import_module("uvloop").new_event_loop()
+        module.patch_loop(loop)
+        return loop  # type: ignore[no-any-return]
     if name in OURS:
         # Naming the backend is strict: a fallback must not pass for the real thing in a table.
         backend = name.removeprefix("uringcore-")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import heap
-from benchmarks.servers.loops import LOOPS, new_loop
+from benchmarks.servers.loops import STREAM_LOOPS, new_loop
 
 BACKLOG = 1024
 Style = Callable[["ssl.SSLContext | None"], Awaitable[int]]
@@ -25,7 +25,7 @@ Style = Callable[["ssl.SSLContext | None"], Awaitable[int]]
 def run(about: str | None, styles: Mapping[str, Style]) -> None:
     """Serve as the command line says, until SIGTERM; `about` describes the server."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--loop", choices=LOOPS, required=True)
+    parser.add_argument("--loop", choices=STREAM_LOOPS, required=True)
     parser.add_argument("--style", choices=styles, required=True)
     parser.add_argument("--busy-poll-us", type=int)
     parser.add_argument("--cert", type=Path)

@@ -33,7 +33,7 @@ from benchmarks.harness.plan import Plan
 from benchmarks.harness.process import BenchmarkFailure
 from benchmarks.harness.results import CaseResult, PeerResult
 from benchmarks.servers.http3 import SERVERS
-from benchmarks.servers.loops import LOOPS, OURS, new_loop
+from benchmarks.servers.loops import AIOFASTNET, LOOPS, OURS, STREAM_LOOPS, new_loop
 
 PLAN = Plan(rounds=2, seconds=0.1, warmup=0.0, counted_rounds=0, keep_going=False)
 MACHINE: dict[str, Any] = {"python": "3.13.0", "taken": "2026-01-01 00:00 UTC", "commit": "abc"}
@@ -57,7 +57,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     native.mkdir()
     for program in (*PROGRAMS, *C_PROGRAMS, *GO_PROGRAMS):
         (native / program).touch()
-    packages = dict.fromkeys((*LOOPS, "pip", "uringcore"), "1.0")
+    packages = dict.fromkeys((*LOOPS, "aiofastnet", "pip", "uringcore"), "1.0")
     return Environment(Path("python"), native, tmp_path, packages=packages)
 
 
@@ -82,11 +82,22 @@ def test_every_loop_stands_in_every_loop_table() -> None:
     for case in CASES:
         if "loop" in case.tags:
             sleeping = [f"{name}, busy_poll_us=0" for name in OURS]
-            named = [*LOOPS, *(sleeping if case.family.endswith(LONE) else ())]
+            loops = LOOPS if "udp" in case.tags else STREAM_LOOPS
+            named = [*loops, *(sleeping if case.family.endswith(LONE) else ())]
             assert [peer.name for peer in PEERS[case.family] if peer.kind != "limit"] == named
     for matrix in MATRICES:
         if "loop" in matrix.tags:
-            assert [column.name for column in matrix.columns] == list(LOOPS)
+            loops = STREAM_LOOPS if matrix.name == "idle" else LOOPS
+            assert [column.name for column in matrix.columns] == list(loops)
+
+
+@pytest.mark.parametrize("family", ["tcp_echo", "tls_echo", "slow_upload_tls"])
+def test_aiofastnet_lies_over_uvloop(environment: Environment, family: str) -> None:
+    peer = next(peer for peer in PEERS[family] if peer.name == AIOFASTNET)
+    assert peer.absent(environment) is None
+    del environment.packages["uvloop"]
+    assert peer.absent(environment) == "uvloop: not installed"
+    assert AIOFASTNET not in [peer.name for peer in PEERS["udp_echo"]]
 
 
 @pytest.mark.parametrize("family", ["tcp_echo", "buffered_echo", "streams_echo", "sock_echo"])
