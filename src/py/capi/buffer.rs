@@ -281,4 +281,4 @@ pub fn rest_of(data: &Bound<'_, PyAny>, start: usize) -> PyResult<Bytes> {
 }
 
 /// Below this a copy is cheaper than keeping the object alive through two reference counts.
-const HOLD_FROM_BYTES: usize = 4096;
+pub const HOLD_FROM_BYTES: usize = 4096;

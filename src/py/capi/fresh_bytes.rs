@@ -46,6 +46,11 @@ impl FreshBytes {
         self.capacity - self.filled
     }
 
+    pub fn filled(&self) -> &[u8] {
+        // SAFETY: so much was written, and nobody else has seen the object.
+        unsafe { std::slice::from_raw_parts(self.free().sub(self.filled), self.filled) }
+    }
+
     /// Copies `data` to the end; there has to be space for it.
     pub fn append(&mut self, data: &[u8]) {
         assert!(data.len() <= self.space(), "no space for the bytes");

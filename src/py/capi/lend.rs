@@ -164,6 +164,13 @@ impl<'py> Target<'py> {
         self.view.len()
     }
 
+    /// Where the part after the first `from` bytes begins, valid while this is held.
+    pub fn start(&self, from: usize) -> *mut u8 {
+        assert!(from <= self.len(), "outside of the buffer");
+        // SAFETY: within the buffer, by the check.
+        unsafe { self.view.data().add(from) }
+    }
+
     /// Lets `call` fill what comes after the first `from` bytes, lent as [`lend`] does.
     pub fn fill<R>(
         &self,

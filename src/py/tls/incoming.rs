@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 
 use super::protocol::{Phase, TlsProtocol, Told};
 use super::ssl_object::Step;
+use crate::capi::buffer;
 use crate::capi::error;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::lend::Target;
@@ -20,13 +21,116 @@ enum End {
     Failed(PyErr),
 }
 
+/// What was decrypted of a turn's pieces while the last of them are still to come, each where the kernel had
+/// put it.
+#[derive(Default)]
+pub struct Ahead {
+    bytes: Option<FreshBytes>,
+    /// Other than [`End::Dry`].
+    end: Option<End>,
+    /// How much the last turn of several pieces brought: room for the next one's.
+    expected: usize,
+}
+
+impl Ahead {
+    pub fn len(&self) -> usize {
+        self.bytes.as_ref().map_or(0, FreshBytes::len)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0 && self.end.is_none()
+    }
+}
+
 impl TlsProtocol {
-    /// Gives OpenSSL bytes of the peer. No Python code runs: they may be in a buffer of the kernel's.
-    pub fn take(slf: &Bound<'_, Self>, data: &[u8]) -> PyResult<()> {
+    /// Gives OpenSSL bytes of the peer, which may be in a buffer of the kernel's: nothing is delivered yet.
+    /// `more_follow` as for `taken`.
+    pub fn take(slf: &Bound<'_, Self>, data: &[u8], more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        this.state.with(py, |state| state.records.push(data));
-        this.ssl.feed(py, data)
+        let reads_ahead = this.state.with(py, |state| {
+            state.records.push(data);
+            state.phase == Phase::Wrapped
+                && !state.in_ssl
+                && !state.reading_paused
+                && !state.buffered
+                && state.ahead.end.is_none()
+        });
+        let loan = if reads_ahead {
+            this.ssl.lend(data)
+        } else {
+            None
+        };
+        match loan {
+            Some(loan) => {
+                let read = this.read_ahead(py, more_follow);
+                drop(loan);
+                read
+            }
+            None => this.ssl.feed(py, data),
+        }
+    }
+
+    /// Decrypts all that there is, into one object for the pieces of a turn.
+    fn read_ahead(&self, py: Python<'_>, more_follow: bool) -> PyResult<()> {
+        let (mut gathered, expected) = self
+            .state
+            .with(py, |state| (state.ahead.bytes.take(), state.ahead.expected));
+        let mut end = None;
+        loop {
+            let incoming = self.ssl.incoming_bytes(py)?;
+            let length = gathered.as_ref().map_or(0, FreshBytes::len);
+            // OpenSSL keeps the beginning of a record, which is cheaper than to copy it twice.
+            let is_worth_a_call =
+                self.has_more(py, incoming) || (gathered.is_some() && incoming >= PART_BYTES);
+            if !is_worth_a_call || length >= GATHER_BYTES_MAX {
+                break;
+            }
+            let bound = incoming + RECORD_BYTES_MAX;
+            let mut target = match gathered.take() {
+                Some(bytes) if bytes.space() > 0 => bytes,
+                Some(bytes) => {
+                    let mut larger = FreshBytes::with_capacity(py, length * 2 + bound)?;
+                    larger.append(bytes.filled());
+                    larger
+                }
+                None if more_follow => FreshBytes::with_capacity(py, bound.max(expected))?,
+                None => FreshBytes::with_capacity(py, self.bound(py, incoming))?,
+            };
+            let space = target.space();
+            let step = self.in_ssl(py, |ssl| ssl.read_to(py, &mut target));
+            gathered = Some(target);
+            match step {
+                Ok(Step::Done(0)) => end = Some(End::CloseNotify),
+                Ok(Step::Done(count)) => {
+                    self.state
+                        .with(py, |state| state.more_inside = count == space);
+                    continue;
+                }
+                Ok(Step::Again) => self.state.with(py, |state| state.more_inside = false),
+                Err(error) => end = Some(End::Failed(error)),
+            }
+            break;
+        }
+        self.state.with(py, |state| {
+            state.ahead.bytes = gathered.filter(|bytes| bytes.len() > 0);
+            state.ahead.end = end;
+        });
+        Ok(())
+    }
+
+    /// What is decrypted is not longer than this: records only shrink, but OpenSSL may hold the beginning of one.
+    fn bound(&self, py: Python<'_>, incoming: usize) -> usize {
+        let inside = self.state.with(py, |state| {
+            state.more_inside || state.records.is_inside_record(incoming)
+        });
+        incoming + if inside { RECORD_BYTES_MAX } else { 0 }
+    }
+
+    /// Bytes of the peer that the application was not given.
+    pub(super) fn unread_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        let ahead = self.state.with(py, |state| state.ahead.len());
+        Ok(self.ssl.incoming_bytes(py)? + ahead)
     }
 
     /// What came of `take` is acted upon. `more_follow`: this turn brings more, so that it is better to
@@ -39,7 +143,7 @@ impl TlsProtocol {
         }
         let wait = more_follow
             && this.phase(py) == Phase::Wrapped
-            && this.ssl.incoming_bytes(py)? < GATHER_BYTES_MAX;
+            && this.unread_bytes(py)? < GATHER_BYTES_MAX;
         this.state.with(py, |state| state.unread = wait);
         if wait { Ok(()) } else { Self::go_on(slf) }
     }
@@ -144,18 +248,20 @@ impl TlsProtocol {
         py: Python<'py>,
         ended: &mut Option<End>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if let Some(ahead) = self.take_ahead(py, ended)? {
+            return Ok(Some(ahead));
+        }
+        if ended.is_some() {
+            return Ok(None);
+        }
         let mut incoming = self.ssl.incoming_bytes(py)?;
         if !self.has_more(py, incoming) {
             *ended = Some(End::Dry);
             return Ok(None);
         }
-        // Records only shrink when they are decrypted, but OpenSSL may hold the beginning of one.
-        let inside = self.state.with(py, |state| {
-            state.more_inside || state.records.is_inside_record(incoming)
-        });
-        let bound = incoming + if inside { RECORD_BYTES_MAX } else { 0 };
+        let bound = self.bound(py, incoming);
         let mut first = None;
-        if bound <= ONE_READ_BYTES_MAX {
+        if bound <= ONE_READ_BYTES_MAX && !self.ssl.is_past_the_module() {
             let step = self.in_ssl(py, |ssl| ssl.read(py, bound));
             let data = match step? {
                 Step::Again => {
@@ -214,9 +320,57 @@ impl TlsProtocol {
         gathered.finish(py).map(Some)
     }
 
+    /// What was read ahead, if anything was. `ended` as for `read_round`.
+    fn take_ahead<'py>(
+        &self,
+        py: Python<'py>,
+        ended: &mut Option<End>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (bytes, end) = self.state.with(py, |state| {
+            if state.ahead.is_empty() {
+                return (None, None);
+            }
+            state.ahead.expected = state.ahead.len() + SPARE_BYTES;
+            (state.ahead.bytes.take(), state.ahead.end.take())
+        });
+        *ended = end;
+        match bytes {
+            Some(bytes) if bytes.len() > 0 => {
+                if ended.is_none() && !self.has_more(py, self.ssl.incoming_bytes(py)?) {
+                    *ended = Some(End::Dry);
+                }
+                bytes.finish(py).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives what was read ahead to a protocol that takes buffers since.
+    fn deliver_ahead(&self, py: Python<'_>, ended: &mut Option<End>) -> PyResult<()> {
+        let (Some(bytes), Some(app)) = (self.take_ahead(py, ended)?, self.app(py)) else {
+            return Ok(());
+        };
+        let mut rest = bytes.as_bytes();
+        while !rest.is_empty() {
+            let target = app.call_method1(intern!(py, "get_buffer"), (rest.len(),))?;
+            let count = buffer::copy_into(&target, rest)?;
+            if count == 0 {
+                return Err(PyRuntimeError::new_err(EMPTY_BUFFER));
+            }
+            rest = &rest[count..];
+            app.call_method1(intern!(py, "buffer_updated"), (count,))?;
+        }
+        Ok(())
+    }
+
     fn read_buffered(slf: &Bound<'_, Self>) -> PyResult<End> {
         let py = slf.py();
         let this = slf.get();
+        let mut ended = None;
+        this.deliver_ahead(py, &mut ended)?;
+        if let Some(end) = ended {
+            return Ok(end);
+        }
         loop {
             let incoming = this.ssl.incoming_bytes(py)?;
             if !this.has_more(py, incoming) {
@@ -249,16 +403,12 @@ impl TlsProtocol {
         let target = Target::get(target)?;
         let size = target.len();
         if size == 0 {
-            return Err(PyRuntimeError::new_err(
-                "get_buffer() returned an empty buffer",
-            ));
+            return Err(PyRuntimeError::new_err(EMPTY_BUFFER));
         }
         let mut filled = 0;
         while filled < size {
             let space = size - filled;
-            let read = target.fill(py, filled, |view| {
-                self.in_ssl(py, |ssl| ssl.read_into(view, space))
-            });
+            let read = self.in_ssl(py, |ssl| ssl.read_into(py, &target, filled));
             let count = match read {
                 Ok(Step::Done(0)) => {
                     *end = Some(End::CloseNotify);
@@ -340,7 +490,7 @@ impl TlsProtocol {
         let incoming = this.ssl.incoming_bytes(py)?;
         let pause = this.state.with(py, |state| {
             // The beginning of a record waits for its rest, which must not be held back.
-            let size = state.records.whole_bytes(incoming);
+            let size = state.records.whole_bytes(incoming) + state.ahead.len();
             let pause = if size >= state.read_marks.high && !state.lower_reading_paused {
                 true
             } else if size <= state.read_marks.low && state.lower_reading_paused {
@@ -374,5 +524,10 @@ const GATHER_BYTES_MAX: usize = 256 * 1024;
 const ROUND_BYTES_MAX: usize = 1024 * 1024;
 /// Up to here the object that OpenSSL fills is handed on; above, several records go into one object.
 const ONE_READ_BYTES_MAX: usize = 4 * 1024;
+/// So much of a record that is not whole goes to OpenSSL at once.
+const PART_BYTES: usize = 2 * 1024;
+/// Room that stays free shows that OpenSSL has no more of the last record.
+const SPARE_BYTES: usize = 64;
+const EMPTY_BUFFER: &str = "get_buffer() returned an empty buffer";
 /// A record in the clear (RFC 8446, section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;

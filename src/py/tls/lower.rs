@@ -1,9 +1,9 @@
 //! The transport beneath TLS: our own stream, reached without Python, or anybody else's.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
+use super::ssl_object::Records;
 use crate::transport::stream::StreamTransport;
 
 pub enum Lower {
@@ -44,10 +44,14 @@ impl Lower {
         }
     }
 
-    pub fn write(&self, py: Python<'_>, data: &Bound<'_, PyBytes>) -> PyResult<()> {
+    /// Large records are taken out of `data`.
+    pub fn write(&self, py: Python<'_>, data: &mut Records<'_>) -> PyResult<()> {
         match self {
-            Self::Stream(stream) => StreamTransport::write_bytes(stream.bind(py), data),
+            Self::Stream(stream) => {
+                StreamTransport::write_records(stream.bind(py), data.outgoing())
+            }
             Self::Other(other) => {
+                let data = data.to_python(py);
                 other.bind(py).call_method1(intern!(py, "write"), (data,))?;
                 Ok(())
             }
@@ -71,20 +75,21 @@ impl Lower {
     pub fn fail(
         &self,
         py: Python<'_>,
-        last_words: Option<&Bound<'_, PyBytes>>,
+        last_words: Option<&mut Records<'_>>,
         error: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         match (self, last_words) {
             (Self::Stream(stream), Some(words))
                 if StreamTransport::write_queue_bytes(stream.bind(py)) == 0 =>
             {
-                StreamTransport::write_bytes(stream.bind(py), words)?;
+                StreamTransport::write_records(stream.bind(py), words.outgoing())?;
                 StreamTransport::close_with(stream.bind(py), error)
             }
             (Self::Stream(stream), _) => StreamTransport::end_with(stream.bind(py), error),
             (Self::Other(other), words) => {
                 let other = other.bind(py);
                 if let Some(words) = words {
+                    let words = words.to_python(py);
                     other.call_method1(intern!(py, "write"), (words,))?;
                 }
                 match (&error, other.getattr_opt(intern!(py, "_force_close"))?) {
@@ -101,7 +106,7 @@ impl Lower {
     pub fn finish(
         &self,
         py: Python<'_>,
-        last_words: Option<&Bound<'_, PyBytes>>,
+        last_words: Option<&mut Records<'_>>,
         error: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         if let Some(words) = last_words {

@@ -10,7 +10,9 @@
 //! | `outgoing` | writes to records, the backlog, writing paused and resumed |
 //! | `shutdown` | close_notify, ends of file, failures, `connection_lost` |
 //! | `lower` | the transport beneath: our stream, or anybody's |
-//! | `ssl_object` | the calls into Python's `ssl` module |
+//! | `ssl_object` | the calls into Python's `ssl` module, and past it |
+//! | `openssl` | the library that `ssl` has loaded, and what lies where in its objects |
+//! | `pipe` | the BIO of ours that bytes flow through |
 //! | `accept` | connections of a TLS server |
 //! | `devcert` | the key of a development certificate |
 //!
@@ -44,7 +46,9 @@ mod devcert;
 mod handshake;
 mod incoming;
 mod lower;
+mod openssl;
 mod outgoing;
+mod pipe;
 mod protocol;
 mod shutdown;
 mod ssl_object;
@@ -61,5 +65,6 @@ use crate::capi::open_class;
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<TlsProtocol>()?;
     m.add("SSLTransport", open_class::class::<TlsTransport>(m.py())?)?;
+    m.add_function(wrap_pyfunction!(openssl::tls_fallback_reason, m)?)?;
     devcert::register(m)
 }

@@ -29,9 +29,9 @@ impl TlsProtocol {
                     && !state.in_ssl
                     && !state.lower_writing_paused
             });
-            if ready && slice.len() <= PIECE_BYTES_MAX {
+            if ready && slice.len() <= this.piece_bytes_max() {
                 this.check_reachable(py)?;
-                return match this.in_ssl(py, |ssl| ssl.write(data)) {
+                return match this.in_ssl(py, |ssl| ssl.write(bytes)) {
                     // Not after_write(): a callback within OpenSSL may have written more.
                     Ok(Step::Done(_)) => Self::write_backlog(slf),
                     Ok(Step::Again) => {
@@ -139,7 +139,7 @@ impl TlsProtocol {
             return Ok(None);
         };
         // A vain write has to be repeated with the same bytes: the cut depends on nothing else.
-        let piece = front.slice(..front.len().min(PIECE_BYTES_MAX));
+        let piece = front.slice(..front.len().min(this.piece_bytes_max()));
         let count = match this.in_ssl(py, |ssl| ssl.write_slice(py, &piece)) {
             Ok(Step::Done(count)) => count,
             Ok(Step::Again) => {
@@ -166,6 +166,15 @@ impl TlsProtocol {
         Ok(Some(count))
     }
 
+    /// What is encrypted at once. It depends on nothing that changes: a vain write is repeated as it was.
+    fn piece_bytes_max(&self) -> usize {
+        if self.ssl.is_past_the_module() {
+            REFILL_BYTES
+        } else {
+            PIECE_BYTES_MAX
+        }
+    }
+
     fn after_write(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::send_outgoing(slf, false)?;
         Self::control_app_writing(slf)
@@ -188,8 +197,10 @@ impl TlsProtocol {
         if this.ssl.outgoing_bytes(py)? == 0 {
             return Ok(());
         }
-        let bytes = this.ssl.take_outgoing(py)?;
-        match lower.write(py, &bytes) {
+        let mut records = this.ssl.take_outgoing(py)?;
+        let written = lower.write(py, &mut records);
+        this.ssl.reuse(records);
+        match written {
             Err(error) if !error::is_exit(py, &error) => {
                 Self::fatal_error(slf, error, "Fatal error on SSL protocol")
             }
@@ -316,7 +327,8 @@ fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
 
 /// A record in the clear (RFC 8446, section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
-/// Encrypted at once: four records, which stay in the processor's cache on their way through the BIO.
+/// Encrypted at once through CPython's memory BIOs: four records, which stay in the processor's cache on their
+/// way. Past them records go to where they wait for the kernel, so a large write is one send.
 const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
 /// Encrypted at least once the transport beneath takes more, so that a turn's send is worth its call:
 /// our stream asks for a pause at a quarter of this.

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyFloat};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use uringcore_proto::tls::RecordBoundaries;
 
+use super::incoming::Ahead;
 use super::lower::Lower;
 use super::ssl_object::SslObject;
 use super::transport::TlsTransport;
@@ -69,8 +70,9 @@ pub struct State {
     pub records: RecordBoundaries,
     /// OpenSSL may hold plaintext that was not asked for yet.
     pub more_inside: bool,
-    /// Bytes were fed and not read because more of the same turn follow.
+    /// Bytes were fed and not read, or read and not delivered, because more of the same turn follow.
     pub unread: bool,
+    pub ahead: Ahead,
     pub reading_paused: bool,
     pub lower_reading_paused: bool,
     pub read_marks: Marks,
@@ -177,6 +179,7 @@ impl TlsProtocol {
             records: RecordBoundaries::default(),
             more_inside: false,
             unread: false,
+            ahead: Ahead::default(),
             reading_paused: false,
             lower_reading_paused: false,
             read_marks: Marks::below(READ_HIGH_WATER_BYTES),
@@ -376,8 +379,8 @@ impl TlsProtocol {
 
     fn data_received(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let taken = match data.cast::<PyBytes>() {
-            Ok(bytes) => Self::take(slf, bytes.as_bytes()),
-            Err(_) => Self::take(slf, &crate::capi::buffer::bytes_like(data)?),
+            Ok(bytes) => Self::take(slf, bytes.as_bytes(), false),
+            Err(_) => Self::take(slf, &crate::capi::buffer::bytes_like(data)?, false),
         };
         Self::taken(slf, taken, false)
     }
@@ -458,6 +461,12 @@ impl TlsProtocol {
     #[getter]
     fn _sslobj<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.ssl.public(py).clone()
+    }
+
+    /// For tests and whoever looks for the reason of a cost.
+    #[getter]
+    fn _is_past_the_module(&self) -> bool {
+        self.ssl.is_past_the_module()
     }
 
     #[getter]

@@ -194,7 +194,7 @@ impl TlsProtocol {
         if this.ssl.outgoing_bytes(py)? > 0 {
             drop(this.ssl.take_outgoing(py)?);
         }
-        let (tell, backlog) = this.state.with(py, |state| {
+        let (tell, backlog, ahead) = this.state.with(py, |state| {
             state.backlog_bytes = 0;
             state.writes_lost = state.writes_lost.saturating_add(1);
             let tell = state.phase != Phase::Handshake
@@ -203,9 +203,10 @@ impl TlsProtocol {
                 state.told = Told::ConnectionLost;
             }
             state.phase = Phase::Unwrapped;
-            (tell, std::mem::take(&mut state.backlog))
+            let (backlog, ahead) = (&mut state.backlog, &mut state.ahead);
+            (tell, std::mem::take(backlog), std::mem::take(ahead))
         });
-        drop(backlog);
+        drop((backlog, ahead));
         if tell && let Some(app) = this.app(py) {
             let lost = app.getattr(intern!(py, "connection_lost"))?;
             this.owner
@@ -249,15 +250,15 @@ impl TlsProtocol {
         let value = error.clone_ref(py).into_value(py).into_any();
         if let Some(lower) = &lower {
             // OpenSSL has an alert for the peer that names the failure (RFC 8446, section 6.2).
-            let alert = if is_ssl_error(py, &error)? && this.ssl.outgoing_bytes(py)? > 0 {
+            let mut alert = if is_ssl_error(py, &error)? && this.ssl.outgoing_bytes(py)? > 0 {
                 Some(this.ssl.take_outgoing(py)?)
             } else {
                 None
             };
             if flush {
-                lower.finish(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+                lower.finish(py, alert.as_mut(), Some(value.clone_ref(py)))?;
             } else {
-                lower.fail(py, alert.as_ref(), Some(value.clone_ref(py)))?;
+                lower.fail(py, alert.as_mut(), Some(value.clone_ref(py)))?;
             }
         }
         let transport = lower.as_ref().map(|lower| lower.as_any(py));

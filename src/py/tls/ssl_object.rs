@@ -1,16 +1,29 @@
-//! One `ssl.SSLObject` and its two memory BIOs: the calls into Python's `ssl` module.
+//! One `ssl.SSLObject` and the bytes beneath it: the calls into Python's `ssl` module, and past it.
+//!
+//! Handshake and shutdown always go through the module. Data goes straight to OpenSSL where `openssl` finds
+//! the object's `SSL`, and then flows through a [`Pipe`]; else through the module and its memory BIOs. What
+//! OpenSSL refuses is asked for once more through the module, which finds OpenSSL's errors still queued and
+//! raises what it always raises.
 //!
 //! Nothing here knows transports, protocols or what to do when. No borrow of a cell may be held
 //! around these calls: OpenSSL calls back into Python (SNI, message and PSK callbacks).
 
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
 
+use super::openssl::{OpenSsl, Ssl};
+use super::pipe::{Loan, Pipe};
+use crate::capi::buffer::{self, Outgoing};
 use crate::capi::fresh_bytes::FreshBytes;
-use crate::capi::lend::lend;
+use crate::capi::lend::{Target, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
@@ -20,8 +33,56 @@ pub struct SslObject {
     /// whose methods do nothing but pass them on; else `public` itself.
     core: Py<PyAny>,
     direct: bool,
-    incoming: Py<PyAny>,
-    outgoing: Py<PyAny>,
+    beneath: Beneath,
+}
+
+/// Where OpenSSL takes the peer's bytes from, and leaves its records.
+enum Beneath {
+    Module {
+        incoming: Py<PyAny>,
+        outgoing: Py<PyAny>,
+    },
+    Pipe(Arc<Pipe>, Engine),
+}
+
+/// OpenSSL's object, called with the interpreter lock held: a call that encrypts or decrypts a piece is
+/// shorter than the lock's switch interval, and the exchange of the lock would cost more than it gives.
+struct Engine {
+    openssl: &'static OpenSsl,
+    /// Alive as long as the `_ssl._SSLSocket` that `SslObject::core` refers to, which never changes it.
+    ssl: NonNull<Ssl>,
+}
+
+// SAFETY: an SSL is bound to no thread. As with CPython's own calls, the program has to see to it that two
+// threads do not use one connection at once; the loop uses it on one.
+unsafe impl Send for Engine {}
+// SAFETY: as above: every use needs a `Python` token, the interpreter lock.
+unsafe impl Sync for Engine {}
+
+/// Records for the peer.
+pub enum Records<'py> {
+    Python(Bound<'py, PyBytes>),
+    Own(Vec<u8>),
+}
+
+impl<'py> Records<'py> {
+    pub fn to_python(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        match self {
+            Self::Python(bytes) => bytes.clone(),
+            Self::Own(bytes) => PyBytes::new(py, bytes),
+        }
+    }
+
+    /// Few bytes are copied to where they wait; more go there with their memory, which is then gone from here.
+    pub fn outgoing(&mut self) -> Outgoing<'_> {
+        match self {
+            Self::Python(bytes) => Outgoing::bytes(bytes),
+            Self::Own(bytes) if bytes.len() >= buffer::HOLD_FROM_BYTES => {
+                Outgoing::Kept(Bytes::from(std::mem::take(bytes)))
+            }
+            Self::Own(bytes) => Outgoing::Copied(bytes),
+        }
+    }
 }
 
 /// What an operation came to; errors other than "again" are Python exceptions.
@@ -55,13 +116,28 @@ impl SslObject {
             None
         };
         let direct = core.is_some();
+        let engine = match &core {
+            Some(core) if !has_message_callback(&public)? => Engine::of(core, &incoming, &outgoing),
+            _ => None,
+        };
+        let beneath = match engine {
+            Some((pipe, engine)) => Beneath::Pipe(pipe, engine),
+            None => Beneath::Module {
+                incoming: incoming.unbind(),
+                outgoing: outgoing.unbind(),
+            },
+        };
         Ok(Self {
             core: core.unwrap_or_else(|| public.clone()).unbind(),
             direct,
             public: public.unbind(),
-            incoming: incoming.unbind(),
-            outgoing: outgoing.unbind(),
+            beneath,
         })
+    }
+
+    /// True: data goes straight to OpenSSL.
+    pub fn is_past_the_module(&self) -> bool {
+        matches!(self.beneath, Beneath::Pipe(..))
     }
 
     /// The `ssl.SSLObject`.
@@ -69,39 +145,68 @@ impl SslObject {
         self.public.bind(py)
     }
 
-    pub fn incoming<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
-        self.incoming.bind(py)
-    }
-
-    pub fn outgoing<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
-        self.outgoing.bind(py)
-    }
-
-    // The BIOs -----------------------------------------------------------------------------------
+    // The bytes beneath --------------------------------------------------------------------------
 
     /// Gives OpenSSL bytes of the peer.
     pub fn feed(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
-        lend(py, data, |view| {
-            self.incoming(py)
-                .call_method1(intern!(py, "write"), (view,))
-                .map(drop)
-        })
+        match &self.beneath {
+            Beneath::Pipe(pipe, _) => {
+                pipe.feed(data);
+                Ok(())
+            }
+            Beneath::Module { incoming, .. } => lend(py, data, |view| {
+                incoming
+                    .bind(py)
+                    .call_method1(intern!(py, "write"), (view,))
+                    .map(drop)
+            }),
+        }
+    }
+
+    /// Shows OpenSSL bytes of the peer for a while. None where it gets copies alone.
+    pub fn lend<'a>(&'a self, data: &'a [u8]) -> Option<Loan<'a>> {
+        match &self.beneath {
+            Beneath::Pipe(pipe, _) => Some(pipe.lend(data)),
+            Beneath::Module { .. } => None,
+        }
     }
 
     /// Bytes of the peer that OpenSSL has not taken yet.
     pub fn incoming_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.incoming(py).getattr(intern!(py, "pending"))?.extract()
+        match &self.beneath {
+            Beneath::Pipe(pipe, _) => Ok(pipe.incoming_bytes()),
+            Beneath::Module { incoming, .. } => {
+                incoming.bind(py).getattr(intern!(py, "pending"))?.extract()
+            }
+        }
     }
 
     /// Bytes for the peer that have not been taken yet.
     pub fn outgoing_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.outgoing(py).getattr(intern!(py, "pending"))?.extract()
+        match &self.beneath {
+            Beneath::Pipe(pipe, _) => Ok(pipe.outgoing_bytes()),
+            Beneath::Module { outgoing, .. } => {
+                outgoing.bind(py).getattr(intern!(py, "pending"))?.extract()
+            }
+        }
     }
 
     /// Takes the bytes for the peer.
-    pub fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.outgoing(py).call_method0(intern!(py, "read"))?;
-        Ok(bytes.cast_into::<PyBytes>()?)
+    pub fn take_outgoing<'py>(&self, py: Python<'py>) -> PyResult<Records<'py>> {
+        match &self.beneath {
+            Beneath::Pipe(pipe, _) => Ok(Records::Own(pipe.take_outgoing())),
+            Beneath::Module { outgoing, .. } => {
+                let bytes = outgoing.bind(py).call_method0(intern!(py, "read"))?;
+                Ok(Records::Python(bytes.cast_into::<PyBytes>()?))
+            }
+        }
+    }
+
+    /// The records were sent, or copied.
+    pub fn reuse(&self, records: Records<'_>) {
+        if let (Beneath::Pipe(pipe, _), Records::Own(spent)) = (&self.beneath, records) {
+            pipe.reuse(spent);
+        }
     }
 
     // The TLS operations -------------------------------------------------------------------------
@@ -128,28 +233,41 @@ impl SslObject {
         step(py, read.and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?)))
     }
 
-    /// Reads from one record into `view`, which is lent and has `space` bytes. Zero at close_notify.
-    pub fn read_into(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
-        let py = view.py();
-        if !self.direct {
-            // Python code that stands before OpenSSL might keep the view: it gets none.
-            return Ok(match self.read(py, space)? {
-                Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
-                Step::Done(bytes) => {
-                    Step::Done(crate::capi::buffer::copy_into(view, bytes.as_bytes())?)
-                }
-                Step::Again => Step::Again,
-            });
+    /// Reads from one record into what comes after the first `from` bytes of `target`. Zero at close_notify.
+    pub fn read_into(
+        &self,
+        py: Python<'_>,
+        target: &Target<'_>,
+        from: usize,
+    ) -> PyResult<Step<usize>> {
+        let space = target.len() - from;
+        if let Beneath::Pipe(_, engine) = &self.beneath {
+            // SAFETY: the buffer is held, and there is so much of it.
+            match unsafe { engine.read(py, target.start(from), space) } {
+                Called::Done(count) => return Ok(Step::Done(count)),
+                Called::Again => return Ok(Step::Again),
+                Called::Failed => {}
+            }
         }
-        let core = self.core.bind(py);
-        let read = core.call_method1(intern!(py, "read"), (space, view));
-        step(py, read.and_then(|count| count.extract()))
+        target.fill(py, from, |view| self.read_view(view, space))
     }
 
-    /// The same into what is left of `target`.
+    /// Reads from one record to the end of `target`.
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
-        let call = |view: &Bound<'_, PyAny>| match self.read_into(view, space)? {
+        if let Beneath::Pipe(_, engine) = &self.beneath {
+            // SAFETY: there is so much free space, from there on, in an object that nobody else has seen.
+            match unsafe { engine.read(py, target.free(), space) } {
+                Called::Done(count) => {
+                    // SAFETY: the count is SSL_read_ex's.
+                    unsafe { target.advance(count) };
+                    return Ok(Step::Done(count));
+                }
+                Called::Again => return Ok(Step::Again),
+                Called::Failed => {}
+            }
+        }
+        let call = |view: &Bound<'_, PyAny>| match self.read_view(view, space)? {
             Step::Done(count) => Ok(Some(count)),
             Step::Again => Ok(None),
         };
@@ -158,28 +276,165 @@ impl SslObject {
         Ok(read.map_or(Step::Again, Step::Done))
     }
 
-    /// Encrypts a bytes-like object whole; the count is that of its bytes.
-    pub fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<Step<usize>> {
+    /// Reads through the module into `view`, which is lent and has `space` bytes.
+    fn read_view(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
+        let py = view.py();
+        if !self.direct {
+            // Python code that stands before OpenSSL might keep the view: it gets none.
+            return Ok(match self.read(py, space)? {
+                Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
+                Step::Done(bytes) => Step::Done(buffer::copy_into(view, bytes.as_bytes())?),
+                Step::Again => Step::Again,
+            });
+        }
+        let core = self.core.bind(py);
+        let read = core.call_method1(intern!(py, "read"), (space, view));
+        step(py, read.and_then(|count| count.extract()))
+    }
+
+    /// Encrypts a `bytes` object whole; the count is that of its bytes.
+    pub fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<Step<usize>> {
+        let py = data.py();
+        match self.write_past(py, data.as_bytes()) {
+            Some(step) => Ok(step),
+            None => self.write_any(data),
+        }
+    }
+
+    /// Encrypts memory of ours whole.
+    pub fn write_slice(&self, py: Python<'_>, data: &[u8]) -> PyResult<Step<usize>> {
+        if let Some(step) = self.write_past(py, data) {
+            return Ok(step);
+        }
+        if self.direct {
+            lend(py, data, |view| self.write_any(view))
+        } else {
+            self.write_any(&PyBytes::new(py, data))
+        }
+    }
+
+    /// None where it has to go through the module.
+    fn write_past(&self, py: Python<'_>, data: &[u8]) -> Option<Step<usize>> {
+        let Beneath::Pipe(pipe, engine) = &self.beneath else {
+            return None;
+        };
+        pipe.expect_write(data.len());
+        match engine.write(py, data) {
+            Called::Done(count) => Some(Step::Done(count)),
+            Called::Again => Some(Step::Again),
+            Called::Failed => None,
+        }
+    }
+
+    fn write_any(&self, data: &Bound<'_, PyAny>) -> PyResult<Step<usize>> {
         let py = data.py();
         let core = self.core.bind(py);
         let written = core.call_method1(intern!(py, "write"), (data,));
         step(py, written.and_then(|count| count.extract()))
     }
 
-    /// The same for memory of ours.
-    pub fn write_slice(&self, py: Python<'_>, data: &[u8]) -> PyResult<Step<usize>> {
-        if self.direct {
-            lend(py, data, |view| self.write(view))
-        } else {
-            self.write(&PyBytes::new(py, data))
-        }
-    }
-
     pub fn traverse(&self, visit: &pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
         visit.call(&self.public)?;
         visit.call(&self.core)?;
-        visit.call(&self.incoming)?;
-        visit.call(&self.outgoing)
+        match &self.beneath {
+            Beneath::Module { incoming, outgoing } => {
+                visit.call(incoming)?;
+                visit.call(outgoing)
+            }
+            Beneath::Pipe(..) => Ok(()),
+        }
+    }
+}
+
+/// What a debugging callback raises waits in the object for the end of a call of the module's.
+fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = public.py();
+    let context = public.getattr(intern!(py, "context"))?;
+    let callback = context.getattr_opt(intern!(py, "_msg_callback"))?;
+    Ok(callback.is_some_and(|callback| !callback.is_none()))
+}
+
+/// What a call of OpenSSL's own came to.
+enum Called {
+    Done(usize),
+    Again,
+    /// Only the module can say what it was: OpenSSL's errors are still queued.
+    Failed,
+}
+
+impl Engine {
+    /// Puts a pipe under the `SSL` of an object that was just made, where it is found.
+    fn of(
+        core: &Bound<'_, PyAny>,
+        incoming: &Bound<'_, PyAny>,
+        outgoing: &Bound<'_, PyAny>,
+    ) -> Option<(Arc<Pipe>, Self)> {
+        let openssl = OpenSsl::get(core.py()).as_ref().ok()?;
+        let ssl = openssl.ssl_of(core, incoming, outgoing)?;
+        // SAFETY: the SSL is alive, and its object was just made: nobody else has it.
+        let pipe = unsafe { Pipe::under(openssl, ssl) }?;
+        Some((pipe, Self { openssl, ssl }))
+    }
+
+    /// Reads from one record. Zero bytes at close_notify.
+    ///
+    /// # Safety
+    ///
+    /// There is room for `space` bytes from `target` on, which nobody else uses.
+    unsafe fn read(&self, _py: Python<'_>, target: *mut u8, space: usize) -> Called {
+        let functions = &self.openssl.functions;
+        let mut count = 0;
+        self.forget_errors();
+        // SAFETY: the SSL is alive (`Engine::ssl`), and the memory is as the caller promises.
+        let status = unsafe {
+            (functions.ssl_read_ex)(self.ssl.as_ptr(), target.cast(), space, &raw mut count)
+        };
+        if status == 1 {
+            return Called::Done(count);
+        }
+        // SAFETY: the SSL is alive.
+        let (error, shutdown) = unsafe {
+            (
+                (functions.ssl_get_error)(self.ssl.as_ptr(), status),
+                (functions.ssl_get_shutdown)(self.ssl.as_ptr()),
+            )
+        };
+        match error {
+            SSL_ERROR_WANT_READ => Called::Again,
+            // As CPython: an end that we have not asked for.
+            SSL_ERROR_ZERO_RETURN if shutdown == SSL_RECEIVED_SHUTDOWN => Called::Done(0),
+            _ => Called::Failed,
+        }
+    }
+
+    fn write(&self, _py: Python<'_>, data: &[u8]) -> Called {
+        let functions = &self.openssl.functions;
+        let mut count = 0;
+        self.forget_errors();
+        // SAFETY: the SSL is alive (`Engine::ssl`), and `data` is borrowed for the call.
+        let status = unsafe {
+            let start = data.as_ptr().cast();
+            (functions.ssl_write_ex)(self.ssl.as_ptr(), start, data.len(), &raw mut count)
+        };
+        if status == 1 {
+            return Called::Done(count);
+        }
+        // SAFETY: the SSL is alive.
+        match unsafe { (functions.ssl_get_error)(self.ssl.as_ptr(), status) } {
+            SSL_ERROR_WANT_READ => Called::Again,
+            _ => Called::Failed,
+        }
+    }
+
+    /// SSL_get_error(3): the thread's queue of errors has to be empty before a call.
+    fn forget_errors(&self) {
+        let functions = &self.openssl.functions;
+        // SAFETY: both take nothing, and touch the thread's own queue only.
+        unsafe {
+            if (functions.err_peek_error)() != 0 {
+                (functions.err_clear_error)();
+            }
+        }
     }
 }
 
@@ -244,3 +499,8 @@ impl Names {
         })
     }
 }
+
+// From openssl/ssl.h, the same in every version.
+const SSL_ERROR_WANT_READ: c_int = 2;
+const SSL_ERROR_ZERO_RETURN: c_int = 6;
+const SSL_RECEIVED_SHUTDOWN: c_int = 2;

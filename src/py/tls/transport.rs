@@ -274,10 +274,10 @@ impl TlsTransport {
         })
     }
 
-    /// Bytes that arrived and were not decrypted yet.
+    /// Bytes that arrived and were not delivered yet.
     fn get_read_buffer_size(&self, py: Python<'_>) -> PyResult<usize> {
         match self.protocol(py) {
-            Some(protocol) => protocol.get().ssl.incoming_bytes(py),
+            Some(protocol) => protocol.get().unread_bytes(py),
             None => Ok(0),
         }
     }

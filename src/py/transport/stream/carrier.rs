@@ -2,7 +2,6 @@
 //! that lets a last alert out. Not here: the transport's own write() and its checks.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use super::StreamTransport;
 use crate::capi::buffer::Outgoing;
@@ -10,10 +9,10 @@ use crate::transport::base::BaseTransport;
 
 impl StreamTransport {
     /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
-    pub fn write_bytes(slf: &Bound<'_, Self>, bytes: &Bound<'_, PyBytes>) -> PyResult<()> {
+    pub fn write_records(slf: &Bound<'_, Self>, records: Outgoing<'_>) -> PyResult<()> {
         let base = slf.as_super();
         match base.get().writable(slf.py())? {
-            Some(key) => Self::queue(base, key, Outgoing::bytes(bytes)),
+            Some(key) => Self::queue(base, key, records),
             None => Ok(()),
         }
     }

@@ -39,9 +39,10 @@ impl StreamTransport {
             return Ok(());
         };
         let tls = protocol.cast_exact::<TlsProtocol>()?;
-        let taken = TlsProtocol::take(tls, &data);
+        let more_follow = Self::data_follows(base.get(), py)?;
+        let taken = TlsProtocol::take(tls, &data, more_follow);
         drop(data);
-        TlsProtocol::taken(tls, taken, Self::data_follows(base.get(), py)?)
+        TlsProtocol::taken(tls, taken, more_follow)
     }
 
     /// The socket has bytes, or has come to its end: they go straight to where the protocol finds them.

@@ -1,0 +1,311 @@
+//! A BIO of ours under an `SSL` object: OpenSSL takes the peer's bytes from it and leaves its records there.
+//!
+//! A memory BIO of OpenSSL's fills what it grows by with zeros, and CPython's `MemoryBIO` copies once more in
+//! each direction. Here bytes are copied once into OpenSSL and once out of it. Which `SSL` gets a pipe is
+//! decided in `ssl_object`, and what is done with the bytes in `incoming` and `outgoing`.
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
+
+/// Both directions of one connection.
+///
+/// **Invariant.** The lock is held for moments, never while OpenSSL or Python code runs. It is there because
+/// CPython lets go of the interpreter lock around its own calls (handshake, shutdown, whatever a program does
+/// with the `ssl.SSLObject`), so a BIO may be in use on one thread while another looks how much waits.
+#[derive(Default)]
+pub struct Pipe(Mutex<Buffers>);
+
+#[derive(Default)]
+struct Buffers {
+    incoming: Vec<u8>,
+    /// So much of `incoming` has been read.
+    taken: usize,
+    /// Bytes behind those of `incoming`, in memory of somebody else's.
+    lent: Option<Lent>,
+    outgoing: Vec<u8>,
+}
+
+/// What is left of a loan.
+struct Lent {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: the memory is valid, and nobody writes it, as long as there is a [`Loan`] of it, which takes this away
+// at its end. Any thread may read it until then.
+unsafe impl Send for Lent {}
+
+/// Bytes of the peer that OpenSSL finds where they are. What it leaves is copied at the end.
+pub struct Loan<'a> {
+    pipe: &'a Pipe,
+    _bytes: &'a [u8],
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let mut buffers = self.pipe.buffers();
+        if let Some(lent) = buffers.lent.take() {
+            // SAFETY: the bytes are borrowed until this ends.
+            let rest = unsafe { std::slice::from_raw_parts(lent.start, lent.len) };
+            buffers.incoming.extend_from_slice(rest);
+        }
+    }
+}
+
+impl Pipe {
+    /// Puts a new pipe under `ssl` in place of its BIOs. None: no memory, and nothing has changed.
+    ///
+    /// # Safety
+    ///
+    /// The `SSL` is alive, and no other thread uses it.
+    pub unsafe fn under(openssl: &'static OpenSsl, ssl: NonNull<Ssl>) -> Option<Arc<Self>> {
+        let methods = Methods::of(openssl)?;
+        let functions = &openssl.functions;
+        let pipe = Arc::new(Self::default());
+        // SAFETY: the table of methods lives for ever. The BIO owns a reference to the pipe from here on, which
+        // `destroy` drops. The call takes over the one reference to the BIO, and drops those to the old ones.
+        unsafe {
+            let bio = NonNull::new((functions.bio_new)(methods.table.as_ptr()))?.as_ptr();
+            (functions.bio_set_data)(bio, Arc::into_raw(Arc::clone(&pipe)).cast_mut().cast());
+            (functions.bio_set_init)(bio, 1);
+            (functions.ssl_set_bio)(ssl.as_ptr(), bio, bio);
+        }
+        Some(pipe)
+    }
+
+    /// Gives OpenSSL bytes of the peer.
+    pub fn feed(&self, data: &[u8]) {
+        self.buffers().incoming.extend_from_slice(data);
+    }
+
+    /// Shows OpenSSL bytes of the peer for as long as the loan lasts; there may be one at a time.
+    pub fn lend<'a>(&'a self, data: &'a [u8]) -> Loan<'a> {
+        let mut buffers = self.buffers();
+        debug_assert!(buffers.lent.is_none(), "a second loan");
+        buffers.lent = Some(Lent {
+            start: data.as_ptr(),
+            len: data.len(),
+        });
+        drop(buffers);
+        Loan {
+            pipe: self,
+            _bytes: data,
+        }
+    }
+
+    /// Bytes of the peer that OpenSSL has not taken yet.
+    pub fn incoming_bytes(&self) -> usize {
+        let buffers = self.buffers();
+        let lent = buffers.lent.as_ref().map_or(0, |lent| lent.len);
+        buffers.incoming.len() - buffers.taken + lent
+    }
+
+    pub fn outgoing_bytes(&self) -> usize {
+        self.buffers().outgoing.len()
+    }
+
+    /// Makes room for what a write of so many bytes becomes.
+    pub fn expect_write(&self, bytes: usize) {
+        let records = bytes / RECORD_BYTES_MAX + 1;
+        self.buffers()
+            .outgoing
+            .reserve(bytes + records * RECORD_OVERHEAD_BYTES);
+    }
+
+    /// Takes the bytes for the peer.
+    pub fn take_outgoing(&self) -> Vec<u8> {
+        std::mem::take(&mut self.buffers().outgoing)
+    }
+
+    /// Gives memory back that `take_outgoing` gave out and that is not needed any more.
+    pub fn reuse(&self, mut spent: Vec<u8>) {
+        spent.clear();
+        let mut buffers = self.buffers();
+        if buffers.outgoing.capacity() == 0 && spent.capacity() <= KEPT_BYTES_MAX {
+            buffers.outgoing = spent;
+        }
+    }
+
+    fn buffers(&self) -> MutexGuard<'_, Buffers> {
+        // Nothing in this file panics while it holds the lock, but for a failed allocation.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffers {
+    /// Moves up to `size` bytes of the peer to `target`.
+    ///
+    /// # Safety
+    ///
+    /// There is room for so many, which nobody else uses.
+    unsafe fn read(&mut self, target: *mut u8, size: usize) -> usize {
+        let rest = &self.incoming[self.taken..];
+        if rest.is_empty()
+            && let Some(lent) = &mut self.lent
+        {
+            let count = lent.len.min(size);
+            // SAFETY: as the caller promises; the loan's memory is valid, and `count` stays within it.
+            unsafe {
+                std::ptr::copy_nonoverlapping(lent.start, target, count);
+                lent.start = lent.start.add(count);
+            }
+            lent.len -= count;
+            return count;
+        }
+        let count = rest.len().min(size);
+        // SAFETY: as the caller promises; `incoming` is ours alone.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, count) };
+        self.taken += count;
+        if self.taken == self.incoming.len() {
+            self.taken = 0;
+            if self.incoming.capacity() > KEPT_BYTES_MAX {
+                self.incoming = Vec::new();
+            } else {
+                self.incoming.clear();
+            }
+        }
+        count
+    }
+}
+
+/// The table of our functions that OpenSSL calls, and the functions that those need.
+struct Methods {
+    table: NonNull<BioMethod>,
+    functions: &'static Functions,
+}
+
+// SAFETY: OpenSSL only reads the table once it is filled, on whatever thread.
+unsafe impl Send for Methods {}
+// SAFETY: as above.
+unsafe impl Sync for Methods {}
+
+static METHODS: OnceLock<Option<Methods>> = OnceLock::new();
+
+impl Methods {
+    fn of(openssl: &'static OpenSsl) -> Option<&'static Self> {
+        METHODS
+            .get_or_init(|| Self::new(&openssl.functions))
+            .as_ref()
+    }
+
+    fn new(functions: &'static Functions) -> Option<Self> {
+        // SAFETY: the name is a constant, the table is new, and the four functions have the types that OpenSSL
+        // documents (BIO_meth_new(3)).
+        unsafe {
+            let kind = (functions.bio_get_new_index)() | BIO_TYPE_SOURCE_SINK;
+            let table = NonNull::new((functions.bio_meth_new)(kind, c"uringcore".as_ptr()))?;
+            let raw = table.as_ptr();
+            let is_set = (functions.bio_meth_set_read)(raw, read) == 1
+                && (functions.bio_meth_set_write)(raw, write) == 1
+                && (functions.bio_meth_set_ctrl)(raw, ctrl) == 1
+                && (functions.bio_meth_set_destroy)(raw, destroy) == 1;
+            // One that could not be filled is left for good: it happens once, without memory.
+            is_set.then_some(Self { table, functions })
+        }
+    }
+}
+
+/// The functions, and the pipe of a BIO; None for one without.
+///
+/// # Safety
+///
+/// OpenSSL has called with this BIO, which is one of ours, and the pipe is not used after that call.
+unsafe fn parts<'a>(bio: *mut Bio) -> Option<(&'static Functions, &'a Pipe)> {
+    let functions = METHODS.get()?.as_ref()?.functions;
+    // SAFETY: the data of a BIO of ours is NULL or a reference to a pipe that the BIO owns.
+    unsafe {
+        let pipe = (functions.bio_get_data)(bio).cast::<Pipe>();
+        Some((functions, pipe.as_ref()?))
+    }
+}
+
+/// BIO_read: as a memory BIO without bytes, one asks to be called again.
+unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_int {
+    // SAFETY: OpenSSL calls this with the BIO, and with memory of this size to fill.
+    unsafe {
+        let Some((functions, pipe)) = parts(bio) else {
+            return -1;
+        };
+        (functions.bio_clear_flags)(bio, BIO_FLAGS_RETRIES);
+        let size = usize::try_from(size).unwrap_or(0);
+        if target.is_null() || size == 0 {
+            return 0;
+        }
+        let count = pipe.buffers().read(target.cast(), size);
+        if count == 0 {
+            (functions.bio_set_flags)(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+            return -1;
+        }
+        // At most `size`.
+        count as c_int
+    }
+}
+
+/// BIO_write: takes everything.
+unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c_int {
+    // SAFETY: OpenSSL calls this with the BIO, and with so many bytes.
+    unsafe {
+        let Some((functions, pipe)) = parts(bio) else {
+            return -1;
+        };
+        (functions.bio_clear_flags)(bio, BIO_FLAGS_RETRIES);
+        let length = usize::try_from(size).unwrap_or(0);
+        if data.is_null() || length == 0 {
+            return 0;
+        }
+        let data = std::slice::from_raw_parts(data.cast(), length);
+        pipe.buffers().outgoing.extend_from_slice(data);
+        size
+    }
+}
+
+/// BIO_ctrl: what a memory BIO answers to what an SSL asks.
+unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_void) -> c_long {
+    // SAFETY: OpenSSL calls this with the BIO.
+    let Some((_, pipe)) = (unsafe { parts(bio) }) else {
+        return 0;
+    };
+    match command {
+        BIO_CTRL_FLUSH | BIO_CTRL_DUP => 1,
+        BIO_CTRL_EOF => c_long::from(pipe.incoming_bytes() == 0),
+        BIO_CTRL_PENDING => c_long::try_from(pipe.incoming_bytes()).unwrap_or(c_long::MAX),
+        _ => 0,
+    }
+}
+
+/// The last reference to the BIO is gone.
+unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
+    let Some(Some(methods)) = METHODS.get() else {
+        return 0;
+    };
+    // SAFETY: OpenSSL calls this once for a BIO of ours. Its data, if any, is the reference that `under` gave it.
+    unsafe {
+        let pipe = (methods.functions.bio_get_data)(bio).cast::<Pipe>();
+        if !pipe.is_null() {
+            (methods.functions.bio_set_data)(bio, std::ptr::null_mut());
+            drop(Arc::from_raw(pipe));
+        }
+    }
+    1
+}
+
+/// A record in the clear (RFC 8446, section 5.1).
+const RECORD_BYTES_MAX: usize = 1 << 14;
+/// The header, an explicit nonce, a MAC, padding and the content type: more than any cipher of TLS adds.
+const RECORD_OVERHEAD_BYTES: usize = 128;
+/// A connection that has read everything keeps no more memory than this for the next bytes.
+const KEPT_BYTES_MAX: usize = 32 * 1024;
+
+// From openssl/bio.h, the same in every version since 1.1.1.
+const BIO_TYPE_SOURCE_SINK: c_int = 0x0400;
+const BIO_FLAGS_READ: c_int = 0x01;
+const BIO_FLAGS_SHOULD_RETRY: c_int = 0x08;
+/// Read, write, special, and the request to retry.
+const BIO_FLAGS_RETRIES: c_int = 0x0F;
+const BIO_CTRL_EOF: c_int = 2;
+const BIO_CTRL_PENDING: c_int = 10;
+const BIO_CTRL_FLUSH: c_int = 11;
+const BIO_CTRL_DUP: c_int = 12;
