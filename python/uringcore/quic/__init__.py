@@ -51,7 +51,8 @@ The modules behind them:
 | ``exposition`` | the text format of OpenMetrics |
 | ``crew``, ``place_states`` | the processes of a ``PortGroup``; the state of each place on their port |
 | ``handshake``, ``private_names``, ``tables`` | attributes of aioquic's connection that programs read |
-| ``hello_hook``, ``peer_names`` | a ClientHello for programs that replace aioquic's handler; names of peers that are no IP addresses |
+| ``hello_hook`` | a ClientHello for programs that replace aioquic's handler |
+| ``peer_names`` | names of peers that are no IP addresses |
 """
 
 from __future__ import annotations
