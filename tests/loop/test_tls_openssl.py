@@ -455,17 +455,25 @@ def test_new_keys_in_the_middle(
             *("-CAfile", str(certificate[0])),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
         )
         assert program.stdin is not None
         assert program.stdout is not None
+        assert program.stderr is not None
         program.stdin.write(b"before\n")
         while not made:
             await asyncio.sleep(0.01)
         await made[0].until(lambda: b"before\n" in made[0].data)
-        # The program reads a command only where it comes alone.
-        program.stdin.write(b"K\n" if version == "tls1_3" else b"R\n")
-        await asyncio.sleep(0.2)
+        # The program takes a command only where it comes alone, and says so.
+        command, answer = {
+            "tls1_3": (b"K\n", b"KEYUPDATE"),
+            "tls1_2": (b"R\n", b"RENEGOTIATING"),
+        }[version]
+        program.stdin.write(command)
+        line = b""
+        while answer not in line:
+            line = await program.stderr.readline()
+            assert line, "the program ended"
         program.stdin.write(b"after\n")
         await made[0].until(lambda: b"after\n" in made[0].data)
         made[0].transport.write(b"answered\n" * 10_000 + b"done\n")
