@@ -166,6 +166,9 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             raise RequestFailed("the connection is not established")
         if self._going_away:
             raise RequestNotProcessed
+        if request.method == "CONNECT" and request.fields[1][0] != b":protocol":
+            # RFC 9114 section 4.4: a tunnel, for which there is no interface here.
+            raise RequestInvalid("method: CONNECT asks for a tunnel, not for a URL")
         stream_id = self._quic.get_next_available_stream_id()
         end_stream = request.content is None
         try:
