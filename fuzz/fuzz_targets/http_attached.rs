@@ -281,11 +281,11 @@ impl Site {
 
     fn take_events(&mut self) {
         while let Some(event) = self.http.poll_event() {
-            self.told(&event);
+            self.reported(&event);
         }
     }
 
-    fn told(&mut self, event: &Event) {
+    fn reported(&mut self, event: &Event) {
         let stream_id = match event {
             Event::Request {
                 stream_id, ended, ..
@@ -295,7 +295,7 @@ impl Site {
                     ..Request::default()
                 };
                 let known = self.requests.insert(*stream_id, request);
-                assert!(known.is_none(), "{stream_id} is told again");
+                assert!(known.is_none(), "{stream_id} is reported again");
                 return;
             }
             Event::Body { stream_id, .. }
@@ -311,7 +311,7 @@ impl Site {
             Event::Drained | Event::TooSlow(_) => return,
             Event::Session { .. } => unreachable!("WebTransport is not attached"),
         };
-        let request = self.requests.get_mut(&stream_id).expect("told before");
+        let request = self.requests.get_mut(&stream_id).expect("reported before");
         assert!(!request.done && !request.aborted, "{event:?} after the end");
         match event {
             Event::Body { pieces, ended, .. } => {

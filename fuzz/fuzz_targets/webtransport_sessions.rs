@@ -48,7 +48,7 @@ struct Session {
     open: bool,
     ended: bool,
     /// By an event, and not by a refusal of the host's.
-    told_ended: bool,
+    reported_ended: bool,
     streams: BTreeSet<u64>,
 }
 
@@ -176,7 +176,7 @@ impl Site {
             .filter(|_| may && !is_done)
         {
             session.open = false;
-            (session.answered, session.ended) = (session.told_ended, session.told_ended);
+            (session.answered, session.ended) = (session.reported_ended, session.reported_ended);
         }
     }
 
@@ -197,7 +197,7 @@ impl Site {
         let opened =
             self.with_server(|handle, quic, now| handle.open_stream(quic, session_id, uni, now));
         if let Some(Ok(Some(stream_id))) = opened {
-            let session = self.sessions.get_mut(&session_id).expect("it was told");
+            let session = self.sessions.get_mut(&session_id).expect("it was reported");
             assert!(session.open && session.streams.insert(stream_id));
         }
     }
@@ -249,15 +249,15 @@ impl Site {
             match event {
                 http::Event::Session { session_id, .. } => {
                     let known = self.sessions.insert(session_id, Session::default());
-                    assert!(known.is_none(), "{session_id} is told again");
+                    assert!(known.is_none(), "{session_id} is reported again");
                 }
                 http::Event::Request { stream_id, .. } => self.refuse(stream_id),
                 _ => {}
             }
         }
         let mut handle = self.http.webtransport().expect("it is attached");
-        let told: Vec<Event> = std::iter::from_fn(|| handle.poll_event()).collect();
-        told.into_iter().for_each(|event| self.told(event));
+        let reported: Vec<Event> = std::iter::from_fn(|| handle.poll_event()).collect();
+        reported.into_iter().for_each(|event| self.reported(event));
     }
 
     /// A request that is none for a session.
@@ -269,7 +269,7 @@ impl Site {
         self.http.done(stream_id, self.wire.pair.now);
     }
 
-    fn told(&mut self, event: Event) {
+    fn reported(&mut self, event: Event) {
         let session = self.sessions.get_mut(&event.session_id);
         let session = session.unwrap_or_else(|| panic!("{event:?} before its request"));
         assert_eq!(session.ended, event.what == What::Released, "{event:?}");
@@ -278,7 +278,7 @@ impl Site {
                 assert!(session.open && session.streams.insert(stream_id));
             }
             What::Ended { .. } => {
-                (session.ended, session.told_ended) = (true, true);
+                (session.ended, session.reported_ended) = (true, true);
                 session.open = false;
                 session.streams.clear();
             }

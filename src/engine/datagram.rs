@@ -1,7 +1,7 @@
 //! What a datagram socket does with its datagrams: the send queue, what is received and what waits for the
 //! reader.
 //!
-//! Not here: its life (`lifecycle`); QUIC's socket (`hosted_endpoint`), which wants GRO, GSO and its own
+//! Not here: its life (`lifecycle`); QUIC's socket (`quic_socket`), which wants GRO, GSO and its own
 //! batching.
 //!
 //! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
@@ -76,7 +76,7 @@ impl DatagramSocket {
         if !self.life.is_open() {
             return WriteOutcome::Lost;
         }
-        self.life.view.add_queued(cost(&message));
+        self.life.shared.add_queued(cost(&message));
         self.queue.push_back(message);
         if self.life.is_too_full() {
             self.send_now(events);
@@ -160,7 +160,7 @@ impl DatagramSocket {
     }
 
     fn left(&mut self, bytes: usize, error: Option<Errno>, events: &mut Queue) {
-        self.life.view.sub_queued(bytes);
+        self.life.shared.sub_queued(bytes);
         if let Some(error) = error {
             self.fail(error, events);
         }
@@ -351,7 +351,7 @@ impl DatagramSocket {
     }
 
     fn fail(&mut self, error: Errno, events: &mut Queue) {
-        self.life.errors_untold += 1;
+        self.life.errors_unreported += 1;
         events.push(Event::DatagramError {
             socket: self.life.key,
             error,

@@ -15,26 +15,26 @@
 //! | `transports` | the streams and datagram sockets by key |
 //! | `transport` | what a stream and a datagram socket have in common |
 //! | `lifecycle` | how a transport begins, reads, is held back and ends |
-//! | `view` | [`View`]: what any thread may ask about a transport |
+//! | `shared_state` | [`SharedState`]: what any thread may ask about a transport |
 //! | `stream` | the bytes of a stream: write queue, receive |
-//! | `tail` | small writes of a stream, gathered |
+//! | `write_coalescer` | small writes of a stream, gathered |
 //! | `datagram` | the datagrams of a socket |
 //! | `write_delay` | how long written bytes wait for others to leave with |
-//! | `pace` | how much a turn takes on where the host receives |
+//! | `receive_budget` | how much a turn takes on where the host receives |
 //! | `backlog` | what arrived for a reader that had paused |
 //! | `listener` | one listening socket |
 //! | `poll` | readiness watchers (`add_reader` and `add_writer`) |
 //! | `ops` | operations that a host waits for one by one |
-//! | `lanes` | whose operation is next on a host's own sockets |
+//! | `op_queues` | whose operation is next on a host's own sockets |
 //! | `socket_op` | what is asked of such a socket |
 //! | `socket` | who closes a descriptor |
-//! | `sleep` | how long a turn may sleep |
-//! | `places` | what a host has met, for its own look-ups |
+//! | `poll_timeout` | how long a turn may sleep |
+//! | `direct_cache` | what a host has met, for its own look-ups |
 //! | `timers` | what is due when, for a host's own timers |
 //! | `stats` | what the engine counts |
 //! | `system` | this machine's clock and certificate store, for the protocols |
-//! | `endpoints` | the QUIC endpoints: which have work, whose timer is next |
-//! | `hosted_endpoint` | one UDP socket joined with the QUIC state machines |
+//! | `quic_sockets` | the QUIC endpoints: which have work, whose timer is next |
+//! | `quic_socket` | one UDP socket joined with the QUIC state machines |
 //!
 //! This room never knows Python, and asks the kernel for things only through `uringcore_io`, but for
 //! the certificate store, which is read when a host makes a setup and never in a turn.
@@ -43,41 +43,42 @@
 
 mod backlog;
 mod datagram;
-mod endpoints;
+mod direct_cache;
 mod event;
-mod hosted_endpoint;
-mod lanes;
 mod lifecycle;
 mod listener;
+mod op_queues;
 mod ops;
-mod pace;
-mod places;
 mod poll;
+mod poll_timeout;
 mod queue;
-mod sleep;
+mod quic_socket;
+mod quic_sockets;
+mod receive_budget;
+mod shared_state;
 mod socket;
 mod socket_op;
 mod stats;
 mod stream;
 mod system;
 mod table;
-mod tail;
 mod timers;
 mod token;
 mod transport;
 mod transports;
 mod turn;
-mod view;
+mod write_coalescer;
 mod write_delay;
 
 pub use datagram::DatagramSize;
+pub use direct_cache::DirectMappedCache;
 pub use event::{CopiedDatagram, Event, Received, StreamBytes};
-pub use hosted_endpoint::HostedEndpoint;
-pub use lanes::{Lane, Lanes, Start};
 pub use lifecycle::WriteOutcome;
-pub use places::Places;
+pub use op_queues::{OpQueueId, OpQueues, Start};
 pub use poll::{Direction, Readiness};
-pub use sleep::Sleep;
+pub use poll_timeout::PollTimeout;
+pub use quic_socket::QuicSocket;
+pub use shared_state::{HIGH_MARK_BYTES, SharedState};
 pub use socket::SocketFd;
 pub use socket_op::{Attempt, SocketOp};
 pub use stats::EngineStats;
@@ -87,4 +88,3 @@ pub use table::{Key, Table};
 pub use timers::{TimerKey, Timers};
 pub use token::{Owner, Route};
 pub use turn::{Engine, Piece};
-pub use view::{HIGH_MARK_BYTES, View};

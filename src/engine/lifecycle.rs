@@ -25,7 +25,7 @@
 //!   those queues a `Lost`, and the first that finds the transport quiet is told, once.
 //! - `Closed`: the last one. No operation is in flight on the descriptor.
 //!
-//! What the transport shows to other threads is its [`View`], where the flags have their one place. Not
+//! What the transport shows to other threads is its [`SharedState`], where the flags have their one place. Not
 //! here: bytes and datagrams (`stream`, `datagram`), and what is common to the commands (`transport`).
 
 use std::os::fd::{OwnedFd, RawFd};
@@ -34,9 +34,9 @@ use uringcore_io::{Driver, OpId, Token};
 
 use crate::event::Event;
 use crate::queue::Queue;
+use crate::shared_state::{self, SharedState};
 use crate::table::Key;
 use crate::token::{Owner, Route};
-use crate::view::{self, View};
 
 /// What a producer has to do after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,15 +60,15 @@ enum Phase {
 pub(crate) struct Lifecycle {
     pub(crate) fd: RawFd,
     pub(crate) key: Key,
-    pub(crate) view: View,
+    pub(crate) shared: SharedState,
     phase: Phase,
     /// The host may hear of what arrives.
     is_started: bool,
-    is_lost_told: bool,
+    is_lost_reported: bool,
     /// Errors that are no end (those of datagrams) whose events wait in the queue: the end comes after.
-    pub(crate) errors_untold: u32,
+    pub(crate) errors_unreported: u32,
     /// A [`Event::Writable`] waits in the queue.
-    is_fall_untold: bool,
+    is_fall_unreported: bool,
     wants_flushed: bool,
     is_dirty: bool,
     /// Listed among those whose bytes wait for others, and for nothing else.
@@ -83,16 +83,16 @@ pub(crate) const SUB_SEND: u8 = 1;
 pub(crate) const SUB_CLOSE: u8 = 2;
 
 impl Lifecycle {
-    pub(crate) fn new(fd: RawFd, key: Key, view: View) -> Self {
+    pub(crate) fn new(fd: RawFd, key: Key, shared: SharedState) -> Self {
         Self {
             fd,
             key,
-            view,
+            shared,
             phase: Phase::Open,
             is_started: false,
-            is_lost_told: false,
-            errors_untold: 0,
-            is_fall_untold: false,
+            is_lost_reported: false,
+            errors_unreported: 0,
+            is_fall_unreported: false,
             wants_flushed: false,
             is_dirty: false,
             is_held: false,
@@ -128,12 +128,12 @@ impl Lifecycle {
     }
 
     pub(crate) fn set_paused(&mut self, paused: bool) {
-        self.view.set(view::PAUSED, paused);
+        self.shared.set(shared_state::PAUSED, paused);
     }
 
     /// The reader takes what there is.
     pub(crate) fn wants_input(&self) -> bool {
-        self.is_started && !self.view.is_paused()
+        self.is_started && !self.shared.is_paused()
     }
 
     /// What arrives now is asked for.
@@ -143,7 +143,7 @@ impl Lifecycle {
 
     /// What arrived still goes to the reader, now or when it resumes.
     pub(crate) fn is_delivering(&self) -> bool {
-        self.phase <= Phase::Failed && !self.view.is_closing()
+        self.phase <= Phase::Failed && !self.shared.is_closing()
     }
 
     pub(crate) fn cancel_receive(&self, driver: &mut Driver) {
@@ -161,13 +161,13 @@ impl Lifecycle {
 
     /// The queue is above its mark and the producer does not know.
     pub(crate) fn is_too_full(&self) -> bool {
-        !self.view.is_above() && self.view.queued() > self.view.high_mark()
+        !self.shared.is_above() && self.shared.queued() > self.shared.high_mark()
     }
 
     /// Tells the producer to pause if that is so.
     pub(crate) fn rise(&self) -> WriteOutcome {
         if self.is_too_full() {
-            self.view.set(view::ABOVE, true);
+            self.shared.set(shared_state::ABOVE, true);
             return WriteOutcome::PauseWriting;
         }
         WriteOutcome::Queued
@@ -175,8 +175,8 @@ impl Lifecycle {
 
     /// The counterpart, told in an event because the producer is not the caller.
     pub(crate) fn fall(&mut self, events: &mut Queue) {
-        let has_fallen = self.view.is_above() && self.view.queued() <= self.view.low_mark();
-        if has_fallen && !std::mem::replace(&mut self.is_fall_untold, true) {
+        let has_fallen = self.shared.is_above() && self.shared.queued() <= self.shared.low_mark();
+        if has_fallen && !std::mem::replace(&mut self.is_fall_unreported, true) {
             events.push(Event::Writable {
                 transport: self.key,
             });
@@ -186,22 +186,22 @@ impl Lifecycle {
     /// The turn of that event has come: whether the producer may go on. Not where it has filled the queue
     /// again since, for which it was not told to pause once more.
     pub(crate) fn tell_fall(&mut self) -> bool {
-        self.is_fall_untold = false;
-        let goes_on = self.view.is_above() && self.view.queued() <= self.view.high_mark();
+        self.is_fall_unreported = false;
+        let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
         if goes_on {
-            self.view.set(view::ABOVE, false);
+            self.shared.set(shared_state::ABOVE, false);
         }
         goes_on
     }
 
     /// Another producer, which was told nothing.
     pub(crate) fn change_producer(&self) {
-        self.view.set(view::ABOVE, false);
+        self.shared.set(shared_state::ABOVE, false);
     }
 
     /// The queue is gone, whatever the kernel still takes of it.
     pub(crate) fn drop_queue(&self, driver: &mut Driver) {
-        self.view.sub_queued(self.view.queued());
+        self.shared.sub_queued(self.shared.queued());
         if let Some(op) = self.send_op {
             driver.cancel(op);
         }
@@ -219,7 +219,7 @@ impl Lifecycle {
                 transport: self.key,
             });
         }
-        if self.phase == Phase::Open && self.view.is_closing() {
+        if self.phase == Phase::Open && self.shared.is_closing() {
             self.become_quiet(events);
         }
     }
@@ -228,7 +228,7 @@ impl Lifecycle {
 
     /// Open, and not closing.
     pub(crate) fn is_open(&self) -> bool {
-        self.phase == Phase::Open && !self.view.is_closing()
+        self.phase == Phase::Open && !self.shared.is_closing()
     }
 
     pub(crate) fn is_failed(&self) -> bool {
@@ -237,7 +237,7 @@ impl Lifecycle {
 
     /// Nothing more is accepted; `is_drained`: there is nothing to send either.
     pub(crate) fn close(&mut self, is_drained: bool, events: &mut Queue) {
-        self.view.set(view::CLOSING, true);
+        self.shared.set(shared_state::CLOSING, true);
         if is_drained && self.phase == Phase::Open {
             self.become_quiet(events);
         } else {
@@ -247,12 +247,13 @@ impl Lifecycle {
 
     pub(crate) fn fail(&mut self) {
         self.phase = Phase::Failed;
-        self.view.set(view::FAILED, true);
+        self.shared.set(shared_state::FAILED, true);
     }
 
     pub(crate) fn become_quiet(&mut self, events: &mut Queue) {
         self.phase = Phase::Quiet;
-        self.view.set(view::CLOSING | view::QUIET, true);
+        self.shared
+            .set(shared_state::CLOSING | shared_state::QUIET, true);
         self.queue_lost(events);
     }
 
@@ -264,8 +265,8 @@ impl Lifecycle {
 
     /// Whether the event whose turn has come is the one to be told.
     pub(crate) fn tell_lost(&mut self) -> bool {
-        let is_due = self.phase == Phase::Quiet && self.errors_untold == 0;
-        is_due && !std::mem::replace(&mut self.is_lost_told, true)
+        let is_due = self.phase == Phase::Quiet && self.errors_unreported == 0;
+        is_due && !std::mem::replace(&mut self.is_lost_reported, true)
     }
 
     /// Gives the descriptor of a quiet transport up. True: nothing is in flight, and no event follows.

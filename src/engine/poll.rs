@@ -168,7 +168,7 @@ impl Watchers {
     }
 
     /// The host has this event: the watcher is armed again at the next flush, if it still is the same.
-    pub(crate) fn told(&mut self, ready: Readiness) {
+    pub(crate) fn reported(&mut self, ready: Readiness) {
         let watch = self.watches.get(&(ready.fd, ready.direction.sub()));
         if watch.is_some_and(|watch| watch.serial == ready.serial) {
             self.to_arm.push((ready.fd, ready.direction));
@@ -201,7 +201,7 @@ mod tests {
         let mut done = VecDeque::new();
         watchers.flush(driver);
         driver.enter(Some(Duration::ZERO)).unwrap();
-        driver.reap(&mut done);
+        driver.take_completions(&mut done);
         let routes = done.iter().filter_map(|completion| {
             let route = Route::parse(completion.token)?;
             watchers.handle_completion(route.sub, route.key, &completion.outcome)
@@ -227,11 +227,11 @@ mod tests {
             watchers.last_serial = first + u64::from(u16::MAX);
             let second = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
             assert_eq!((first as u16, first == second), (second as u16, false));
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for _ in 0..100 {
-                told.extend(turn(&mut watchers, &mut driver));
+                reported.extend(turn(&mut watchers, &mut driver));
             }
-            assert_eq!(told, [second], "once, and nothing of the first");
+            assert_eq!(reported, [second], "once, and nothing of the first");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An operation on a socket that is the host's own: what it asks for once, and how the driver is asked.
 //!
-//! Not here: whose operation is next on a socket (`lanes`).
+//! Not here: whose operation is next on a socket (`op_queues`).
 
 use std::os::fd::RawFd;
 

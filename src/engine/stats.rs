@@ -43,7 +43,7 @@ impl Engine {
         });
         let (streams, backlog_bytes) =
             streams.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
-        let queued = transports.iter().map(|one| one.life().view.queued());
+        let queued = transports.iter().map(|one| one.life().shared.queued());
         EngineStats {
             driver: self.driver.stats(),
             turns: self.turns,

@@ -33,8 +33,8 @@ use crate::event::{Event, StreamBytes};
 use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::poll::Direction;
 use crate::queue::Queue;
-use crate::tail::{BLOCK_BYTES, Blocks, Tail};
-use crate::view;
+use crate::shared_state;
+use crate::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
 
 /// What ends the received bytes, kept while the reader is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct Stream {
     left_to_host: u8,
     /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
     /// would be told behind what the host receives then.
-    is_readable_untold: bool,
+    is_readable_unreported: bool,
     /// The host's last receive was full, and the one before was not of this kind: the next comes at once.
     is_second_due: bool,
     /// Until the next flush nothing is delivered.
@@ -79,7 +79,7 @@ pub(crate) struct Stream {
     /// So many pieces of its front are in flight. They stay, for the rest of a short send is sent again.
     in_flight: u16,
     /// What was written last, in small pieces. Nothing of it is in flight.
-    tail: Tail,
+    coalescer: WriteCoalescer,
     /// What a send without the ring met; the next flush tells it.
     send_error: Option<Errno>,
     eof_sent: bool,
@@ -93,7 +93,7 @@ impl Stream {
             life,
             one_by_one: 0,
             left_to_host: 0,
-            is_readable_untold: false,
+            is_readable_unreported: false,
             is_second_due: false,
             waits_a_turn: false,
             read_ended: false,
@@ -101,7 +101,7 @@ impl Stream {
             end_behind: None,
             queue: VecDeque::new(),
             in_flight: 0,
-            tail: Tail::default(),
+            coalescer: WriteCoalescer::default(),
             send_error: None,
             eof_sent: false,
             direct_sends: 0,
@@ -128,21 +128,21 @@ impl Stream {
     /// Queues a copy of what is short; `accepted` follows.
     pub(crate) fn push_copy(&mut self, data: &[u8], blocks: &mut Blocks) {
         debug_assert!(data.len() <= BLOCK_BYTES, "a block would have to grow");
-        if !self.tail.has_room(data.len()) {
+        if !self.coalescer.has_room(data.len()) {
             self.seal();
         }
-        self.tail.push(data, blocks);
+        self.coalescer.push(data, blocks);
     }
 
     pub(crate) fn is_writable(&self) -> bool {
-        self.life.is_open() && !self.life.view.is_finished()
+        self.life.is_open() && !self.life.shared.is_finished()
     }
 
     /// So many bytes were queued, in one piece or several.
     pub(crate) fn accepted(&mut self, count: usize) -> WriteOutcome {
-        let was_small = self.life.view.queued() < LARGE_BYTES;
-        self.life.view.add_queued(count);
-        let grew_large = was_small && self.life.view.queued() >= LARGE_BYTES;
+        let was_small = self.life.shared.queued() < LARGE_BYTES;
+        self.life.shared.add_queued(count);
+        let grew_large = was_small && self.life.shared.queued() >= LARGE_BYTES;
         if grew_large || self.life.is_too_full() {
             // Small writes ride on the turn's own system call. A large one is worth one of its own: its
             // bytes are still in the cache, its memory serves the next one, and what the socket takes now
@@ -154,22 +154,22 @@ impl Stream {
 
     /// The tail becomes a piece like the others.
     fn seal(&mut self) {
-        self.queue.extend(self.tail.cut());
+        self.queue.extend(self.coalescer.cut());
     }
 
     /// A stream that has nothing to send needs no block.
     pub(crate) fn give_block_back(&mut self, blocks: &mut Blocks) {
         if self.queue.is_empty() {
-            self.tail.give_back(blocks);
+            self.coalescer.give_back(blocks);
         }
     }
 
     /// Half-closes after the queue: at once when it is empty. Further writes are lost.
     pub(crate) fn finish_writing(&mut self) -> io::Result<()> {
-        if self.life.view.is_closing() || self.life.view.is_finished() {
+        if self.life.shared.is_closing() || self.life.shared.is_finished() {
             return Ok(());
         }
-        self.life.view.set(view::FINISHED, true);
+        self.life.shared.set(shared_state::FINISHED, true);
         self.send_now();
         if self.is_drained() && !self.life.is_failed() {
             self.eof_sent = true;
@@ -180,7 +180,7 @@ impl Stream {
 
     /// Everything that was written is with the kernel.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.tail.is_empty()
+        self.queue.is_empty() && self.coalescer.is_empty()
     }
 
     /// Nothing is queued, in flight or to be told of sending.
@@ -213,7 +213,7 @@ impl Stream {
             && !self.is_drained()
             && self.life.send_op.is_none()
         {
-            let tail = Some(self.tail.bytes()).filter(|tail| !tail.is_empty());
+            let tail = Some(self.coalescer.bytes()).filter(|tail| !tail.is_empty());
             let pieces = self.queue.iter().map(|piece| &piece[..]).chain(tail);
             self.direct_sends += 1;
             let count = match net::send_pieces(self.life.fd, pieces) {
@@ -221,7 +221,7 @@ impl Stream {
                 Err(Errno(libc::EAGAIN)) => return,
                 Err(error) => {
                     self.send_error = Some(error);
-                    self.life.view.set(view::FAILED, true);
+                    self.life.shared.set(shared_state::FAILED, true);
                     return;
                 }
             };
@@ -250,7 +250,7 @@ impl Stream {
 
     /// Takes `count` bytes off the front; true if the last piece was not sent whole.
     fn drop_sent(&mut self, mut count: usize) -> bool {
-        self.life.view.sub_queued(count);
+        self.life.shared.sub_queued(count);
         while let Some(piece) = self.queue.front_mut() {
             if count < piece.len() {
                 piece.advance(count);
@@ -262,8 +262,8 @@ impl Stream {
                 return false;
             }
         }
-        self.tail.advance(count);
-        !self.tail.is_empty()
+        self.coalescer.advance(count);
+        !self.coalescer.is_empty()
     }
 
     fn go_on_sending(&mut self, driver: &mut Driver, events: &mut Queue) {
@@ -289,7 +289,7 @@ impl Stream {
     }
 
     fn drained(&mut self, events: &mut Queue) {
-        if self.life.view.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
+        if self.life.shared.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
             // A peer that is gone already makes this fail; the receive reports that.
             let _ = net::shutdown_write(self.life.fd);
         }
@@ -319,7 +319,7 @@ impl Stream {
     /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
     /// stream fails, for what this process wrote behind it would come out of its order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
-        let has_more = self.queue.len() > usize::from(self.in_flight) || !self.tail.is_empty();
+        let has_more = self.queue.len() > usize::from(self.in_flight) || !self.coalescer.is_empty();
         if self.life.is_sending() && has_more {
             self.fail_sending(Errno::CANCELED, driver, events);
         }
@@ -327,7 +327,7 @@ impl Stream {
 
     pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
         self.queue.clear();
-        self.tail.clear();
+        self.coalescer.clear();
         self.life.drop_queue(driver);
     }
 
@@ -428,7 +428,7 @@ impl Stream {
     }
 
     fn tell_readable(&mut self, events: &mut Queue) {
-        self.is_readable_untold = true;
+        self.is_readable_unreported = true;
         events.push(Event::StreamReadable {
             stream: self.life.key,
             fd: self.life.fd,
@@ -437,7 +437,7 @@ impl Stream {
 
     /// The socket is readable: true if the host is to be told (else the next resume looks again).
     pub(crate) fn deliver_readable(&mut self) -> bool {
-        self.is_readable_untold = false;
+        self.is_readable_unreported = false;
         self.life.is_delivering() && !self.must_wait() && !self.read_ended
     }
 
@@ -474,7 +474,7 @@ impl Stream {
     /// The host has told of the bytes behind which a receive is due: true if it is to be made now.
     pub(crate) fn receives_again(&mut self, events: &mut Queue) -> bool {
         // Turns that the host ran inside have waited for more, or received it.
-        let is_free = self.life.recv_op.is_none() && !self.is_readable_untold;
+        let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
         if is_due && self.waits_a_turn && self.life.is_delivering() {
             self.tell_readable(events);
@@ -542,7 +542,7 @@ impl Stream {
 
     /// While there is a backlog nothing more is asked for: it can wait in the socket.
     fn arm(&mut self, driver: &mut Driver) {
-        let is_free = self.life.recv_op.is_none() && !self.is_readable_untold;
+        let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         if is_free && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {

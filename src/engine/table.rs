@@ -8,7 +8,7 @@ use uringcore_io::StableVec;
 ///
 /// The generation wraps: a key that outlives its entry by 65,536 others in the same slot would find one of them. No
 /// such key is kept. A host drops its keys with `Closed` or the operation's end, after which no completion names
-/// them, and `Lanes` drops those of waits that were given up within a tenth of a second.
+/// them, and `OpQueues` drops those of waits that were given up within a tenth of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     pub index: u32,

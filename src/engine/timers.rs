@@ -424,7 +424,7 @@ mod tests {
         for item in (0..400).filter(|item| item % 4 != 3) {
             assert_eq!(timers.remove(keys[item as usize]), Some(item));
         }
-        assert!(timers.run.len() < 300, "{} places", timers.run.len());
+        assert!(timers.run.len() < 300, "{} direct_cache", timers.run.len());
         assert_eq!(timers.remove(keys[203]), Some(203));
         let due: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::INFINITY)).collect();
         let left = (0..400).filter(|item| item % 4 == 3 && *item != 203);

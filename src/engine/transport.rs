@@ -14,8 +14,8 @@ use crate::datagram::DatagramSocket;
 use crate::event::Event;
 use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::queue::Queue;
+use crate::shared_state;
 use crate::stream::Stream;
-use crate::view;
 
 pub(crate) enum Transport {
     Stream(Stream),
@@ -64,7 +64,7 @@ impl Transport {
         high: usize,
         events: &mut Queue,
     ) -> WriteOutcome {
-        self.life().view.set_marks(low, high);
+        self.life().shared.set_marks(low, high);
         // As when it accepts one: a pause says that the socket has no room.
         if let Self::Datagram(socket) = self
             && socket.life.is_too_full()
@@ -83,7 +83,7 @@ impl Transport {
 
     /// Closes after the queue is sent; reading ends now.
     pub(crate) fn close(&mut self, driver: &mut Driver, events: &mut Queue) {
-        if self.life().view.is_closing() {
+        if self.life().shared.is_closing() {
             return;
         }
         // What was written in this very turn has not been tried yet. With asyncio, which sends at once,
@@ -96,7 +96,7 @@ impl Transport {
 
     /// Drops the queue: the transport is quiet.
     pub(crate) fn abort(&mut self, driver: &mut Driver, events: &mut Queue) {
-        if self.life().view.is_quiet() {
+        if self.life().shared.is_quiet() {
             return;
         }
         // As in `close`.
@@ -119,7 +119,7 @@ impl Transport {
         let is_failed = stream.life.is_failed();
         if is_failed {
             self.stop_reading(driver);
-            self.life().view.set(view::CLOSING, true);
+            self.life().shared.set(shared_state::CLOSING, true);
         }
         is_failed
     }

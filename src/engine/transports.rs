@@ -11,11 +11,11 @@ use crate::event::Event;
 use crate::lifecycle::Lifecycle;
 use crate::poll::Direction;
 use crate::queue::Queue;
+use crate::shared_state::SharedState;
 use crate::stream::{ReadEnd, Stream};
 use crate::table::{Key, Table};
-use crate::tail::Blocks;
 use crate::transport::Transport;
-use crate::view::View;
+use crate::write_coalescer::Blocks;
 
 #[derive(Default)]
 pub(crate) struct Transports {
@@ -131,7 +131,7 @@ impl Transports {
                 Some(Event::DatagramReceived { socket, datagram })
             }
             Event::DatagramError { socket, .. } => {
-                self.socket(socket)?.life.errors_untold -= 1;
+                self.socket(socket)?.life.errors_unreported -= 1;
                 Some(event)
             }
             Event::Writable { transport } => {
@@ -191,12 +191,12 @@ impl Transports {
     pub(crate) fn open(
         &mut self,
         fd: RawFd,
-        view: View,
+        shared: SharedState,
         make: impl FnOnce(Lifecycle) -> Transport,
     ) -> Key {
         let key = self
             .table
-            .insert_with(|key| make(Lifecycle::new(fd, key, view)));
+            .insert_with(|key| make(Lifecycle::new(fd, key, shared)));
         self.by_fd.insert(fd, key);
         key
     }

@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use uringcore_io::{Backend, Completion, Driver, DriverConfig, Entered, SetupError, Waker};
 use uringcore_proto::quic::ConnectionKey;
 
-use crate::endpoints::Endpoints;
 use crate::event::Event;
 use crate::listener::Listener;
 use crate::ops::Ops;
-use crate::pace::Pace;
 use crate::poll::Watchers;
 use crate::queue::{Queue, Queued};
+use crate::quic_sockets::QuicSockets;
+use crate::receive_budget::ReceiveBudget;
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 use crate::transports::Transports;
@@ -47,13 +47,13 @@ pub struct Engine {
     pub(crate) driver: Driver,
     pub(crate) transports: Transports,
     pub(crate) listeners: Table<Listener>,
-    pub(crate) quic: Endpoints,
+    pub(crate) quic: QuicSockets,
     pub(crate) watchers: Watchers,
     pub(crate) ops: Ops,
     batch: VecDeque<Completion>,
     pub(crate) events: Queue,
     pub(crate) turns: u64,
-    pace: Pace,
+    receive_budget: ReceiveBudget,
     delay: WriteDelay,
     /// The transports and connections whose bytes wait for others, each once.
     held: Vec<Held>,
@@ -69,13 +69,13 @@ impl Engine {
             driver: Driver::new(config)?,
             transports: Transports::default(),
             listeners: Table::default(),
-            quic: Endpoints::default(),
+            quic: QuicSockets::default(),
             watchers: Watchers::default(),
             ops: Ops::default(),
             batch: VecDeque::new(),
             events: Queue::default(),
             turns: 0,
-            pace: Pace::new(),
+            receive_budget: ReceiveBudget::new(),
             delay: WriteDelay::new(Instant::now()),
             held: Vec::new(),
             held_connections: HashSet::new(),
@@ -164,7 +164,7 @@ impl Engine {
     /// Submits what is queued and waits for at most `timeout` (`None`: until something happens), or
     /// less when an endpoint's timer is due. The host may release its interpreter lock around this.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        self.driver.bring_at_most(self.pace.next_turn());
+        self.driver.bring_at_most(self.receive_budget.next_turn());
         self.driver.enter(timeout)
     }
 
@@ -182,7 +182,7 @@ impl Engine {
     pub fn process(&mut self, now: Instant) {
         self.turns += 1;
         let mut batch = std::mem::take(&mut self.batch);
-        self.driver.reap(&mut batch);
+        self.driver.take_completions(&mut batch);
         for completion in batch.drain(..) {
             self.route(completion, now);
         }
@@ -222,7 +222,7 @@ impl Engine {
         };
         match &event {
             Event::OpDone { op, .. } => self.ops.release(*op),
-            Event::PollReady(ready) => self.watchers.told(*ready),
+            Event::PollReady(ready) => self.watchers.reported(*ready),
             _ => {}
         }
         Some(event)
@@ -238,13 +238,13 @@ impl Engine {
 
     /// Whether [`rest`](Self::rest) is no more than a note: nothing has to be sent or taken back.
     pub fn rests_at_once(&self) -> bool {
-        self.driver.parks_at_once()
+        self.driver.suspends_at_once()
     }
 
     /// The host stops running turns for an unknown time: what it commanded last is sent, and all that
     /// waits is taken back from the kernel, so that the next turn may run on any thread.
     pub fn rest(&mut self, limit: Duration) {
-        self.driver.park(limit);
+        self.driver.suspend(limit);
     }
 
     /// Cancels everything and waits up to `limit` for the kernel to let go. What was accepted for

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `operations` | the methods that start an operation |
 //!
-//! Here: the life of a driver and its turn, whose results come back from [`Driver::reap`]. The code that both
+//! Here: the life of a driver and its turn, whose results come back from [`Driver::take_completions`]. The code that both
 //! backends share is in `common`.
 
 mod operations;
@@ -20,9 +20,9 @@ use crate::config::{Backend, DriverConfig, DriverStats};
 use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::fork::Birthplace;
-use crate::patience::Patience;
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
+use crate::spin_policy::SpinPolicy;
 use crate::uring::{Inherited, Uring};
 use crate::waker::Waker;
 
@@ -33,11 +33,11 @@ use crate::waker::Waker;
 /// `ENOBUFS` or `ECANCELED`. An operation that found no slot has [`OpId::NONE`] and is known by
 /// its token.
 ///
-/// A turn is: queue operations, [`enter`](Driver::enter), [`reap`](Driver::reap). Sockets must be
+/// A turn is: queue operations, [`enter`](Driver::enter), [`take_completions`](Driver::reap). Sockets must be
 /// non-blocking; the epoll backend relies on it.
 ///
 /// The thread that enters owns the driver. With io_uring another thread can take over only while no
-/// operation is in the kernel, which [`park`](Driver::park) sees to; its `enter` fails otherwise. It is not
+/// operation is in the kernel, which [`suspend`](Driver::park) sees to; its `enter` fails otherwise. It is not
 /// `Send`, for the buffers handed out share counters with it ([`RecvBuf`](crate::RecvBuf)): whoever moves
 /// it has to know where they are.
 ///
@@ -50,7 +50,7 @@ pub struct Driver {
     birthplace: Birthplace,
     backend: Backend,
     fallback_reason: Option<String>,
-    patience: Patience,
+    spin: SpinPolicy,
     /// The end of the last wait that was timed.
     last_wait: Instant,
 }
@@ -90,7 +90,7 @@ impl Driver {
             birthplace,
             backend,
             fallback_reason,
-            patience: Patience::new(config.busy_poll),
+            spin: SpinPolicy::new(config.busy_poll),
             last_wait: Instant::now(),
         })
     }
@@ -152,7 +152,7 @@ impl Driver {
     }
 
     /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued
-    /// and nothing waits. [`reap`](Driver::reap) is always worth its few nanoseconds.
+    /// and nothing waits. [`take_completions`](Driver::reap) is always worth its few nanoseconds.
     pub fn needs_enter(&self) -> bool {
         if !self.common.ready.is_empty() {
             return true;
@@ -166,7 +166,7 @@ impl Driver {
 
     /// Submits what is queued and waits for a completion, a wake, a signal or the time-out, in one
     /// system call. `Some(ZERO)` does not block, `None` waits for ever. Afterwards
-    /// [`reap`](Driver::reap), whatever it returned. A wake is used up by returning
+    /// [`take_completions`](Driver::reap), whatever it returned. A wake is used up by returning
     /// [`Entered::Woken`], never by a call that does not block.
     ///
     /// Fails if the driver was shut down, or is busy on another thread, and in a forked child if there
@@ -202,11 +202,11 @@ impl Driver {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
-        let look = self.patience.look();
+        let look = self.spin.look();
         if !look.is_zero() {
             return self.look_then_sleep(timeout, look);
         }
-        if !self.patience.is_learning() {
+        if !self.spin.is_learning() {
             let entered = self.enter_backend(timeout);
             self.last_wait = Instant::now();
             return entered;
@@ -214,7 +214,7 @@ impl Driver {
         let start = Instant::now();
         let entered = self.enter_backend(timeout);
         self.last_wait = Instant::now();
-        self.patience.slept(self.last_wait - start);
+        self.spin.slept(self.last_wait - start);
         entered
     }
 
@@ -236,7 +236,7 @@ impl Driver {
                 if entered == Entered::Interrupted || self.has_completions() {
                     self.common.stats.busy_polls += 1;
                     self.last_wait = Instant::now();
-                    self.patience.looked(Some(self.last_wait - start), worked);
+                    self.spin.looked(Some(self.last_wait - start), worked);
                     return Ok(entered);
                 }
                 if matches!(self.inner, Inner::Epoll(_)) {
@@ -248,7 +248,7 @@ impl Driver {
             if woken || passed >= look {
                 // A time-out that came first says nothing of the work.
                 let found = woken || timeout == Some(look);
-                self.patience.looked(found.then_some(passed), worked);
+                self.spin.looked(found.then_some(passed), worked);
                 break;
             }
             std::hint::spin_loop();
@@ -287,27 +287,27 @@ impl Driver {
     ///
     /// Call it whenever entering stops for an unknown time. Costs a system call if anything but
     /// [`poll`](Driver::poll)s is in flight, nothing otherwise.
-    pub fn park(&mut self, limit: Duration) {
+    pub fn suspend(&mut self, limit: Duration) {
         self.leave_if_forked();
         match &mut self.inner {
-            Inner::Uring(uring) => uring.park(&mut self.common, limit),
+            Inner::Uring(uring) => uring.suspend(&mut self.common, limit),
             // The set knows no threads.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
             Inner::Inherited(_) | Inner::Dead => {}
         }
     }
 
-    /// Whether [`park`](Driver::park) would make no system call.
-    pub fn parks_at_once(&self) -> bool {
+    /// Whether [`suspend`](Driver::park) would make no system call.
+    pub fn suspends_at_once(&self) -> bool {
         match &self.inner {
-            Inner::Uring(uring) => uring.parks_at_once(&self.common),
+            Inner::Uring(uring) => uring.suspends_at_once(&self.common),
             Inner::Epoll(epoll) => !epoll.has_queued(),
             Inner::Inherited(_) | Inner::Dead => true,
         }
     }
 
     /// Whether cancelling and closing need no [`enter`](Driver::enter) to take effect.
-    pub fn is_parked(&self) -> bool {
+    pub fn is_suspended(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.is_resting(),
             Inner::Epoll(_) => false,
@@ -318,16 +318,16 @@ impl Driver {
     /// Moves the completions that are ready to `out`. No system call, except to release what
     /// discarded operations bring. Ended multishots that nobody cancelled (no buffers, overflow)
     /// are armed again in the same slot and not reported.
-    pub fn reap(&mut self, out: &mut VecDeque<Completion>) {
+    pub fn take_completions(&mut self, out: &mut VecDeque<Completion>) {
         self.leave_if_forked();
         out.append(&mut self.common.ready);
         if let Inner::Uring(uring) = &mut self.inner {
             let most = self.common.batch;
-            uring.reap_some(&mut self.common, most, out);
+            uring.take_some_completions(&mut self.common, most, out);
         }
     }
 
-    /// From now on a [`reap`](Driver::reap) brings about so many completions (at least one), oldest first; the
+    /// From now on a [`take_completions`](Driver::reap) brings about so many completions (at least one), oldest first; the
     /// others stay where they are until the next [`enter`](Driver::enter) and reap. `usize::MAX`, which it is
     /// at first: all.
     pub fn bring_at_most(&mut self, completions: usize) {

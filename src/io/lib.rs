@@ -20,7 +20,7 @@
 //! | `incoming` | what comes with a sender's address |
 //! | `per_process` | a value that a forked child begins anew |
 //! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
-//! | `patience` | how long a wait looks for work before it sleeps |
+//! | `spin_policy` | how long a wait looks for work before it sleeps |
 //! | `spawn` | starting a child process from any thread |
 //! | `config` | the driver's settings and counters |
 //! | `setup_error` | why a backend could not be set up, and what to do about it |
@@ -49,13 +49,13 @@ mod memory;
 mod message;
 pub mod net;
 mod op;
-mod patience;
 mod per_process;
 mod pool;
 mod sent_file;
 mod setup_error;
 mod shared_bytes;
 pub mod spawn;
+mod spin_policy;
 mod stable_vec;
 mod uring;
 mod waker;

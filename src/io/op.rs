@@ -148,13 +148,13 @@ pub(crate) enum Phase {
     /// Waits for a receive buffer.
     Starved,
     /// Taken back from the kernel while nobody enters the driver.
-    Parked,
+    Suspended,
 }
 
 impl Phase {
     /// The kernel does not know of the operation.
     fn is_idle(self) -> bool {
-        matches!(self, Phase::Starved | Phase::Parked)
+        matches!(self, Phase::Starved | Phase::Suspended)
     }
 }
 

@@ -110,7 +110,7 @@ impl Child {
             // SAFETY: signals a process of this number; no memory is involved.
             None => drop(unsafe { libc::kill(self.pid, libc::SIGKILL) }),
         }
-        reap(self.pid);
+        take_completions(self.pid);
     }
 }
 
@@ -187,7 +187,7 @@ impl Command {
         match plan.failure.get() {
             None => Ok(Child { pid, pidfd }),
             Some(error) => {
-                reap(pid);
+                take_completions(pid);
                 Err(error)
             }
         }
@@ -450,7 +450,7 @@ fn check(result: c_int) -> Result<(), SpawnError> {
     Ok(())
 }
 
-fn reap(pid: i32) {
+fn take_completions(pid: i32) {
     loop {
         // SAFETY: the status is not asked for.
         let reaped = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };

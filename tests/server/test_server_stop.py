@@ -23,7 +23,7 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
-from uringcore.server.farewell import parting
+from uringcore.server.lingering import close_lingering
 from uringcore.server.watch import LINGER_MAX_SECONDS, ClientWatch
 
 SLOW_BYTES = 16 << 20
@@ -102,11 +102,11 @@ class Stuck(asyncio.Transport):
 
 def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
     """At once: what is left of it is a stop that takes long."""
-    monkeypatch.setattr("uringcore.server.farewell.logger", logging.getLogger("farewell"))
+    monkeypatch.setattr("uringcore.server.lingering.logger", logging.getLogger("lingering"))
 
     async def main():
         connection = types.SimpleNamespace(transport=Stuck())
-        with parting([connection]):
+        with close_lingering([connection]):
             while not caplog.records:
                 await asyncio.sleep(0)
 

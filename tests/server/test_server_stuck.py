@@ -162,9 +162,9 @@ def puppets(monkeypatch):
         config = ServerConfig(CROWD, workers=2, http3=False)
         supervisor = Supervisor(config, ServerSockets(), target=None)
         supervisor._fill()
-        for worker in supervisor._crew:
+        for worker in supervisor._workers_now:
             serve(supervisor, worker)
-        before = list(supervisor._crew)
+        before = list(supervisor._workers_now)
         try:
             await main(supervisor, before)
         finally:
@@ -185,17 +185,17 @@ def test_sighup_in_the_moment_in_which_a_successor_serves_leaves_no_worker_too_m
     async def main(supervisor, before):
         supervisor._hang_up()
         await asyncio.sleep(0)
-        successor = supervisor._crew[-1]
+        successor = supervisor._workers_now[-1]
         assert successor not in before
         serve(supervisor, successor)
         # Before the first round has heard of it.
         supervisor._hang_up()
         for _ in range(5):
             await asyncio.sleep(0)
-            for worker in supervisor._crew:
+            for worker in supervisor._workers_now:
                 serve(supervisor, worker)
-        assert len(supervisor._crew) == 2
-        assert not {*before, successor} & {*supervisor._crew}
+        assert len(supervisor._workers_now) == 2
+        assert not {*before, successor} & {*supervisor._workers_now}
 
     puppets(main)
 
@@ -212,7 +212,7 @@ def test_a_round_for_which_the_system_has_no_processes_is_said(puppets, monkeypa
             supervisor._hang_up()
             await asyncio.sleep(0)
             assert await supervisor._round is None
-        assert supervisor._crew == before
+        assert supervisor._workers_now == before
 
     puppets(main)
     assert "cannot be started: Resource temporarily unavailable" in caplog.text

@@ -69,9 +69,9 @@ def test_the_page_is_short() -> None:
 
 
 def test_the_glossary_is_short_and_sorted() -> None:
-    words = [word for word, _ in rows("## Glossary")]
-    assert len(words) <= GLOSSARY_MAX
-    assert words == sorted(words)
+    on_connect_data = [word for word, _ in rows("## Glossary")]
+    assert len(on_connect_data) <= GLOSSARY_MAX
+    assert on_connect_data == sorted(on_connect_data)
 
 
 def test_imports_of_the_protocol_room_are_those_that_its_test_allows() -> None:

@@ -195,7 +195,7 @@ def test_sessions_of_clients_whose_connections_end_leave_nothing(run_anywhere, c
                 # The connection ends, and nobody has closed the session.
                 one._link.connection.transport.drop()
             await eventually(lambda: server.stats()["sessions_open"] == 0)
-            assert not server._carriers
+            assert not server._transports
             kept.clear()
             del one, stream
             await gone(refs)

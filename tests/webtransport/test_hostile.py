@@ -200,7 +200,7 @@ def test_several_sessions_that_are_given_up_in_one_packet(run_anywhere, certific
                     raw.quic.stop_stream(session, GIVEN_UP)
                 raw.transmit()
                 await raw.wait_over(session)
-                (carrier,) = server._carriers
+                (carrier,) = server._transports
                 assert not carrier.sessions
                 assert server.stats()["sessions_asked"] == 0
 
@@ -233,7 +233,7 @@ def test_sessions_given_up_as_they_are_asked_for_have_no_place_in_a_backlog(
             async with connecting(server) as raw:
                 for _ in range(10):
                     await _ask_and_stop(raw, "/")
-                (carrier,) = server._carriers
+                (carrier,) = server._transports
                 session = raw.bidi(wire.asked("/"))
                 request = await anext(server)
                 assert server.stats()["sessions_asked"] == 1
@@ -289,7 +289,7 @@ def test_a_client_that_takes_no_header_fields_is_reset_by_a_server_of_sessions(
                     with pytest.raises(WebTransportError):
                         await (await anext(server)).accept()
                 assert (await raw.wait_over(session)).reset is not None
-                (carrier,) = server._carriers
+                (carrier,) = server._transports
                 await eventually(lambda: not carrier.sessions and not carrier.leaving)
 
     run_anywhere(main())

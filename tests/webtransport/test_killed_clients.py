@@ -16,13 +16,13 @@ from tests.support.memory import memory
 from tests.webtransport.pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
 from uringcore.webtransport.asgi import AsgiSession
-from uringcore.webtransport.carrier import SessionCarrier
+from uringcore.webtransport.session_transport import SessionTransport
 from uringcore.webtransport.link import SessionLink
 from uringcore.webtransport.numbered import NumberedStreams
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500
 """So many sessions, on the connections of so many clients, in each process that is killed."""
-OURS = (SessionCarrier, SessionLink, AsgiSession, NumberedStreams, Stream)
+OURS = (SessionTransport, SessionLink, AsgiSession, NumberedStreams, Stream)
 
 
 async def hearing(scope, receive, send):
@@ -78,7 +78,7 @@ def test_a_thousand_sessions_of_killed_clients_leave_memory_flat(certificate):
                 client.kill()
                 await client.communicate()
                 await eventually(lambda: server.stats()["sessions_open"] == 0)
-                await eventually(lambda: not server._carriers and not running)
+                await eventually(lambda: not server._transports and not running)
                 await eventually(lambda: left() == 0)
                 taken.append(memory())
             serving_all.cancel()

@@ -81,11 +81,11 @@ def test_a_connection_ends_with_its_last_session(run_anywhere, certificate):
             # One that is open opens others, whichever was there first.
             third = await second.open_session("/third")
             await reaches(third, accepted[2])
-            assert len(server._carriers) == 1
+            assert len(server._transports) == 1
             second.close()
             third.close()
             await asyncio.gather(second.wait_closed(), third.wait_closed())
-            await eventually(lambda: not server._carriers)
+            await eventually(lambda: not server._transports)
 
     run_anywhere(main())
 
@@ -108,7 +108,7 @@ def test_a_thousand_sessions_on_one_connection(certificate):
             async with connecting(certificate, server) as first:
                 await asyncio.gather(*(ask(first, number) for number in range(1_100)))
                 assert server.stats()["sessions_asked"] == 1_101
-                assert len(server._carriers) == 1
+                assert len(server._transports) == 1
                 await eventually(lambda: server.stats()["sessions_open"] == 1)
 
     uringcore.run(main())
@@ -230,7 +230,7 @@ def test_a_connection_that_is_lost_ends_all_its_sessions(run_anywhere, certifica
             with pytest.raises(quic.QuicConnectionError):
                 await first.open_session()
             await asyncio.gather(*(session.wait_closed() for session in accepted))
-            await eventually(lambda: not server._carriers)
+            await eventually(lambda: not server._transports)
 
     run_anywhere(main())
 
@@ -248,7 +248,7 @@ def test_forgotten_sessions_end_their_connection(run_anywhere, certificate):
             refs = [weakref.ref(second), weakref.ref(second._link)]
             del second
             await gone(refs)
-            await eventually(lambda: not server._carriers)
+            await eventually(lambda: not server._transports)
 
     run_anywhere(main())
 

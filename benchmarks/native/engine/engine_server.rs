@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
-use uringcore_engine::{Engine, Event as EngineEvent, HostedEndpoint, Key, SocketFd, SystemClock};
+use uringcore_engine::{Engine, Event as EngineEvent, QuicSocket, Key, SocketFd, SystemClock};
 use uringcore_io::{Backend, DriverConfig};
 use uringcore_proto::quic::{
     Chunks, Connection, ConnectionKey, Endpoint, EndpointSettings, Event, ServerSettings,
@@ -47,7 +47,7 @@ fn run() -> Result<(), Failure> {
     let port = socket.local_addr()?.port();
     let protocol = Endpoint::new(EndpointSettings::default(), Some(server_setup(&args)?));
     let endpoint = engine.open_quic(|_, token| {
-        HostedEndpoint::new(SocketFd::Owned(OwnedFd::from(socket)), protocol, token)
+        QuicSocket::new(SocketFd::Owned(OwnedFd::from(socket)), protocol, token)
     })?;
     println!("READY {port}");
 

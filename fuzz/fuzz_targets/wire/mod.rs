@@ -72,7 +72,7 @@ impl Wire {
             let streams = peer.streams.values_mut();
             streams.for_each(|stream| stream.data = Vec::new());
         }
-        let told = std::mem::take(&mut self.pair.server.events);
-        told.into_iter().map(|(_, event)| event).collect()
+        let reported = std::mem::take(&mut self.pair.server.events);
+        reported.into_iter().map(|(_, event)| event).collect()
     }
 }

@@ -16,9 +16,9 @@
 | file | noun |
 | --- | --- |
 | ``pool`` | connections to any origin, kept, and second tries |
-| ``line`` | those to one origin, and the requests that wait for them |
+| ``connection_slots`` | those to one origin, and the requests that wait for them |
 | ``pooled`` | one of them, from its first packet to its last |
-| ``route`` | where a pool connects, and what it remembers of that |
+| ``resolution`` | where a pool connects, and what it remembers of that |
 | ``client`` | a connection that a program opens itself |
 | ``connection`` | QUIC's events made HTTP's, and requests sent |
 | ``request`` | what is asked, and whether it may be asked twice |
@@ -57,7 +57,7 @@ from uringcore.http3.exchange import Response
 from uringcore.http3.limits import Limits, Timeouts
 from uringcore.http3.pool import Pool
 from uringcore.http3.request import Request
-from uringcore.http3.route import Route
+from uringcore.http3.resolution import Route
 from uringcore.http3.url import Origin
 from uringcore.http3.websocket import WebSocket, WebSocketClosed, WebSocketRefused
 

@@ -36,10 +36,10 @@ from uringcore.http3.errors import (
 )
 from uringcore.http3.exchange import InterimHandler, Response
 from uringcore.http3.limits import Limits, Timeouts
-from uringcore.http3.line import Line
+from uringcore.http3.connection_slots import ConnectionSlots
 from uringcore.http3.pooled import PooledConnection
 from uringcore.http3.request import Content, Headers, Request
-from uringcore.http3.route import Memories, Route
+from uringcore.http3.resolution import Memories, Route
 from uringcore.http3.websocket import (
     MAX_MESSAGE_BYTES,
     WebSocket,
@@ -95,7 +95,7 @@ class Pool:
         self.limits = Limits() if limits is None else limits
         self.timeouts = Timeouts() if timeouts is None else timeouts
         self._early_data = early_data
-        self._lines: dict[Route, Line] = {}
+        self._slots: dict[Route, ConnectionSlots] = {}
         self._memories = Memories()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,8 +115,8 @@ class Pool:
     async def aclose(self) -> None:
         """Closes all connections; requests that are under way fail, and no more are taken."""
         self._is_closed = True
-        for line in self._lines.values():
-            line.close()
+        for slots in self._slots.values():
+            slots.close()
         if self._loop is asyncio.get_running_loop():
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -191,15 +191,15 @@ class Pool:
         request = websocket_request(url, headers, subprotocols)
         given = replace(self.timeouts, read=None) if timeouts is None else timeouts
         answer = (self.timeouts if timeouts is None else timeouts).read
-        line = self._line(Route.direct(request.origin))
-        connection = await line.lease(False, given)
+        slots = self._slots_of(Route.direct(request.origin))
+        connection = await slots.lease(False, given)
         try:
             assert connection.protocol is not None
             opening = opened(connection.protocol, request, given, max_size, answer)
             async with opening as websocket:
                 yield websocket
         finally:
-            line.release(connection)
+            slots.release(connection)
 
     async def send(
         self,
@@ -221,10 +221,10 @@ class Pool:
         timeouts = self.timeouts if timeouts is None else timeouts
         safe = request.is_safe
         while True:
-            line = self._line(route)
-            connection = await line.lease(safe, timeouts, patience)
+            slots = self._slots_of(route)
+            connection = await slots.lease(safe, timeouts, patience)
             try:
-                response = await self._fetch(line, connection, request, timeouts, on_interim)
+                response = await self._fetch(slots, connection, request, timeouts, on_interim)
             except HTTP3Error as exc:
                 if self._is_closed or not repeat or not request.may_repeat(exc):
                     raise
@@ -239,12 +239,12 @@ class Pool:
 
     def is_connected(self, route: Route) -> bool:
         """Whether there is a connection to ``route`` that takes any request now."""
-        line = self._lines.get(route)
-        return line is not None and line.free(safe=False) is not None
+        slots = self._slots.get(route)
+        return slots is not None and slots.free(safe=False) is not None
 
     async def _fetch(
         self,
-        line: Line,
+        slots: ConnectionSlots,
         connection: PooledConnection,
         request: Request,
         timeouts: Timeouts,
@@ -254,40 +254,40 @@ class Pool:
         try:
             fetching = connection.protocol.fetch(request, timeouts, on_interim)
             if connection.is_doubtful:
-                fetching = _watched(line, connection, request, fetching)
+                fetching = _watched(slots, connection, request, fetching)
             response = await fetching
         except BaseException as exc:
             if isinstance(exc, ReadTimeout) or (isinstance(exc, RequestReset) and exc.retryable):
                 # The next one would fare no better: the server may be dead, or rejects it as well.
                 connection.retire()
-            line.release(connection)
+            slots.release(connection)
             if isinstance(exc, ConnectionLost) and not connection.protocol.is_established:
                 raise ConnectFailed(str(exc)) from exc.__cause__
             raise
-        response._on_close = lambda: _give_back(line, connection, response)
+        response._on_close = lambda: _give_back(slots, connection, response)
         return response
 
     # Connections
 
-    def _line(self, route: Route) -> Line:
+    def _slots_of(self, route: Route) -> ConnectionSlots:
         loop = asyncio.get_running_loop()
         if self._is_closed:
             raise RuntimeError("the pool is closed")
         if loop is not self._loop:
             # Connections of a loop that is no longer run cannot be used, nor closed.
             self._loop = loop
-            self._lines = {}
+            self._slots = {}
             self._tasks = set()
-        line = self._lines.get(route)
-        if line is None:
+        slots = self._slots.get(route)
+        if slots is None:
             configuration = self._configuration._named(server_name_of(route.origin.host))
-            line = Line(
+            slots = ConnectionSlots(
                 self.limits,
                 lambda early, timeout: self._open(route, configuration, early, timeout),
                 self._settle_waiting,
             )
-            self._lines[route] = line
-        return line
+            self._slots[route] = slots
+        return slots
 
     def _open(
         self, route: Route, configuration: QuicConfiguration, early: bool, timeout: float | None
@@ -308,7 +308,7 @@ class Pool:
         return connection
 
     def _make_room(self) -> bool:
-        every = [one for line in self._lines.values() for one in line.connections]
+        every = [one for slots in self._slots.values() for one in slots.connections]
         if len(every) < self.limits.connections:
             return True
         idle = [one for one in every if one.idle_timer is not None]
@@ -318,31 +318,31 @@ class Pool:
         return True
 
     def _changed(self, connection: PooledConnection) -> None:
-        line = self._lines.get(connection.route)
-        if line is None or self._is_closed:
+        slots = self._slots.get(connection.route)
+        if slots is None or self._is_closed:
             return
-        line.changed(connection)
+        slots.changed(connection)
         if not connection.is_over:
             return
         self._settle_waiting()
-        if line.is_empty:
-            del self._lines[connection.route]
+        if slots.is_empty:
+            del self._slots[connection.route]
 
     def _settle_waiting(self) -> None:
         """There may be room, for which another origin's requests wait."""
-        for line in list(self._lines.values()):
-            if line.has_waiters:
-                line.settle()
+        for slots in list(self._slots.values()):
+            if slots.has_waiters:
+                slots.settle()
 
 
-def _give_back(line: Line, connection: PooledConnection, response: Response) -> None:
+def _give_back(slots: ConnectionSlots, connection: PooledConnection, response: Response) -> None:
     if response.timed_out:
         connection.retire()
-    line.release(connection)
+    slots.release(connection)
 
 
 async def _watched(
-    line: Line,
+    slots: ConnectionSlots,
     connection: PooledConnection,
     request: Request,
     fetching: Coroutine[Any, Any, Response],
@@ -353,7 +353,7 @@ async def _watched(
     try:
         await asyncio.wait([task], timeout=connection.patience)
         if not task.done() and connection.is_doubtful:
-            line.died(connection)
+            slots.died(connection)
             why = "the connection died while it was idle: the server is silent"
             lost = ConnectionLost.by(QuicIdleTimeoutError(0, None, "", why))
             if request.may_repeat(lost):

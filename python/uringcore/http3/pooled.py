@@ -16,7 +16,7 @@ from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3.connection import HTTP3ClientProtocol
 from uringcore.http3.errors import ConnectFailed, ConnectTimeout
-from uringcore.http3.route import Memory, Route
+from uringcore.http3.resolution import Memory, Route
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.eyeballs import ATTEMPT_DELAY
 

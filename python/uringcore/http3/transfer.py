@@ -123,9 +123,9 @@ class Transfer:
 
     async def receive(self, response: Response | HTTP1Response, output: Download) -> None:
         if self.options.head:
-            lines = [f"{self.protocol} {response.status}".encode()]
-            lines += [name + b": " + value for name, value in response.headers]
-            output.write(b"\r\n".join([*lines, b"", b""]))
+            all_slots = [f"{self.protocol} {response.status}".encode()]
+            all_slots += [name + b": " + value for name, value in response.headers]
+            output.write(b"\r\n".join([*all_slots, b"", b""]))
         total = response.content_length
         progress = self.start_progress("received", total and total + output.offset)
         async for part in response.iter_bytes():
@@ -278,7 +278,7 @@ class Transfer:
 
     def show_timings(self) -> None:
         done = time.perf_counter()
-        lines = [
+        all_slots = [
             f"* connect     {milliseconds(self.connected - self.started)}",
             f"* first byte  {milliseconds(self.first_byte - self.started)}",
             f"* total       {milliseconds(done - self.started)}",
@@ -286,8 +286,8 @@ class Transfer:
         for what, amount in (("sent", self.sent), ("received", self.received)):
             if amount or what == "received":
                 rate = amount / max(done - self.connected, 1e-9)
-                lines.append(f"* {what:<10}  {bytes_text(amount)}, {bytes_text(rate)}/s")
-        show("\n".join(lines))
+                all_slots.append(f"* {what:<10}  {bytes_text(amount)}, {bytes_text(rate)}/s")
+        show("\n".join(all_slots))
 
 
 def header_pair(text: str) -> tuple[str, str]:
@@ -298,8 +298,8 @@ def header_pair(text: str) -> tuple[str, str]:
     return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 
 
-def show(line: str, headers: Fields | None = None, prefix: str = "") -> None:
-    print(line, file=sys.stderr)
+def show(slots: str, headers: Fields | None = None, prefix: str = "") -> None:
+    print(slots, file=sys.stderr)
     for name, value in headers or ():
         print(f"{prefix}{name.decode('latin-1')}: {value.decode('latin-1')}", file=sys.stderr)
 

@@ -49,7 +49,7 @@ The modules behind them:
 | ``store_thread`` | the thread that calls a session store |
 | ``headers`` | headers of packets in the clear, for programs that route datagrams |
 | ``exposition`` | the text format of OpenMetrics |
-| ``crew``, ``place_states`` | the processes of a ``PortGroup``; the state of each place on their port |
+| ``process_group``, ``place_states`` | the processes of a ``PortGroup``; the state of each place on their port |
 | ``handshake``, ``private_names``, ``tables`` | attributes of aioquic's connection that programs read |
 | ``hello_hook`` | a ClientHello for programs that replace aioquic's handler |
 | ``peer_names`` | names of peers that are no IP addresses |

@@ -42,7 +42,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
-from uringcore.quic.crew import Crew
+from uringcore.quic.process_group import ProcessGroup
 from uringcore.quic.place_states import ABSENT, ACCEPTING, ENDING, PlaceStates
 from uringcore.quic.sockets import bind_udp
 
@@ -217,7 +217,7 @@ class PortGroup:
         ``context`` is one of ``multiprocessing.get_context``. Call it in the main thread.
         """
         chosen = multiprocessing.get_context() if context is None else context
-        Crew(self._workers, target, args, chosen, self.mark, self._news).run()
+        ProcessGroup(self._workers, target, args, chosen, self.mark, self._news).run()
 
 
 def _stand_ins(states: bytes) -> bytes:

@@ -36,7 +36,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``service`` | what all HTTP/3 connections of a server share |
 | ``connection`` | the life of one HTTP/3 connection |
 | ``limits`` | what a server takes on |
-| ``farewell`` | TCP connections of a stopping server whose clients say nothing |
+| ``lingering`` | TCP connections of a stopping server whose clients say nothing |
 | ``watch`` | whether a stopping connection's client is there |
 | ``log`` | the access log, and what goes wrong |
 | ``json_log`` | the log as JSON |
@@ -45,7 +45,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``counts``, ``report`` | what is counted as it happens; how a server stands at one moment |
 | ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
 | ``metrics_port`` | a TCP port of their own for metrics |
-| ``colleagues`` | the processes of one server, which tell each other |
+| ``worker_reports`` | the processes of one server, which tell each other |
 | ``scope`` | the part of ASGI's scope that all requests share |
 | ``webtransport`` | sessions, each an application's |
 

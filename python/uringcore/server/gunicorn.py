@@ -161,7 +161,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """In the worker, once the application is loaded."""
         self._config.app = self.wsgi
-        self._server = Server(self._config, seat=self)
+        self._server = Server(self._config, slot=self)
         signal.signal(signal.SIGQUIT, self._server.handle_exit)
         try:
             self._server.run([sock.dup() for sock in self._tcp_sockets()])

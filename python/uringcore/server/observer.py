@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from uringcore.quic.exposition import CONTENT_TYPE, exposition
 from uringcore.server import status_page
-from uringcore.server.colleagues import Colleagues
+from uringcore.server.worker_reports import WorkerReports
 from uringcore.server.counts import Counts
 from uringcore.server.metrics import families
 from uringcore.server.report import Endpoint, Report, Sources, make_report
@@ -77,11 +77,11 @@ class Observer:
         # The first answers other processes, the second scrapes and the status page.
         self._own = SharedResult(self._report)
         self._all = SharedResult(self._gathered)
-        self._colleagues: Colleagues | None = None
+        self._worker_reports: WorkerReports | None = None
         if folder is not None:
             # The number of a place would stand twice while one process takes over from another.
             self.sources.worker = str(os.getpid())
-            self._colleagues = Colleagues(folder, self._own.get)
+            self._worker_reports = WorkerReports(folder, self._own.get)
         self._application: Application | None = None
         self._root_path = ""
         self._tick_at: float | None = None
@@ -103,13 +103,13 @@ class Observer:
 
     async def start(self) -> None:
         """Called when the server has started, and again now and then."""
-        if self._colleagues is not None:
-            await self._colleagues.start()
+        if self._worker_reports is not None:
+            await self._worker_reports.start()
 
     def close(self) -> None:
         """The server has ended."""
-        if self._colleagues is not None:
-            self._colleagues.close()
+        if self._worker_reports is not None:
+            self._worker_reports.close()
 
     def tick(self, state: Any, listener: Listener | None) -> None:
         """Called ten times a second while the server runs, with whom it is to ask.
@@ -189,9 +189,9 @@ class Observer:
 
     async def _gathered(self) -> Gathered:
         """Of all processes of this server."""
-        if self._colleagues is None:
+        if self._worker_reports is None:
             return Gathered([await self._report()])
-        return Gathered(await self._colleagues.reports())
+        return Gathered(await self._worker_reports.reports())
 
 
 class Gathered:

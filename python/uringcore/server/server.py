@@ -36,7 +36,7 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server.cancellations import one_traceback
 from uringcore.server.certificate import CertificateKeeper
 from uringcore.server.config import ServerConfig
-from uringcore.server.farewell import parting
+from uringcore.server.lingering import close_lingering
 from uringcore.server.lifespan import Lifespan
 from uringcore.server.listener import HTTP3Listener
 from uringcore.server.log import RequestLog
@@ -98,7 +98,7 @@ def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
     )
 
 
-class Seat(Protocol):
+class Slot(Protocol):
     """What a server is told, and asked, by whoever runs several of them."""
 
     places: Sequence[PortWorker]
@@ -115,14 +115,14 @@ class Server(UvicornServer):
 
     ``run`` and ``serve`` take ``sockets`` that are bound, TCP and UDP ones told apart by their types;
     HTTP/3 is served if there is a UDP socket among them. Without, they listen as the options say.
-    ``seat`` is what a supervisor gives its workers.
+    ``slot`` is what a supervisor gives its workers.
     """
 
     config: ServerConfig
 
-    def __init__(self, config: ServerConfig, seat: Seat | None = None) -> None:
+    def __init__(self, config: ServerConfig, slot: Slot | None = None) -> None:
         super().__init__(config)
-        self._seat = seat
+        self._slot = slot
         self._listener: HTTP3Listener | None = None
         self._request_log: RequestLog | None = None
         self._certificate: CertificateKeeper | None = None
@@ -168,7 +168,7 @@ class Server(UvicornServer):
             mine = ServerSockets.told_apart(sockets)
             # Those that are given are closed by uvicorn when it begins to stop; connections go on.
             mine.udp = [sock.dup() for sock in mine.udp]
-            if self._seat is not None:
+            if self._slot is not None:
                 mine.tcp = [self._mine(sock) for sock in mine.tcp]
             if not self.config.metrics_sockets:
                 bind_metrics_or_exit(self.config)
@@ -177,8 +177,8 @@ class Server(UvicornServer):
             mine = listen_or_exit(self.config)
             add_own_listeners(self._loop, mine.own_tcp)
         places: Sequence[socket.socket | PortWorker] = mine.udp
-        if self._seat is not None:
-            places = self._seat.places
+        if self._slot is not None:
+            places = self._slot.places
         try:
             await self._start(mine, places)
         except BaseException:
@@ -191,8 +191,8 @@ class Server(UvicornServer):
             raise
         if sockets is None:
             tell_where(self.config, mine)
-        if self._seat is not None:
-            self._seat.serving(self)
+        if self._slot is not None:
+            self._slot.serving(self)
         if self.on_serving is not None:
             self.on_serving()
 
@@ -228,7 +228,7 @@ class Server(UvicornServer):
 
     def _mine(self, sock: socket.socket) -> socket.socket:
         """A duplicate of a socket that other processes accept on as well: uvicorn closes it at the end."""
-        return sock if self._seat is None else sock.dup()
+        return sock if self._slot is None else sock.dup()
 
     def _announce(self, port: int) -> None:
         """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""
@@ -352,11 +352,11 @@ class Server(UvicornServer):
                     self._request_log.tick()
         if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
             self._look_at_certificate(self._certificate)
-        if should_exit and not self.should_exit and self._seat is not None:
+        if should_exit and not self.should_exit and self._slot is not None:
             # It has served as many requests as it was to. uvicorn is not to say so again.
             self.config.limit_max_requests = None
             self.__dict__.pop("limit_max_requests", None)
-            should_exit = not self._seat.used_up()
+            should_exit = not self._slot.used_up()
         return should_exit
 
     def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
@@ -436,12 +436,12 @@ class Server(UvicornServer):
             self.lifespan.abandon()
 
     async def _shutdown(self, sockets: list[socket.socket] | None) -> None:
-        if self._seat is not None:
-            self._seat.ending()
+        if self._slot is not None:
+            self._slot.ending()
             if self._metrics is not None:
                 # Others go on.
                 self._metrics.stop_accepting()
-        with parting(self.server_state.connections):
+        with close_lingering(self.server_state.connections):
             if self._is_retiring:
                 await self._hand_over()
             await super().shutdown(sockets)
@@ -461,7 +461,7 @@ class Server(UvicornServer):
         if self._metrics is not None:
             await self._metrics.close()
             self._metrics = None
-        if self._seat is None:
+        if self._slot is None:
             close_metrics(self.config)
 
     def retire(self) -> None:
@@ -498,7 +498,7 @@ class Server(UvicornServer):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Also SIGHUP, unless that is somebody else's to say, or ignored (nohup)."""
-        is_mine = self._seat is None and threading.current_thread() is threading.main_thread()
+        is_mine = self._slot is None and threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGHUP)
         with super().capture_signals():
             if not is_mine or before in (signal.SIG_IGN, None):

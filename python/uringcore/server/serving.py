@@ -20,7 +20,7 @@ from uringcore.server.server import Server
 from uringcore.server.sockets import listen_or_exit, remove_unix, tell_where
 from uringcore.server.startup import STARTUP_FAILURE, StartupError, undisturbed
 from uringcore.server.supervisor import Supervisor
-from uringcore.server.worker import WorkerSeat
+from uringcore.server.worker import WorkerSlot
 
 __all__ = ["serve"]
 
@@ -83,14 +83,14 @@ def serve_in_children(config: ServerConfig) -> None:
 def serve_as_child(
     config: ServerConfig,
     sockets: list[socket.socket],
-    seat: WorkerSeat | None = None,
+    slot: WorkerSlot | None = None,
     report: Connection | None = None,
 ) -> None:
     """Runs a child process; exits with uvicorn's status 3 when start-up fails.
 
     ``report`` gets the number of the process when it serves.
     """
-    server = Server(config, seat)
+    server = Server(config, slot)
     if report is not None:
         server.on_serving = functools.partial(report.send, os.getpid())
     try:
@@ -98,7 +98,7 @@ def serve_as_child(
     except StartupError as exc:
         logger.error(exc)
     finally:
-        if seat is not None and seat.is_orphan:
+        if slot is not None and slot.is_orphan:
             config.remove_shared_folders()
     if not server.started and not server.should_exit:
         sys.exit(STARTUP_FAILURE)

@@ -61,7 +61,7 @@ class Supervisor:
         self._ports = Ports(self._shared(sockets), config, workers=config.workers)
         self._count = config.workers
         # Those that serve or are about to, oldest first; and those that were told to end.
-        self._crew: list[Worker] = []
+        self._workers_now: list[Worker] = []
         self._leaving: list[Worker] = []
         self._status = 0
         self._is_stopping = False
@@ -137,14 +137,14 @@ class Supervisor:
 
     @property
     def _everyone(self) -> list[Worker]:
-        return [*self._crew, *self._leaving]
+        return [*self._workers_now, *self._leaving]
 
     # Workers begin ---------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Begins as many as are missing."""
         self._later = None
-        while not self._is_stopping and len(self._crew) < self._count and self._ports.have_room:
+        while not self._is_stopping and len(self._workers_now) < self._count and self._ports.have_room:
             if self._begin() is None:
                 self._fill_later(DELAY_SECONDS_MAX)
                 return
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _begin(self) -> Worker | None:
         """``None``, and a line in the log: the system has no room for a process."""
-        places = self._ports.take(is_first=not self._crew)
+        places = self._ports.take(is_first=not self._workers_now)
         try:
             worker = Worker(self._target, self._config, self._sockets, places)
         except BaseException as exc:
@@ -167,7 +167,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_reader(worker.channel, self._hear, worker)
         self._fates[worker] = loop.create_future()
-        self._crew.append(worker)
+        self._workers_now.append(worker)
         return worker
 
     def _hear(self, worker: Worker) -> None:
@@ -181,7 +181,7 @@ class Supervisor:
             self._settle(worker, True)
         if USED_UP in said:
             self._replace_soon(self._replace_used_up(worker))
-        if ENDING in said and worker in self._crew:
+        if ENDING in said and worker in self._workers_now:
             # Somebody has told it to.
             self._leave(worker)
             self._fill()
@@ -196,7 +196,7 @@ class Supervisor:
     def _leave(self, worker: Worker) -> None:
         """It takes no new clients any more."""
         worker.is_leaving = True
-        self._crew.remove(worker)
+        self._workers_now.remove(worker)
         self._leaving.append(worker)
         if worker.is_serving:
             self._ports.mark(worker.places, accepting=False)
@@ -227,11 +227,11 @@ class Supervisor:
             self._leaving.remove(worker)
             self._settle(worker, False)
             return
-        self._crew.remove(worker)
+        self._workers_now.remove(worker)
         self._settle(worker, False)
         if worker.is_serving:
             logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
-        elif not any(one.is_serving for one in self._crew):
+        elif not any(one.is_serving for one in self._workers_now):
             # The application cannot be imported, say: no other one would get further.
             logger.error(
                 "Child process [%d] failed to start, stopping the parent process.", worker.pid
@@ -279,7 +279,7 @@ class Supervisor:
         self._has_ended.set()
         for replacement in self._replacements:
             replacement.cancel()
-        for worker in list(self._crew):
+        for worker in list(self._workers_now):
             self._leave(worker)
             worker.stop()
 
@@ -300,15 +300,15 @@ class Supervisor:
         return task
 
     async def _replace_all(self) -> None:
-        for old in list(self._crew):
-            if old in self._crew and not await self._replace(old):
+        for old in list(self._workers_now):
+            if old in self._workers_now and not await self._replace(old):
                 logger.error("Those that serve go on, the restart has ended.")
                 return
 
     async def _replace_used_up(self, worker: Worker) -> None:
         """It goes on until there is another one, however often that takes."""
         delay = DELAY_SECONDS_MIN
-        while worker in self._crew and not await self._replace(worker):
+        while worker in self._workers_now and not await self._replace(worker):
             await asyncio.sleep(delay)
             delay = min(DELAY_SECONDS_MAX, delay * 2)
 
@@ -324,9 +324,9 @@ class Supervisor:
             return await self._fates[new]
         finally:
             # Also when this is cancelled, be it in the moment in which it serves.
-            if new in self._crew and (not new.is_serving or len(self._crew) > self._count):
+            if new in self._workers_now and (not new.is_serving or len(self._workers_now) > self._count):
                 unwanted = new if not new.is_serving else old
-                self._retire(unwanted if unwanted in self._crew else self._crew[0])
+                self._retire(unwanted if unwanted in self._workers_now else self._workers_now[0])
 
     def _retire(self, worker: Worker) -> None:
         self._leave(worker)
@@ -345,8 +345,8 @@ class Supervisor:
             )
             return
         self._count -= 1
-        if len(self._crew) > self._count:
-            self._retire(self._crew[-1])
+        if len(self._workers_now) > self._count:
+            self._retire(self._workers_now[-1])
 
 
 def how_it_ended(worker: Worker) -> str:

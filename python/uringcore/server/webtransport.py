@@ -71,7 +71,7 @@ class SessionService:
             elif session.was_over and is_only(error, QuicError):
                 # An application gets this when its client has gone.
                 pass
-            elif session.was_deserted:
+            elif session.was_abandoned:
                 text = "Exception in ASGI application after its client had gone"
                 self._report("departure", text, (client, error))
             elif is_only(error, DatagramError):

@@ -24,7 +24,7 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server.config import ServerConfig
 from uringcore.server.startup import STARTUP_FAILURE
 
-__all__ = ["ENDING", "SERVING", "USED_UP", "Target", "Worker", "WorkerSeat"]
+__all__ = ["ENDING", "SERVING", "USED_UP", "Target", "Worker", "WorkerSlot"]
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -46,12 +46,12 @@ class Target(Protocol):
     """Serves in a child process, until it is told to stop."""
 
     def __call__(
-        self, config: ServerConfig, sockets: list[socket.socket], seat: WorkerSeat
+        self, config: ServerConfig, sockets: list[socket.socket], slot: WorkerSlot
     ) -> object: ...
 
 
 @dataclass
-class WorkerSeat:
+class WorkerSlot:
     """What a worker process has from its supervisor besides TCP sockets."""
 
     places: Sequence[PortWorker]
@@ -64,7 +64,7 @@ class WorkerSeat:
     def take(self, config: ServerConfig) -> None:
         """From now on the supervisor's end is noticed, and what it says heard."""
         threading.Thread(
-            target=self._listen, args=(config,), name="uringcore-seat", daemon=True
+            target=self._listen, args=(config,), name="uringcore-slot", daemon=True
         ).start()
 
     def keep_from_children(self, sockets: Iterable[socket.socket]) -> None:
@@ -146,7 +146,7 @@ class Worker:
         with theirs:
             self._process = SPAWN.Process(
                 target=begin,
-                args=(target, config, sockets, WorkerSeat(places, theirs), stdin_fileno()),
+                args=(target, config, sockets, WorkerSlot(places, theirs), stdin_fileno()),
             )
             # It would let signals through while it starts.
             resource_tracker.ensure_running()
@@ -217,7 +217,7 @@ def begin(
     target: Target,
     config: ServerConfig,
     sockets: list[socket.socket],
-    seat: WorkerSeat,
+    slot: WorkerSlot,
     stdin: int | None,
 ) -> None:
     """In the child."""
@@ -228,10 +228,10 @@ def begin(
     if stdin is not None:
         # For debuggers, as uvicorn does it: multiprocessing gives children none.
         sys.stdin = os.fdopen(stdin)
-    seat.keep_from_children([*sockets, *config.metrics_sockets])
-    seat.take(config)
+    slot.keep_from_children([*sockets, *config.metrics_sockets])
+    slot.take(config)
     config.configure_logging()
-    target(config, sockets, seat)
+    target(config, sockets, slot)
 
 
 def stdin_fileno() -> int | None:

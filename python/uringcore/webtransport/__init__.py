@@ -35,11 +35,11 @@ events.
 | ``request`` | a client's request for a session, before the answer |
 | ``errors`` | why a session ended, as exceptions |
 | ``link`` | how a session is answered, drained and ended |
-| ``carrier`` | a server's connection that has sessions alone |
+| ``session_transport`` | a server's connection that has sessions alone |
 | ``configured`` | a ``QuicConfiguration`` as settings of clients and servers |
 | ``fields`` | header fields |
 | ``asgi``, ``starlette`` | the ASGI scope ``webtransport``; its route for Starlette and FastAPI |
-| ``events``, ``told`` | sessions in aiopquic's names, and the classes of their events |
+| ``events``, ``event_classes`` | sessions in aiopquic's names, and the classes of their events |
 | ``numbered``, ``outbox`` | streams by number, for ``asgi`` and ``events``; data queued on one of them |
 """
 

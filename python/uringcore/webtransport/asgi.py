@@ -96,7 +96,7 @@ class AsgiSession:
         self.session: WebTransportSession | None = None
         self.was_over = False
         """Whether the session was over before the application was through."""
-        self.was_deserted = False
+        self.was_abandoned = False
         """True if it was, and the client or the end of the connection had ended it."""
         self._is_announced = False
         self._streams = NumberedStreams(link, WORDS, MESSAGES_MAX)
@@ -108,7 +108,7 @@ class AsgiSession:
                 await application(self.scope, self.receive, self.send)
             finally:
                 self.was_over = self._link.is_closed
-                self.was_deserted = self._link.is_deserted
+                self.was_abandoned = self._link.is_abandoned
             await self._close(0, "")
         except BaseException:
             # It is what ASGI has applications do that do not know the scope's type.

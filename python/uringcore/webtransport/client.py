@@ -24,7 +24,7 @@ from uringcore.quic.native.config import ClientConfig
 from uringcore.quic.native.link import Life
 from uringcore.quic.sockets import resolve
 from uringcore.quic.targets import check_target, server_name_of
-from uringcore.webtransport.carrier import quic_configuration, session_limits
+from uringcore.webtransport.session_transport import quic_configuration, session_limits
 from uringcore.webtransport.fields import HeadersLike
 from uringcore.webtransport.link import Asked, SessionLink
 from uringcore.webtransport.session import Connecting
@@ -129,7 +129,7 @@ class _Life(Life):
         super().__init__(quic, close_timeout=config.close_timeout)
         self._sessions: set[SessionLink] = set()
         """Asked for, open, or over with a last word that the server may not have."""
-        self._farewell: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._client = WebTransportClient(
             quic,
@@ -152,7 +152,7 @@ class _Life(Life):
 
     async def wait_gone(self) -> None:
         """Until it is over, if it has no session any more."""
-        if self._farewell is not None:
+        if self._closing is not None:
             await self.wait_closed()
 
     def _ask(self, asked: Asked) -> SessionLink:
@@ -188,8 +188,8 @@ class _Life(Life):
         if session.released.is_set():
             self._sessions.discard(session)
         is_idle = all(one.is_closed for one in self._sessions)
-        if is_idle and self._farewell is None and not self.loop.is_closed():
-            self._farewell = self.loop.create_task(self._leave())
+        if is_idle and self._closing is None and not self.loop.is_closed():
+            self._closing = self.loop.create_task(self._leave())
 
     async def _leave(self) -> None:
         """Closing drops what is queued, and our last words may be."""

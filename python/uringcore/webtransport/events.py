@@ -32,7 +32,7 @@ from uringcore.webtransport.server import WebTransportServer as SessionServer
 from uringcore.webtransport.server import serve_webtransport as serve_sessions
 from uringcore.webtransport.session import WebTransportSession as Session
 from uringcore.webtransport.session import within
-from uringcore.webtransport.told import (
+from uringcore.webtransport.event_classes import (
     WT_SESSION_GONE,
     WebTransportDatagramReceived,
     WebTransportError,

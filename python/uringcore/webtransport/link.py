@@ -128,7 +128,7 @@ class SessionLink:
         return self.closed.is_set()
 
     @property
-    def is_deserted(self) -> bool:
+    def is_abandoned(self) -> bool:
         """True if the session is over, and not by a close or a refusal of this side."""
         return self.is_closed and not self._is_ended_here
 
@@ -221,7 +221,7 @@ class SessionLink:
         if self.is_closed:
             return
         self._make_error = make_error
-        self.core.hub.end(make_error, is_orderly)
+        self.core.manager.end(make_error, is_orderly)
         if self.answered is not None and not self.answered.done():
             self.answered.set_exception(make_error())
             # Nobody may wait for it.

@@ -20,9 +20,9 @@ from uringcore.quic.native.backlog import Backlog
 from uringcore.quic.native.config import Certificate, ServerConfig
 from uringcore.quic.native.making import Making
 from uringcore.quic.transport import QuicTransport
-from uringcore.webtransport.carrier import (
+from uringcore.webtransport.session_transport import (
     SESSIONS_MAX,
-    SessionCarrier,
+    SessionTransport,
     not_found,
     quic_configuration,
     request_limits,
@@ -145,7 +145,7 @@ class WebTransportServer:
         self._session_limits = session_limits(config, max_sessions)
         self._log = ClientLog(logger, LOG_LINES, logging.INFO)
         self._service = _service(loop, self._log)
-        self._carriers: set[SessionCarrier] = set()
+        self._transports: set[SessionTransport] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
         self._is_closed = False
@@ -169,7 +169,7 @@ class WebTransportServer:
     def stats(self) -> dict[str, int]:
         """Counters: sessions open, asked for and refused, and those of
         :meth:`uringcore.quic.Listener.stats`."""
-        open_now = sum(link.is_open for carrier in self._carriers for link in carrier.sessions)
+        open_now = sum(link.is_open for session_transport in self._transports for link in session_transport.sessions)
         return {**self._transport.stats(), **self._counts, "sessions_open": open_now}
 
     def __aiter__(self) -> WebTransportServer:
@@ -202,8 +202,8 @@ class WebTransportServer:
     def drain(self) -> None:
         """Refuses new connections and sessions, and asks all clients to bring their sessions to an end."""
         self.stop_accepting()
-        for carrier in list(self._carriers):
-            carrier.go_away()
+        for session_transport in list(self._transports):
+            session_transport.go_away()
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`.
@@ -214,8 +214,8 @@ class WebTransportServer:
         if self._is_closed:
             return
         self.stop_accepting()
-        for carrier in list(self._carriers):
-            for link in list(carrier.sessions):
+        for session_transport in list(self._transports):
+            for link in list(session_transport.sessions):
                 if link.is_open:
                     link.close(code, reason)
                 else:
@@ -231,7 +231,7 @@ class WebTransportServer:
 
     async def _end(self) -> None:
         try:
-            links = [link for carrier in self._carriers for link in carrier.leaving]
+            links = [link for session_transport in self._transports for link in session_transport.leaving]
             await asyncio.gather(*(link.wait_released() for link in links))
             if self._tasks:
                 _, late = await asyncio.wait(self._tasks, timeout=self._config.close_timeout)
@@ -276,21 +276,21 @@ class WebTransportServer:
     def _look_at_clock(self) -> None:
         self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
         self._log.tick()
-        for carrier in list(self._carriers):
-            carrier.tick()
+        for session_transport in list(self._transports):
+            session_transport.tick()
 
-    def _made(self, quic: QuicConnection) -> SessionCarrier:
-        carrier = SessionCarrier(
+    def _made(self, quic: QuicConnection) -> SessionTransport:
+        session_transport = SessionTransport(
             quic,
             self._service,
             self._limits,
             close_timeout=self._config.close_timeout,
             session_limits=self._session_limits,
             on_request=self._asked,
-            on_over=self._carriers.discard,
+            on_over=self._transports.discard,
         )
-        self._carriers.add(carrier)
-        return carrier
+        self._transports.add(session_transport)
+        return session_transport
 
     def _asked(self, link: SessionLink) -> None:
         self._counts["sessions_asked"] += 1
@@ -334,9 +334,9 @@ class WebTransportServer:
                 self._failed(session, link, error)
 
     def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
-        if link.is_deserted or isinstance(error, DatagramError):
+        if link.is_abandoned or isinstance(error, DatagramError):
             # Clients leave, and say how long a datagram they take, as often as they like.
-            why = "after its client had gone" if link.is_deserted else "by its client's limit"
+            why = "after its client had gone" if link.is_abandoned else "by its client's limit"
             text = f"Exception in the handler of {session!r}, {why}"
             self._log.report("departure", text, (session.peer_address, error))
         else:

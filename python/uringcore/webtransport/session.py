@@ -38,7 +38,7 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     def __new__(cls, link: SessionLink) -> WebTransportSession:
         """Not for programs."""
-        self = super().__new__(cls, link.core.hub)
+        self = super().__new__(cls, link.core.manager)
         self._link = link
         return self
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Engine, HostedEndpoint, Key, SocketFd, SystemClock, WriteOutcome};
+use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutcome};
 use uringcore_io::net;
 use uringcore_proto::quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
 
@@ -95,9 +95,7 @@ fn quic_connections_that_write_by_turns_within_a_callback_are_listed_once() {
         let peer = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
         let protocol = Endpoint::new(EndpointSettings::default(), None);
         let endpoint = engine
-            .open_quic(|_, token| {
-                HostedEndpoint::new(SocketFd::Owned(socket.into()), protocol, token)
-            })
+            .open_quic(|_, token| QuicSocket::new(SocketFd::Owned(socket.into()), protocol, token))
             .expect("endpoint");
         let setup = ClientSetup::new(&ClientSettings::new(SystemClock::shared())).expect("setup");
         let address = peer.local_addr().expect("address");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{DatagramSize, Engine, Event, Key, View, WriteOutcome};
+use uringcore_engine::{DatagramSize, Engine, Event, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
 
 /// One end of a pair, driven by the engine. Nobody reads the other end.
@@ -17,7 +17,7 @@ struct Case {
     is_stream: bool,
     name: String,
     key: Key,
-    view: View,
+    shared: SharedState,
     fd: OwnedFd,
     peer: OwnedFd,
 }
@@ -37,11 +37,11 @@ impl Case {
                 one.set_nonblocking(true).expect("nonblocking");
                 (one.into(), other.into())
             };
-            let view = View::default();
+            let shared = SharedState::default();
             let key = if is_stream {
-                engine.open_stream(fd.as_raw_fd(), view.clone())
+                engine.open_stream(fd.as_raw_fd(), shared.clone())
             } else {
-                engine.open_datagram(fd.as_raw_fd(), DatagramSize::Large, view.clone())
+                engine.open_datagram(fd.as_raw_fd(), DatagramSize::Large, shared.clone())
             };
             engine.start(key);
             turn(&mut engine, Duration::ZERO, |_, _| {});
@@ -51,7 +51,7 @@ impl Case {
                 is_stream,
                 name,
                 key,
-                view,
+                shared,
                 fd,
                 peer,
             }
@@ -76,27 +76,27 @@ impl Case {
     /// Writes until the socket takes no more and something is queued.
     fn fill(&mut self) {
         while self.write(1000) == WriteOutcome::Queued {}
-        assert!(self.view.queued() > 0, "{}", self.name);
+        assert!(self.shared.queued() > 0, "{}", self.name);
     }
 
     /// What is told of the transport in a turn.
-    fn told(&mut self) -> Vec<&'static str> {
-        let mut told = Vec::new();
+    fn reported(&mut self) -> Vec<&'static str> {
+        let mut reported = Vec::new();
         turn(&mut self.engine, Duration::from_millis(5), |_, event| {
-            told.push(name(&event));
+            reported.push(name(&event));
         });
-        told
+        reported
     }
 
     fn ends(mut self) {
         if !self.engine.release(self.key, Some(self.fd)) {
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             turn_until(
                 &mut self.engine,
-                |_, event| told.push(name(&event)),
+                |_, event| reported.push(name(&event)),
                 |engine| engine.stats().streams + engine.stats().datagrams == 0,
             );
-            assert_eq!(told, ["closed"], "{}", self.name);
+            assert_eq!(reported, ["closed"], "{}", self.name);
         }
         assert_eq!(self.engine.stats().driver.in_flight, 0, "{}", self.name);
     }
@@ -119,14 +119,14 @@ fn a_close_with_nothing_to_send_is_told_in_its_place() {
         case.write(10);
         case.engine.close(case.key);
         assert!(
-            case.view.is_closing() && case.view.is_quiet(),
+            case.shared.is_closing() && case.shared.is_quiet(),
             "{}",
             case.name
         );
         // No turn was needed.
         assert_eq!(case.engine.events_ready(), 1, "{}", case.name);
-        assert_eq!(case.told(), ["lost"], "{}", case.name);
-        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        assert_eq!(case.reported(), ["lost"], "{}", case.name);
+        assert_eq!(case.reported(), Vec::<&str>::new(), "{}", case.name);
         case.ends();
     }
 }
@@ -137,22 +137,22 @@ fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
         case.fill();
         case.engine.close(case.key);
         assert!(
-            case.view.is_closing() && !case.view.is_quiet(),
+            case.shared.is_closing() && !case.shared.is_quiet(),
             "{}",
             case.name
         );
         assert_eq!(case.write(1), WriteOutcome::Lost, "{}", case.name);
-        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        assert_eq!(case.reported(), Vec::<&str>::new(), "{}", case.name);
         drain(&case.peer);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
-        while !told.contains(&"lost") {
-            assert!(Instant::now() < end, "{}: {told:?}", case.name);
+        while !reported.contains(&"lost") {
+            assert!(Instant::now() < end, "{}: {reported:?}", case.name);
             drain(&case.peer);
-            told.extend(case.told());
+            reported.extend(case.reported());
         }
-        assert_eq!(told, ["writable", "lost"], "{}", case.name);
-        assert_eq!(case.view.queued(), 0, "{}", case.name);
+        assert_eq!(reported, ["writable", "lost"], "{}", case.name);
+        assert_eq!(case.shared.queued(), 0, "{}", case.name);
         case.ends();
     }
 }
@@ -165,12 +165,12 @@ fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
         case.engine.abort(case.key);
         case.engine.abort(case.key);
         assert!(
-            case.view.is_quiet() && case.view.queued() == 0,
+            case.shared.is_quiet() && case.shared.queued() == 0,
             "{}",
             case.name
         );
-        assert_eq!(case.told(), ["lost"], "{}", case.name);
-        assert_eq!(case.told(), Vec::<&str>::new(), "{}", case.name);
+        assert_eq!(case.reported(), ["lost"], "{}", case.name);
+        assert_eq!(case.reported(), Vec::<&str>::new(), "{}", case.name);
         case.ends();
     }
 }
@@ -182,7 +182,7 @@ fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
         case.fill();
         case.engine.close(case.key);
         let end = Instant::now() + Duration::from_secs(10);
-        while !case.view.is_quiet() {
+        while !case.shared.is_quiet() {
             assert!(Instant::now() < end, "{}", case.name);
             drain(&case.peer);
             case.engine.flush(Instant::now());
@@ -193,11 +193,11 @@ fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
         }
         // `close`'s own, then `Writable`, then that of the queue.
         let entries = case.engine.events_ready();
-        let told: Vec<_> = (0..entries)
+        let reported: Vec<_> = (0..entries)
             .map(|_| case.engine.take_event().map(|event| name(&event)))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [Some("lost"), Some("writable"), None],
             "{}",
             case.name
@@ -217,13 +217,13 @@ fn a_failure_is_told_before_the_end() {
         drop(gone);
         case.write(10);
         case.engine.close(case.key);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
-        while !told.contains(&"lost") {
-            assert!(Instant::now() < end, "{}: {told:?}", case.name);
-            told.extend(case.told());
+        while !reported.contains(&"lost") {
+            assert!(Instant::now() < end, "{}: {reported:?}", case.name);
+            reported.extend(case.reported());
         }
-        assert_eq!(told, ["failed", "lost"], "{}", case.name);
+        assert_eq!(reported, ["failed", "lost"], "{}", case.name);
         case.ends();
     }
 }
@@ -234,14 +234,14 @@ fn what_is_asked_for_is_told_when_the_queue_is_empty() {
         assert!(case.engine.notify_when_flushed(case.key), "{}", case.name);
         case.fill();
         assert!(!case.engine.notify_when_flushed(case.key), "{}", case.name);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
-        while !told.contains(&"flushed") {
-            assert!(Instant::now() < end, "{}: {told:?}", case.name);
+        while !reported.contains(&"flushed") {
+            assert!(Instant::now() < end, "{}: {reported:?}", case.name);
             drain(&case.peer);
-            told.extend(case.told());
+            reported.extend(case.reported());
         }
-        assert_eq!(told, ["writable", "flushed"], "{}", case.name);
+        assert_eq!(reported, ["writable", "flushed"], "{}", case.name);
     }
 }
 

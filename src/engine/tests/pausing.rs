@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
-use uringcore_engine::{DatagramSize, Engine, Event, StreamBytes, View};
+use uringcore_engine::{DatagramSize, Engine, Event, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
 /// A pattern in which a piece that is missing, doubled or out of place shows.
@@ -135,7 +135,7 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
             ours.set_nonblocking(true).expect("nonblocking");
             let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
             let target = ours.local_addr().expect("address");
-            let key = engine.open_datagram(ours.as_raw_fd(), size, View::default());
+            let key = engine.open_datagram(ours.as_raw_fd(), size, SharedState::default());
             engine.start(key);
             turn(&mut engine, Duration::ZERO, |_, _| {});
             for number in 0..COUNT {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
-use uringcore_engine::{Engine, Event, HostedEndpoint, Key, SocketFd, SystemClock};
+use uringcore_engine::{Engine, Event, Key, QuicSocket, SocketFd, SystemClock};
 use uringcore_io::Backend;
 use uringcore_proto::quic::{
     self, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
@@ -70,9 +70,7 @@ impl Host {
     fn open(&mut self, socket: UdpSocket, server: Option<ServerSetup>) -> Key {
         let endpoint = Endpoint::new(EndpointSettings::default(), server);
         self.engine
-            .open_quic(|_, token| {
-                HostedEndpoint::new(SocketFd::Owned(socket.into()), endpoint, token)
-            })
+            .open_quic(|_, token| QuicSocket::new(SocketFd::Owned(socket.into()), endpoint, token))
             .expect("endpoint")
     }
 
@@ -282,8 +280,10 @@ fn dead_ports_at_once_leave_no_error_in_the_queue() {
         let found = unsafe { libc::poll(&raw mut look, 1, 0) };
         assert_eq!((found, look.revents), (0, 0), "{backend:?} {count}");
         let is_closed = |event: &quic::Event| matches!(event, quic::Event::Closed { .. });
-        let told = host.events.values();
-        let closed = told.filter(|events| events.iter().any(is_closed)).count();
+        let reported = host.events.values();
+        let closed = reported
+            .filter(|events| events.iter().any(is_closed))
+            .count();
         assert_eq!(closed, count, "{backend:?}");
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{
-    Attempt, DatagramSize, Direction, Engine, Event, Key, Lane, Lanes, SocketOp, View,
+    Attempt, DatagramSize, Direction, Engine, Event, Key, OpQueueId, OpQueues, SharedState,
+    SocketOp,
 };
 use uringcore_io::{Backend, Errno, Outcome};
 
@@ -140,7 +141,7 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
             for number in 0..4 {
                 peer.send_to(&[number], address).expect("send");
             }
-            let key = engine.open_datagram(ours.as_raw_fd(), size, View::default());
+            let key = engine.open_datagram(ours.as_raw_fd(), size, SharedState::default());
             engine.share_datagrams(key);
             engine.start(key);
             let mut got = Vec::new();
@@ -176,32 +177,38 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
 }
 
 #[test]
-fn an_attempt_in_vain_keeps_its_lane() {
+fn an_attempt_in_vain_keeps_its_queue() {
     let listener = listener();
-    let lane = Lane::new(listener.as_raw_fd(), Direction::Read);
+    let queue_id = OpQueueId::new(listener.as_raw_fd(), Direction::Read);
     let key = |index| Key {
         index,
         generation: 0,
     };
     let readable = Outcome::Done(Ok(libc::POLLIN as u32));
-    let mut lanes = Lanes::default();
-    lanes.join(key(0), lane.fd, 1, SocketOp::Accept);
-    lanes.join(key(1), lane.fd, 1, SocketOp::RecvFrom(10));
-    assert_eq!(lanes.take_start().expect("the first").key, key(0));
-    assert!(lanes.attempt_of(lane, key(1), &readable).is_none());
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(0), queue_id.fd, 1, SocketOp::Accept);
+    op_queues.join(key(1), queue_id.fd, 1, SocketOp::RecvFrom(10));
+    assert_eq!(op_queues.take_start().expect("the first").key, key(0));
+    assert!(op_queues.attempt_of(queue_id, key(1), &readable).is_none());
     let failed = Outcome::Done(Err(Errno::CANCELED));
-    assert!(lanes.attempt_of(lane, key(0), &failed).is_none());
-    let attempt = lanes
-        .attempt_of(lane, key(0), &readable)
+    assert!(op_queues.attempt_of(queue_id, key(0), &failed).is_none());
+    let attempt = op_queues
+        .attempt_of(queue_id, key(0), &readable)
         .expect("an attempt");
     assert!(matches!(attempt, Attempt::Connection));
-    assert!(attempt.make(lane.fd).is_none(), "somebody else was faster");
-    lanes.try_again(lane, key(2), attempt);
-    let again = lanes.take_start().expect("it waits again");
+    assert!(
+        attempt.make(queue_id.fd).is_none(),
+        "somebody else was faster"
+    );
+    op_queues.try_again(queue_id, key(2), attempt);
+    let again = op_queues.take_start().expect("it waits again");
     assert!(again.key == key(2) && matches!(again.op, SocketOp::Accept));
-    assert!(lanes.take_start().is_none(), "the other one stands in line");
+    assert!(
+        op_queues.take_start().is_none(),
+        "the other one stands in line"
+    );
     let client = connect(&listener);
-    let Some(Outcome::AcceptedFrom(Ok((_, from)))) = attempt.make(lane.fd) else {
+    let Some(Outcome::AcceptedFrom(Ok((_, from)))) = attempt.make(queue_id.fd) else {
         panic!("no connection");
     };
     assert_eq!(from.address().as_socket(), client.local_addr().ok());
@@ -209,11 +216,11 @@ fn an_attempt_in_vain_keeps_its_lane() {
 
 #[test]
 fn one_accept_a_turn_is_tried_at_once() {
-    let lane = Lane::read(7);
-    let mut lanes = Lanes::default();
-    assert!(lanes.may_accept(lane));
-    lanes.tried(lane.fd, true);
-    assert!(!lanes.may_accept(lane));
-    assert!(lanes.skip_turn());
-    assert!(lanes.may_accept(lane));
+    let queue_id = OpQueueId::read(7);
+    let mut op_queues = OpQueues::default();
+    assert!(op_queues.may_accept(queue_id));
+    op_queues.tried(queue_id.fd, true);
+    assert!(!op_queues.may_accept(queue_id));
+    assert!(op_queues.skip_turn());
+    assert!(op_queues.may_accept(queue_id));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{DatagramSize, Direction, Event, View, WriteOutcome};
+use uringcore_engine::{DatagramSize, Direction, Event, SharedState, WriteOutcome};
 use uringcore_io::{Errno, FileOutcome, FileRequest, Outcome, ReadTarget, SendMsg, SockAddr};
 
 fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
@@ -79,7 +79,11 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Buffer, View::default());
+        let key = engine.open_datagram(
+            ours.as_raw_fd(),
+            DatagramSize::Buffer,
+            SharedState::default(),
+        );
         engine.start(key);
         peer.send_to(b"ping", addr).expect("send");
         let mut senders = Vec::new();
@@ -100,20 +104,20 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         }
         engine.close(key);
         let mut fd = Some(OwnedFd::from(ours));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         turn_until(
             &mut engine,
             |engine, event| match event {
                 Event::Lost { .. } => {
-                    told.push("lost");
+                    reported.push("lost");
                     assert!(!engine.release(key, fd.take()));
                 }
-                Event::Closed { .. } => told.push("closed"),
+                Event::Closed { .. } => reported.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().datagrams == 0,
         );
-        assert_eq!(told, ["lost", "closed"]);
+        assert_eq!(reported, ["lost", "closed"]);
         let mut buf = [0; 16];
         let (count, from) = peer.recv_from(&mut buf).expect("the answer");
         assert_eq!((&buf[..count], from), (&b"pong"[..], addr));
@@ -128,7 +132,11 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
+        let key = engine.open_datagram(
+            ours.as_raw_fd(),
+            DatagramSize::Large,
+            SharedState::default(),
+        );
         let mut sent = 0;
         // What the socket takes is no part of the queue.
         while engine.send_datagram(key, connected(&[7; 1000])) == WriteOutcome::Queued {
@@ -168,7 +176,11 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
+        let key = engine.open_datagram(
+            ours.as_raw_fd(),
+            DatagramSize::Large,
+            SharedState::default(),
+        );
         // A Unix socket's queue holds a few datagrams only: most of these have to wait for room.
         let count = 3000u32;
         let reader = std::thread::spawn(move || {
@@ -209,7 +221,11 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
         let mut engine = engine(backend);
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(ours.as_raw_fd(), DatagramSize::Large, View::default());
+        let key = engine.open_datagram(
+            ours.as_raw_fd(),
+            DatagramSize::Large,
+            SharedState::default(),
+        );
         engine.start(key);
         let sent: Vec<u8> = (0..150_000u32).map(|i| (i % 253) as u8).collect();
         peer.send(&sent).expect("send");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Engine, Event, View, WriteOutcome};
+use uringcore_engine::{Engine, Event, SharedState, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -27,20 +27,20 @@ fn what_is_written_arrives_whole_and_in_order() {
             peer.read_to_end(&mut got).map(|_| got)
         });
         let mut fd = Some(fd);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         turn_until(
             &mut engine,
             |engine, event| match event {
                 Event::Lost { .. } => {
-                    told.push("lost");
+                    reported.push("lost");
                     assert!(!engine.release(key, fd.take()));
                 }
-                Event::Closed { .. } => told.push("closed"),
+                Event::Closed { .. } => reported.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().streams == 0,
         );
-        assert_eq!(told, ["lost", "closed"]);
+        assert_eq!(reported, ["lost", "closed"]);
         assert!(
             reader.join().expect("reader").expect("read") == expected,
             "{}",
@@ -96,23 +96,23 @@ fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
-        let view = View::default();
-        let key = engine.open_stream(fd.as_raw_fd(), view.clone());
+        let shared = SharedState::default();
+        let key = engine.open_stream(fd.as_raw_fd(), shared.clone());
         engine.start(key);
         let fill = |engine: &mut Engine| {
             let mut written = 0;
-            while view.queued() <= view.high_mark() {
+            while shared.queued() <= shared.high_mark() {
                 written += FILLER_BYTES;
                 engine.write(key, Bytes::from(vec![1; FILLER_BYTES]));
             }
             written
         };
         let mut unread = fill(&mut engine);
-        assert!(view.is_above());
-        let mut told = 0;
+        assert!(shared.is_above());
+        let mut reported = 0;
         let mut refilled = false;
         let end = Instant::now() + Duration::from_secs(20);
-        while told == 0 {
+        while reported == 0 {
             assert!(Instant::now() < end, "{}", backend.as_str());
             peer.read_exact(&mut vec![0; unread.min(FILLER_BYTES)])
                 .expect("read");
@@ -123,13 +123,13 @@ fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
             if engine.events_ready() > 0 && !refilled {
                 refilled = true;
                 unread += fill(&mut engine);
-                assert!(engine.next_event().is_none() && view.is_above());
+                assert!(engine.next_event().is_none() && shared.is_above());
             }
             while let Some(event) = engine.next_event() {
-                told += usize::from(matches!(event, Event::Writable { .. }));
+                reported += usize::from(matches!(event, Event::Writable { .. }));
             }
         }
-        assert!(refilled && !view.is_above() && view.queued() <= view.low_mark());
+        assert!(refilled && !shared.is_above() && shared.queued() <= shared.low_mark());
     }
 }
 
@@ -149,7 +149,7 @@ fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
             false
         };
         assert!(fill(&mut engine));
-        assert!(!fill(&mut engine), "told once");
+        assert!(!fill(&mut engine), "reported once");
         engine.change_producer(key);
         assert_eq!(
             engine.write(key, Bytes::from_static(b"x")),
@@ -372,13 +372,13 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
         let key = open(&mut engine, &fd);
         turn(&mut engine, Duration::ZERO, |_, _| {});
         peer.write_all(b"farewell").expect("write");
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
-        while told.is_empty() {
+        while reported.is_empty() {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |engine, event| {
                 if let Event::StreamData { data, .. } = event {
-                    told.push(String::from_utf8(bytes(&data)).expect("text"));
+                    reported.push(String::from_utf8(bytes(&data)).expect("text"));
                     engine.pause_reading(key);
                     engine.put_back(key, data.into_rest(4));
                 }
@@ -393,22 +393,27 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
             });
         }
         engine.resume_reading(key);
-        while told.len() < 3 {
+        while reported.len() < 3 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(
                 &mut engine,
                 Duration::from_millis(20),
                 |_, event| match event {
                     Event::StreamData { data, .. } => {
-                        told.push(String::from_utf8(bytes(&data)).expect("text"));
+                        reported.push(String::from_utf8(bytes(&data)).expect("text"));
                     }
-                    Event::Failed { error, .. } => told.push(format!("{}", error.0)),
+                    Event::Failed { error, .. } => reported.push(format!("{}", error.0)),
                     _ => {}
                 },
             );
         }
         let reset = libc::ECONNRESET.to_string();
-        assert_eq!(told, ["farewell", "well", &reset], "{}", backend.as_str());
+        assert_eq!(
+            reported,
+            ["farewell", "well", &reset],
+            "{}",
+            backend.as_str()
+        );
     }
 }
 

@@ -43,7 +43,7 @@ impl Engine {
                 self.listeners.remove(key);
                 return Ok(());
             }
-            if !self.driver.is_parked() {
+            if !self.driver.is_suspended() {
                 self.driver.enter(Some(Duration::ZERO))?;
             }
         }

@@ -31,8 +31,8 @@ impl Engine {
     /// `None`: it never began, its end was told, or the kernel does not let go of it yet.
     pub fn settle_op(&mut self, key: Key, now: Instant) -> io::Result<Option<Outcome>> {
         for _ in 0..SETTLE_TRIES {
-            let told = |event: &Event| matches!(event, Event::OpDone { op, .. } if *op == key);
-            if let Some(Event::OpDone { outcome, .. }) = self.events.take_first(told) {
+            let reported = |event: &Event| matches!(event, Event::OpDone { op, .. } if *op == key);
+            if let Some(Event::OpDone { outcome, .. }) = self.events.take_first(reported) {
                 self.ops.release(key);
                 return Ok(Some(outcome));
             }

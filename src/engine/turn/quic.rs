@@ -5,7 +5,7 @@ use std::io;
 use uringcore_io::{Driver, Token};
 
 use super::Engine;
-use crate::hosted_endpoint::HostedEndpoint;
+use crate::quic_socket::QuicSocket;
 use crate::table::Key;
 use crate::token::{Owner, Route};
 
@@ -14,7 +14,7 @@ impl Engine {
     /// (its `sub` byte is the endpoint's own).
     pub fn open_quic(
         &mut self,
-        make: impl FnOnce(&mut Driver, Token) -> io::Result<HostedEndpoint>,
+        make: impl FnOnce(&mut Driver, Token) -> io::Result<QuicSocket>,
     ) -> io::Result<Key> {
         let driver = &mut self.driver;
         self.quic
@@ -22,7 +22,7 @@ impl Engine {
     }
 
     /// The endpoint for commands; it is flushed at the end of the turn.
-    pub fn quic(&mut self, key: Key) -> Option<&mut HostedEndpoint> {
+    pub fn quic(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.quic.get(key)
     }
 }

@@ -11,25 +11,25 @@ use crate::datagram::{DatagramSize, DatagramSocket};
 use crate::event::{Received, StreamBytes};
 use crate::lifecycle::WriteOutcome;
 use crate::queue::Queue;
+use crate::shared_state::SharedState;
 use crate::stream::{NextReceive, Stream};
 use crate::table::Key;
-use crate::tail::Blocks;
 use crate::transport::Transport;
 use crate::transports::Transports;
-use crate::view::View;
+use crate::write_coalescer::Blocks;
 
 impl Engine {
     /// Puts a connected, non-blocking socket on the engine; nothing is read before `start`. The host
-    /// keeps the descriptor open until it has released the transport and heard of its end. `view` is new,
+    /// keeps the descriptor open until it has released the transport and heard of its end. `shared` is new,
     /// and shows the transport from now on.
-    pub fn open_stream(&mut self, fd: RawFd, view: View) -> Key {
+    pub fn open_stream(&mut self, fd: RawFd, shared: SharedState) -> Key {
         self.transports
-            .open(fd, view, |life| Transport::Stream(Stream::new(life)))
+            .open(fd, shared, |life| Transport::Stream(Stream::new(life)))
     }
 
     /// The same for a datagram socket.
-    pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize, view: View) -> Key {
-        self.transports.open(fd, view, |life| {
+    pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize, shared: SharedState) -> Key {
+        self.transports.open(fd, shared, |life| {
             Transport::Datagram(DatagramSocket::new(life, size))
         })
     }
@@ -54,7 +54,7 @@ impl Engine {
     pub fn has_transport(&self, fd: RawFd) -> bool {
         let key = self.transports.by_fd.get(&fd);
         let life = key.and_then(|&key| Some(self.transports.table.get(key)?.life()));
-        life.is_some_and(|life| !life.view.is_closing())
+        life.is_some_and(|life| !life.shared.is_closing())
     }
 
     /// Reading begins, unless the reader has paused.
@@ -97,7 +97,7 @@ impl Engine {
     /// What came of the receive that [`Event::StreamReadable`] asked for. True if the host is to ask
     /// [`receives_again`](Self::receives_again) as soon as it has told of the bytes.
     pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
-        self.pace.note(result.unwrap_or(0));
+        self.receive_budget.note(result.unwrap_or(0));
         self.on(key, |one, _, events| match one {
             Transport::Stream(stream) => stream.received_by_host(result, next, events),
             Transport::Datagram(_) => false,

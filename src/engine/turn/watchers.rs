@@ -21,7 +21,7 @@ impl Engine {
     pub fn unwatch(&mut self, fd: RawFd, direction: Direction) -> io::Result<bool> {
         let driver = &mut self.driver;
         let waiting = self.watchers.remove(fd, direction, driver);
-        if waiting == Some(true) && driver.backend() == Backend::Uring && !driver.is_parked() {
+        if waiting == Some(true) && driver.backend() == Backend::Uring && !driver.is_suspended() {
             driver.enter(Some(Duration::ZERO))?;
         }
         Ok(waiting.is_some())

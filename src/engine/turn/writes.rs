@@ -14,9 +14,9 @@ use super::Engine;
 use crate::lifecycle::{Lifecycle, WriteOutcome};
 use crate::stream::Stream;
 use crate::table::Key;
-use crate::tail::{BLOCK_BYTES, Blocks};
 use crate::transport::Transport;
 use crate::transports::Transports;
+use crate::write_coalescer::{BLOCK_BYTES, Blocks};
 
 /// One of several pieces that are written together.
 pub enum Piece<'a> {
@@ -76,10 +76,10 @@ impl Engine {
         let was_idle = socket.is_drained();
         let outcome = socket.send(message, &mut self.events);
         // One that would have been a reason to pause has been tried already.
-        if was_idle && !socket.is_drained() && !socket.life.view.is_above() {
+        if was_idle && !socket.is_drained() && !socket.life.shared.is_above() {
             if self.delay.sends(Instant::now) {
                 socket.send_now(&mut self.events);
-                if socket.is_drained() && !socket.life.view.is_closing() {
+                if socket.is_drained() && !socket.life.shared.is_closing() {
                     return outcome;
                 }
             } else {
@@ -262,7 +262,7 @@ mod tests {
     use uringcore_io::{Backend, DriverConfig};
 
     use super::*;
-    use crate::view::View;
+    use crate::shared_state::SharedState;
 
     #[test]
     fn a_transport_is_listed_once_however_often_its_held_bytes_are_asked_for() {
@@ -273,13 +273,13 @@ mod tests {
         let mut engine = Engine::new(&config).expect("an engine");
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let peer = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-        let key = engine.open_stream(peer.as_raw_fd(), View::default());
+        let key = engine.open_stream(peer.as_raw_fd(), SharedState::default());
         engine.begin_callbacks(2);
         for _ in 0..1_000 {
             engine.write_copy(key, b"x");
             engine.send_held(key);
             let life = engine.transports.table.get(key).expect("open").life();
-            assert_eq!(life.view.queued(), 0);
+            assert_eq!(life.shared.queued(), 0);
         }
         assert_eq!(engine.held, [Held::Transport(key)]);
         engine.flush(Instant::now());

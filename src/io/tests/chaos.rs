@@ -139,7 +139,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 None
             }
             13 if dice.below(3) == 0 => {
-                driver.park(Duration::from_secs(5));
+                driver.suspend(Duration::from_secs(5));
                 None
             }
             _ => {
@@ -188,7 +188,7 @@ fn chaos(config: DriverConfig, seed: u64) {
 
 impl Life {
     fn collect(&mut self) {
-        self.rig.driver.reap(&mut self.rig.done);
+        self.rig.driver.take_completions(&mut self.rig.done);
         for completion in self.rig.done.drain(..) {
             let (seed, token) = (self.seed, completion.token);
             assert!(

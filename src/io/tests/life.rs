@@ -350,11 +350,11 @@ fn child_goes_on(
     let begun = rig.result_of(begun) == Err(libc::ECANCELED);
     let mut heard = [0; 14];
     let heard = peer.read_exact(&mut heard).is_ok() && heard == *b"from the child";
-    let told =
+    let reported =
         peer.write_all(b"to the child").is_ok() && rig.read_exactly(recv, 12) == b"to the child";
     rig.driver.waker().wake();
     let woken = matches!(rig.driver.enter(None), Ok(Entered::Woken));
-    sent && begun && heard && told && woken
+    sent && begun && heard && reported && woken
 }
 
 /// Nobody in between has entered the driver.
@@ -368,8 +368,8 @@ fn a_forked_childs_child_goes_on(backend: Backend) {
         let cancelled = rig.driver.recv(ours.as_raw_fd(), 2);
         rig.driver.cancel(cancelled);
         let grandchild = forked(|| {
-            let told = theirs.write_all(b"grandchild").is_ok();
-            told && rig.read_exactly(recv, 10) == b"grandchild"
+            let reported = theirs.write_all(b"grandchild").is_ok();
+            reported && rig.read_exactly(recv, 10) == b"grandchild"
         });
         // Only then: a receive that is armed here would take the other's bytes.
         let went_on = ended_well(grandchild);
@@ -515,7 +515,7 @@ fn after_shutdown_everything_is_cancelled(backend: Backend) {
     assert!(rig.driver.enter(None).is_err());
     let late = rig.driver.recv(fd, 2);
     let close = rig.driver.close(ours.into(), 3);
-    rig.driver.reap(&mut rig.done);
+    rig.driver.take_completions(&mut rig.done);
     assert!(matches!(
         rig.take(late).unwrap().outcome,
         Outcome::Received(Err(Errno::CANCELED))

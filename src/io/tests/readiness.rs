@@ -89,7 +89,7 @@ fn an_unheld_poll_is_a_poll(backend: Backend) {
     // Over a rest, and cancelled.
     assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
     let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
-    rig.driver.park(Duration::from_secs(1));
+    rig.driver.suspend(Duration::from_secs(1));
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
     rig.assert_idle();
@@ -130,22 +130,22 @@ fn completions_come_a_few_at_a_time_and_in_turn(backend: Backend) {
         theirs.write_all(b"a").unwrap();
     }
     rig.driver.bring_at_most(3);
-    let mut told = Vec::new();
-    while told.len() < 20 {
+    let mut reported = Vec::new();
+    while reported.len() < 20 {
         // What is left is no reason to wait, and what is ready again stands behind it.
         rig.turn(Duration::from_secs(20));
         assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
         for completion in rig.done.drain(..) {
             let fd = completion.token as i32;
-            told.push(fd);
+            reported.push(fd);
             rig.driver.poll_again(fd, Interest::Read, completion.token);
         }
     }
-    told.truncate(10);
-    told.sort_unstable();
+    reported.truncate(10);
+    reported.sort_unstable();
     let mut all: Vec<_> = pairs.iter().map(|(ours, _)| ours.as_raw_fd()).collect();
     all.sort_unstable();
-    assert_eq!(told, all);
+    assert_eq!(reported, all);
 }
 
 fn poll_write_and_hang_up(backend: Backend) {
@@ -397,7 +397,7 @@ fn a_wake_ends_a_sleep(backend: Backend) {
         assert_eq!(rig.driver.enter(timeout).unwrap(), Entered::Woken);
         assert!(start.elapsed() >= Duration::from_millis(20));
         thread.join().unwrap();
-        rig.driver.reap(&mut rig.done);
+        rig.driver.take_completions(&mut rig.done);
         assert!(rig.done.is_empty());
     }
     assert_eq!(rig.driver.stats().wakes, 2);
@@ -466,7 +466,7 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
     };
     while seen.load(Ordering::SeqCst) < 3 * rounds {
         rig.driver.enter(None).unwrap();
-        rig.driver.reap(&mut rig.done);
+        rig.driver.take_completions(&mut rig.done);
         let now = raised.load(Ordering::SeqCst);
         seen.fetch_max(now, Ordering::SeqCst);
     }

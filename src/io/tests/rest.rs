@@ -13,22 +13,22 @@ use common::*;
 use uringcore_io::{Backend, Errno, Interest, OpId, Outcome};
 
 both_backends!(
-    a_parked_driver_changes_threads_with_operations_in_flight,
-    parking_sends_what_is_queued,
+    a_suspended_driver_changes_threads_with_operations_in_flight,
+    suspending_sends_what_is_queued,
     a_run_without_a_sleep_arms_nothing_and_misses_nothing,
-    a_number_given_away_while_parked_is_left_to_its_new_owner,
-    a_parked_operation_can_be_cancelled_and_its_driver_dropped,
+    a_number_given_away_while_suspended_is_left_to_its_new_owner,
+    a_suspended_operation_can_be_cancelled_and_its_driver_dropped,
     what_is_silent_is_armed_no_more,
-    what_is_set_aside_tells_in_the_first_turn,
-    what_is_set_aside_wakes_a_sleep,
-    what_is_set_aside_ends_as_it_would_in_the_ring,
-    what_is_set_aside_holds_no_file,
-    what_is_set_aside_changes_threads,
+    what_is_in_the_idle_epoll_tells_in_the_first_turn,
+    what_is_in_the_idle_epoll_wakes_a_sleep,
+    what_is_in_the_idle_epoll_ends_as_it_would_in_the_ring,
+    what_is_in_the_idle_epoll_holds_no_file,
+    what_is_in_the_idle_epoll_changes_threads,
     an_eventfd_in_the_place_of_another_is_left_alone,
     random_rests_lose_no_byte,
 );
 
-fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
+fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend) {
     let mut rig = Rig::new(backend);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -47,7 +47,7 @@ fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
         .send(ours.as_raw_fd(), Bytes::from(sent.clone()), 4);
     rig.turn(Duration::ZERO);
     for round in 0..6u8 {
-        rig.driver.park(Duration::from_secs(5));
+        rig.driver.suspend(Duration::from_secs(5));
         let mover = Mover(rig);
         let run = move || {
             let mut rig = { mover }.0;
@@ -57,7 +57,7 @@ fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
                 Outcome::Accepted(Ok(_))
             ));
             drop(client);
-            rig.driver.park(Duration::from_secs(5));
+            rig.driver.suspend(Duration::from_secs(5));
             Mover(rig)
         };
         // There and back again.
@@ -97,7 +97,7 @@ fn a_parked_driver_changes_threads_with_operations_in_flight(backend: Backend) {
     assert!(arrived == sent[..count]);
 }
 
-fn parking_sends_what_is_queued(backend: Backend) {
+fn suspending_sends_what_is_queued(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
@@ -105,30 +105,30 @@ fn parking_sends_what_is_queued(backend: Backend) {
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"last"), 2);
-    rig.driver.park(Duration::from_secs(5));
+    rig.driver.suspend(Duration::from_secs(5));
     let mut four = [0; 4];
     theirs.read_exact(&mut four).unwrap();
     assert_eq!(&four, b"last");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
     // Also by a driver that has not woken from its rest since.
-    rig.driver.park(Duration::from_secs(5));
+    rig.driver.suspend(Duration::from_secs(5));
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"more"), 3);
-    rig.driver.park(Duration::from_secs(5));
+    rig.driver.suspend(Duration::from_secs(5));
     theirs.read_exact(&mut four).unwrap();
     assert_eq!(&four, b"more");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
 }
 
-fn a_number_given_away_while_parked_is_left_to_its_new_owner(backend: Backend) {
+fn a_number_given_away_while_suspended_is_left_to_its_new_owner(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (mut ours, _theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     rig.turn(Duration::ZERO);
-    rig.driver.park(Duration::from_secs(5));
+    rig.driver.suspend(Duration::from_secs(5));
     let (other, mut pusher) = tcp_pair();
     // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
     let given = unsafe { libc::dup2(other.as_raw_fd(), ours.as_raw_fd()) };
@@ -156,7 +156,7 @@ fn run_until_something(rig: &mut Rig) {
         assert!(Instant::now() < deadline, "nothing was seen");
         rig.turn(Duration::ZERO);
         rig.turn(Duration::ZERO);
-        rig.driver.park(Duration::from_secs(5));
+        rig.driver.suspend(Duration::from_secs(5));
     }
 }
 
@@ -172,12 +172,12 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     let recv_msg = rig.driver.recv_msg(udp.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
     let limit = Duration::from_secs(5);
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     let rearms = rig.driver.stats().rearms;
     for _ in 0..10 {
         rig.turn(Duration::ZERO);
         rig.turn(Duration::ZERO);
-        rig.driver.park(limit);
+        rig.driver.suspend(limit);
     }
     assert_eq!(rig.driver.stats().rearms, rearms);
     assert!(rig.done.is_empty());
@@ -185,15 +185,15 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     theirs.write_all(b"data").unwrap();
     run_until_something(&mut rig);
     assert_eq!(rig.read_exactly(recv, 4), b"data");
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     pusher.write_all(b"data").unwrap();
     run_until_something(&mut rig);
     assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     let client = TcpStream::connect(address).unwrap();
     run_until_something(&mut rig);
     drop(rig.accepted(accept));
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     let (other, _) = udp_socket();
     other.send_to(b"data", udp_address).unwrap();
     run_until_something(&mut rig);
@@ -202,14 +202,14 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
         matches!(&datagram.outcome, Outcome::Datagram(Ok(datagram)) if datagram.payload() == b"data")
     );
     // And what was cancelled or closed meanwhile is no trouble.
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     rig.driver.cancel(accept);
     rig.turn(Duration::ZERO);
     assert!(matches!(
         rig.next_of(accept).outcome,
         Outcome::Accepted(Err(Errno::CANCELED))
     ));
-    rig.driver.park(limit);
+    rig.driver.suspend(limit);
     rig.turn(Duration::ZERO);
     rig.close(ours);
     let mut rest = Vec::new();
@@ -217,7 +217,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     drop(client);
 }
 
-fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) {
+fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) {
     let mut rig = Rig::new(backend);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -226,7 +226,7 @@ fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) 
     let accept = rig.driver.accept(listener.as_raw_fd(), 1);
     rig.driver.recv(ours.as_raw_fd(), 2);
     rig.turn(Duration::ZERO);
-    rig.driver.park(Duration::from_secs(5));
+    rig.driver.suspend(Duration::from_secs(5));
     let mover = Mover(rig);
     let elsewhere = move || {
         let mut rig = { mover }.0;
@@ -250,7 +250,7 @@ fn a_parked_operation_can_be_cancelled_and_its_driver_dropped(backend: Backend) 
 fn run(rig: &mut Rig) {
     rig.turn(Duration::ZERO);
     rig.turn(Duration::from_millis(1));
-    rig.driver.park(LIMIT);
+    rig.driver.suspend(LIMIT);
 }
 
 /// Runs until nothing is armed in them any more.
@@ -280,14 +280,14 @@ fn what_is_silent_is_armed_no_more(backend: Backend) {
     for round in 0..5 {
         let client = TcpStream::connect(address).unwrap();
         drop(rig.accepted(accept));
-        rig.driver.park(LIMIT);
+        rig.driver.suspend(LIMIT);
         drop(client);
         assert!(rig.driver.stats().rearms - after.rearms <= 1 + round);
     }
     assert!(rig.done.is_empty());
 }
 
-fn what_is_set_aside_tells_in_the_first_turn(backend: Backend) {
+fn what_is_in_the_idle_epoll_tells_in_the_first_turn(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (listener, address) = listener();
     let (ours, mut theirs) = tcp_pair();
@@ -322,7 +322,7 @@ fn what_is_set_aside_tells_in_the_first_turn(backend: Backend) {
     drop(client);
 }
 
-fn what_is_set_aside_wakes_a_sleep(backend: Backend) {
+fn what_is_in_the_idle_epoll_wakes_a_sleep(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let (polled, mut pusher) = tcp_pair();
@@ -345,7 +345,7 @@ fn what_is_set_aside_wakes_a_sleep(backend: Backend) {
     }
 }
 
-fn what_is_set_aside_ends_as_it_would_in_the_ring(backend: Backend) {
+fn what_is_in_the_idle_epoll_ends_as_it_would_in_the_ring(backend: Backend) {
     let mut rig = Rig::new(backend);
     for at_rest in [true, false] {
         let (cancelled, mut theirs) = tcp_pair();
@@ -382,7 +382,7 @@ fn what_is_set_aside_ends_as_it_would_in_the_ring(backend: Backend) {
     rig.assert_idle();
 }
 
-fn what_is_set_aside_holds_no_file(backend: Backend) {
+fn what_is_in_the_idle_epoll_holds_no_file(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = tcp_pair();
     let (listener, address) = listener();
@@ -399,7 +399,7 @@ fn what_is_set_aside_holds_no_file(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-fn what_is_set_aside_changes_threads(backend: Backend) {
+fn what_is_in_the_idle_epoll_changes_threads(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, theirs) = tcp_pair();
     let (used, user) = tcp_pair();
@@ -414,7 +414,7 @@ fn what_is_set_aside_changes_threads(backend: Backend) {
             for _ in 0..3 {
                 user.write_all(b"data").unwrap();
                 assert_eq!(rig.read_exactly(busy, 4), b"data");
-                rig.driver.park(LIMIT);
+                rig.driver.suspend(LIMIT);
             }
             run_until_silent(&mut rig);
             if round % 2 == 1 {
@@ -425,7 +425,7 @@ fn what_is_set_aside_changes_threads(backend: Backend) {
         rig = { thread::spawn(elsewhere).join().unwrap() }.0;
         if round % 2 == 1 {
             assert_eq!(rig.read_exactly(silent, 2), [round; 2]);
-            rig.driver.park(LIMIT);
+            rig.driver.suspend(LIMIT);
         }
     }
     assert!(rig.done.is_empty());
@@ -433,7 +433,7 @@ fn what_is_set_aside_changes_threads(backend: Backend) {
 
 /// The set's own matter; `leaks.rs` has the like for the epoll backend.
 #[test]
-fn a_duplicate_of_what_was_set_aside_wakes_nobody() {
+fn a_duplicate_of_what_is_in_the_idle_epoll_wakes_nobody() {
     let mut rig = Rig::new(Backend::Uring);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
@@ -481,7 +481,7 @@ fn an_eventfd_in_the_place_of_another_is_left_alone(backend: Backend) {
     rig.driver.recv(ours.as_raw_fd(), 1);
     let poll = rig.driver.poll(watched.as_raw_fd(), Interest::Read, 2);
     rig.turn(Duration::from_millis(1));
-    rig.driver.park(LIMIT);
+    rig.driver.suspend(LIMIT);
     // SAFETY: both descriptors are open and owned here; eight readable bytes.
     unsafe {
         libc::dup2(other.as_raw_fd(), watched.as_raw_fd());
@@ -551,7 +551,7 @@ fn random_rests_lose_no_byte(backend: Backend) {
                     lines[chosen].theirs.write_all(&text).unwrap();
                     lines[chosen].sent.extend(text);
                 }
-                5..=7 => rig.driver.park(LIMIT),
+                5..=7 => rig.driver.suspend(LIMIT),
                 8 if dice.below(4) == 0 => rig.driver.cancel(lines[chosen].recv),
                 9 if dice.below(8) == 0 => {
                     // The number goes to the next connection.
@@ -562,12 +562,12 @@ fn random_rests_lose_no_byte(backend: Backend) {
                     rig.close(old.ours);
                 }
                 10 if dice.below(4) == 0 => {
-                    rig.driver.park(LIMIT);
+                    rig.driver.suspend(LIMIT);
                     let mover = Mover(rig);
                     let elsewhere = move || {
                         let mut rig = { mover }.0;
                         rig.turn(Duration::from_micros(100));
-                        rig.driver.park(LIMIT);
+                        rig.driver.suspend(LIMIT);
                         Mover(rig)
                     };
                     rig = { thread::spawn(elsewhere).join().unwrap() }.0;

@@ -1,6 +1,6 @@
 //! Ending a ring: taking everything back for good.
 //!
-//! Not here: taking operations back for a while (`park`), leaving a ring to the parent process
+//! Not here: taking operations back for a while (`suspend`), leaving a ring to the parent process
 //! (`inherited`).
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::mem::{self, ManuallyDrop};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use super::park::Parked;
+use super::suspend::Suspended;
 use super::{Uring, entry, setup};
 use crate::common::Common;
 use crate::op::{OpKind, OpTable, Phase};
@@ -17,9 +17,12 @@ impl Uring {
     /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
     /// memory or `limit` has passed, and leaks what it still holds then.
     pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
-        self.aside.clear();
+        self.idle_epoll.clear();
         for index in common.table.indexes() {
-            let idle = matches!(common.table.at(index).phase, Phase::Starved | Phase::Parked);
+            let idle = matches!(
+                common.table.at(index).phase,
+                Phase::Starved | Phase::Suspended
+            );
             if common.table.is_live(index) && idle {
                 common.finish_later(index, -libc::ECANCELED);
             }
@@ -34,7 +37,7 @@ impl Uring {
                 self.drain(common, limit);
             } else {
                 self.abandon_polls(common);
-                for Parked { op, .. } in mem::take(&mut self.parked) {
+                for Suspended { op, .. } in mem::take(&mut self.suspended) {
                     if common.table.get(op).is_some() {
                         common.finish_later(op.index(), -libc::ECANCELED);
                     }
@@ -73,13 +76,13 @@ impl Uring {
         if common.table.len() == 0 {
             return;
         }
-        self.unpark(common);
+        self.resume(common);
         let mut dropped = VecDeque::new();
         self.push(entry::cancel_everything(), &mut common.stats.syscalls);
         loop {
             let rest = deadline.saturating_duration_since(Instant::now());
             let entered = self.enter(common, Some(rest));
-            self.reap(common, &mut dropped);
+            self.take_completions(common, &mut dropped);
             dropped.clear();
             if common.table.len() == 0 || rest.is_zero() || entered.is_err() {
                 return;

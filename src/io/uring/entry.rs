@@ -99,7 +99,7 @@ pub(super) fn cancel(op: OpId) -> Entry {
 pub(super) fn cancel_everything() -> Entry {
     opcode::AsyncCancel2::new(CancelBuilder::any().all())
         .build()
-        .user_data(PARK)
+        .user_data(SUSPEND)
 }
 
 /// `close` alone, for a descriptor without operations.
@@ -126,11 +126,11 @@ pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
         .user_data(WAKE)
 }
 
-/// Waits for the set of operations that are aside (`aside`) to have something to tell.
+/// Waits for the set of operations that are aside (`idle_epoll`) to have something to tell.
 pub(super) fn watch_set(fd: RawFd) -> Entry {
     opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
         .build()
-        .user_data(ASIDE)
+        .user_data(IDLE_EPOLL)
 }
 
 /// What multishot `recvmsg` wants to know: how much room the address and the control messages get.
@@ -183,8 +183,8 @@ fn length(bytes: usize) -> u32 {
 /// Internal entries have kind 0, which no operation has.
 pub(super) const IGNORED: u64 = 0;
 pub(super) const WAKE: u64 = 1;
-pub(super) const PARK: u64 = 2;
-pub(super) const ASIDE: u64 = 3;
+pub(super) const SUSPEND: u64 = 2;
+pub(super) const IDLE_EPOLL: u64 = 3;
 /// ERESTARTSYS to ERESTART_RESTARTBLOCK.
 const ERESTART_FIRST: i32 = 512;
 const ERESTART_LAST: i32 = 516;

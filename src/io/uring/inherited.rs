@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
 
-use super::park::{Parked, close_now};
+use super::suspend::{Suspended, close_now};
 use super::{Uring, setup};
 use crate::common::Common;
 use crate::config::DriverConfig;
@@ -20,7 +20,7 @@ use crate::net::file_of;
 use crate::op::{OpId, OpKind, Phase, Slot};
 
 pub(crate) struct Inherited {
-    parked: Vec<Parked>,
+    suspended: Vec<Suspended>,
     config: DriverConfig,
     stream_flags: u16,
 }
@@ -33,9 +33,9 @@ impl Uring {
         common.datagram.detach();
         // SAFETY: dropped once, `self` ends here. Unmapping and closing affect this process only.
         unsafe { ManuallyDrop::drop(&mut self.ring) };
-        let known = self.parked.drain(..).map(|one| (one.op, one.file));
+        let known = self.suspended.drain(..).map(|one| (one.op, one.file));
         let known: HashMap<_, _> = known.collect();
-        let mut parked = Vec::new();
+        let mut suspended = Vec::new();
         for index in common.table.indexes() {
             // A close in the list may have been finished by the operation it waited for.
             if !common.table.is_live(index) {
@@ -49,8 +49,8 @@ impl Uring {
                 common.finish_later(index, -libc::ECANCELED);
             } else {
                 let file = known.get(&op).copied().unwrap_or_else(|| file_of(slot.fd));
-                common.table.set_phase(index, Phase::Parked);
-                parked.push(Parked {
+                common.table.set_phase(index, Phase::Suspended);
+                suspended.push(Suspended {
                     op,
                     file,
                     is_silent: false,
@@ -58,7 +58,7 @@ impl Uring {
             }
         }
         Inherited {
-            parked,
+            suspended,
             config: self.config.clone(),
             stream_flags: self.stream_flags,
         }
@@ -72,8 +72,8 @@ impl Inherited {
         if kind != OpKind::Close {
             // A file operation's descriptor may be a directory, or none.
             let file = file_of(fd).filter(|_| kind != OpKind::File);
-            common.table.set_phase(index, Phase::Parked);
-            return self.parked.push(Parked {
+            common.table.set_phase(index, Phase::Suspended);
+            return self.suspended.push(Suspended {
                 op,
                 file,
                 is_silent: false,
@@ -94,7 +94,7 @@ impl Inherited {
         let (stream, datagram) = (&common.stream, &common.datagram);
         let ring = setup::set_up_again(&self.config, stream, datagram, self.stream_flags)?;
         let mut uring = Uring::over(ring, &self.config, self.stream_flags, &common.waker);
-        uring.parked = std::mem::take(&mut self.parked);
+        uring.suspended = std::mem::take(&mut self.suspended);
         uring.resting = true;
         uring.watch_lost = true;
         Ok(uring)

@@ -7,9 +7,9 @@
 //! | `thread` | the thread that a ring is bound to, and the change to another |
 //! | `entry` | submission entries |
 //! | `submission` | the submission queue and its backlog |
-//! | `reap` | the completion queue |
-//! | `park` | operations taken back, so that another thread may enter |
-//! | `aside` | operations without a completion in a whole run, moved to an epoll set |
+//! | `completions` | the completion queue |
+//! | `suspend` | operations taken back, so that another thread may enter |
+//! | `idle_epoll` | operations without a completion in a whole run, moved to an epoll set |
 //! | `end` | the end of a ring |
 //! | `inherited` | a ring's operations in a forked child |
 //!
@@ -20,20 +20,20 @@
 //! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is EEXIST.
 //!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
 //!   second ring; operations can't follow, for they belong to the thread that submitted them. That
-//!   is why they are taken back when the driver comes to rest (`park`).
+//!   is why they are taken back when the driver comes to rest (`suspend`).
 //! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
 //!   in shared memory says whether there is any.
 //! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
 //!   operation then is [`Phase::Starved`] until a buffer is back.
 
-mod aside;
+mod completions;
 mod end;
 mod entry;
+mod idle_epoll;
 mod inherited;
-mod park;
-mod reap;
 mod setup;
 mod submission;
+mod suspend;
 mod thread;
 mod trial;
 
@@ -49,9 +49,9 @@ use io_uring::squeue::Entry;
 use io_uring::types::{SubmitArgs, Timespec};
 
 use crate::net::{FileId, file_of};
-use aside::Aside;
+use idle_epoll::IdleEpoll;
 pub(crate) use inherited::Inherited;
-use park::{Parked, Peek};
+use suspend::{Peek, Suspended};
 
 use crate::common::Common;
 use crate::completion::Entered;
@@ -79,14 +79,14 @@ pub(crate) struct Uring {
     /// Operations to arm again after this reap.
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
-    parked: Vec<Parked>,
+    suspended: Vec<Suspended>,
     peek: Peek,
     /// Those of them that an epoll set stands for.
-    aside: Aside,
+    idle_epoll: IdleEpoll,
     /// The inode that eventfds and their like share.
     anonymous: Option<FileId>,
     /// The cancel that parks has completed.
-    park_is_answered: bool,
+    suspend_is_answered: bool,
     /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
     /// another thread's ring that takes it.
     resting: bool,
@@ -125,11 +125,11 @@ impl Uring {
             starved_streams: VecDeque::new(),
             starved_datagrams: VecDeque::new(),
             rearm: Vec::new(),
-            parked: Vec::new(),
+            suspended: Vec::new(),
             peek: Peek::default(),
-            aside: Aside::default(),
+            idle_epoll: IdleEpoll::default(),
             anonymous: file_of(waker.fd()),
-            park_is_answered: false,
+            suspend_is_answered: false,
             resting: false,
             watch_lost: false,
             receive_header: entry::receive_header(),
@@ -162,7 +162,7 @@ impl Uring {
             let slot = common.table.at(index);
             slot.cancelled = true;
             match slot.phase {
-                Phase::Starved | Phase::Parked => self.finish_idle(common, index),
+                Phase::Starved | Phase::Suspended => self.finish_idle(common, index),
                 Phase::Active | Phase::Polling => in_kernel = true,
             }
         }
@@ -179,7 +179,7 @@ impl Uring {
     /// The slot is marked already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         match common.table.at(op.index()).phase {
-            Phase::Starved | Phase::Parked => self.finish_idle(common, op.index()),
+            Phase::Starved | Phase::Suspended => self.finish_idle(common, op.index()),
             Phase::Active | Phase::Polling if self.resting => {
                 self.cancel_at_rest(common, entry::cancel(op));
             }
@@ -193,7 +193,7 @@ impl Uring {
     /// later.
     fn finish_idle(&mut self, common: &mut Common, index: u32) {
         let (op, fd) = (common.table.id_at(index), common.table.at(index).fd);
-        self.aside.remove(fd, op, &mut common.stats.syscalls);
+        self.idle_epoll.remove(fd, op, &mut common.stats.syscalls);
         common.finish_later(index, -libc::ECANCELED);
     }
 
@@ -206,9 +206,9 @@ impl Uring {
             || submission.cq_overflow()
             || !completion.is_empty()
             || !self.backlog.is_empty()
-            || !self.parked.is_empty()
+            || !self.suspended.is_empty()
             || self.watch_lost
-            || self.aside.unwatched().is_some()
+            || self.idle_epoll.unwatched().is_some()
             || self.has_food(common)
     }
 
@@ -247,8 +247,8 @@ impl Uring {
         if timeout == Some(Duration::ZERO) && self.resting && self.rests_on(common) {
             return Ok(Entered::Ready);
         }
-        let rested = self.unpark(common);
-        self.look_aside(common, rested);
+        let rested = self.resume(common);
+        self.poll_idle_epoll(common, rested);
         self.feed_starved(common);
         self.submit_backlog(&mut common.stats.syscalls);
         // SAFETY: the queue views are dropped before anything else looks at the queues.

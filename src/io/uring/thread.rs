@@ -27,7 +27,7 @@ impl Uring {
     /// with the kernel: what was queued here since, and what waits for a buffer, can come along.
     pub(super) fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
         let mut ready = mem::take(&mut common.ready);
-        self.reap(common, &mut ready);
+        self.take_completions(common, &mut ready);
         ready.append(&mut common.ready);
         common.ready = ready;
         self.abandon_polls(common);
@@ -53,7 +53,7 @@ impl Uring {
         self.registered = None;
         self.owner = 0;
         self.watch_lost = false;
-        self.aside.is_watched = false;
+        self.idle_epoll.is_watched = false;
         self.backlog
             .push_front(entry::watch_eventfd(common.waker.fd()));
         self.start()

@@ -9,7 +9,6 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::{Buf, Bytes};
 
-use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
@@ -23,6 +22,7 @@ use super::settings::{PeerSettings, Settings};
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
 use super::unusable::Unusable;
+use super::useless_frames::UselessFrameBudget;
 use crate::wire::varint;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
@@ -69,7 +69,7 @@ pub struct Connection {
     /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
     pub(super) blocked: VecDeque<u64>,
     pub(super) unusable: Unusable,
-    pub(super) chaff: Chaff,
+    pub(super) useless_frames: UselessFrameBudget,
     /// The lowest request stream that the peer (or we, as client) has not used yet.
     pub(super) next_request_id: u64,
     /// Request streams below that one of which the client has sent nothing yet; at most
@@ -125,7 +125,7 @@ impl Connection {
             abandoned: VecDeque::new(),
             blocked: VecDeque::new(),
             unusable: Unusable::new(&settings),
-            chaff: Chaff::default(),
+            useless_frames: UselessFrameBudget::default(),
             next_request_id: 0,
             skipped: BTreeSet::new(),
             early_priorities: StreamMap::default(),
@@ -288,7 +288,7 @@ impl Connection {
                     stream_id: quarter * 4,
                     data,
                 };
-                self.chaff.allow_for(&event);
+                self.useless_frames.allow_for(&event);
                 self.events.push_back(event);
             }
         }

@@ -37,25 +37,27 @@ impl Connection {
                 self.log.stream_type(stream_id, stream_type, None);
             }
             if matches!(stream.kind, UniKind::Ignored) {
-                self.chaff.take(1)?;
+                self.useless_frames.take(1)?;
             }
         }
         match &mut stream.kind {
             UniKind::Unknown | UniKind::Ignored => {}
             UniKind::Push => return self.receive_push(stream_id, stream, data, fin),
             UniKind::Control(control) => {
-                while let Some(frame) = control.next_frame(self.role, &mut self.chaff, &mut data)? {
+                while let Some(frame) =
+                    control.next_frame(self.role, &mut self.useless_frames, &mut data)?
+                {
                     self.handle_control_frame(frame)?;
                 }
             }
             UniKind::QpackEncoder => {
                 let instructions = self.decoder.handle_encoder_stream(&data)?;
-                self.chaff.take(instructions)?;
+                self.useless_frames.take(instructions)?;
                 self.resume_blocked()?;
             }
             UniKind::QpackDecoder => {
                 let cancellations = self.encoder.handle_decoder_stream(&data)?;
-                self.chaff.take(cancellations)?;
+                self.useless_frames.take(cancellations)?;
             }
             UniKind::WebTransport { session_id } => {
                 if session_id.is_none()
@@ -73,7 +75,7 @@ impl Connection {
                         data,
                         fin,
                     };
-                    self.chaff.allow_for(&event);
+                    self.useless_frames.allow_for(&event);
                     self.events.push_back(event);
                 }
             }

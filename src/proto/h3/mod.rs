@@ -7,7 +7,7 @@
 //! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`:
 //!   what is on the wire. `origin`: what a server says of other origins.
 //! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
-//! - `unusable`, `chaff`: how much a peer may make us keep, and do for nothing.
+//! - `unusable`, `useless_frames`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong. `log`: what a host may want to write down.
 //! - `stream_map`: streams by their identifiers.
@@ -15,7 +15,6 @@
 //! It knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 
 pub mod capsule;
-mod chaff;
 pub mod connection;
 mod control;
 pub mod error;
@@ -35,6 +34,7 @@ mod streams;
 mod target;
 mod uni;
 mod unusable;
+mod useless_frames;
 
 pub use crate::wire::varint;
 pub use connection::Connection;

@@ -210,7 +210,7 @@ impl Connection {
             decoder: &mut self.decoder,
             events: &mut self.events,
             unusable: &mut self.unusable,
-            chaff: &mut self.chaff,
+            useless_frames: &mut self.useless_frames,
             log: &mut self.log,
         };
         match step(stream, &mut receiver) {

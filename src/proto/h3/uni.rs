@@ -6,12 +6,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::chaff::Chaff;
 use super::error::{Code, ConnectionError};
 use super::event::Role;
 use super::frame::{HeaderBuffer, frame_type, stream_type};
 use super::origin::ORIGINS_LENGTH_MAX;
 use super::priority::Priority;
+use super::useless_frames::UselessFrameBudget;
 use crate::wire::varint;
 
 /// One such stream. Its state is small and lasts until the peer ends it; how many there are is
@@ -112,7 +112,7 @@ impl ControlStream {
     pub fn next_frame(
         &mut self,
         role: Role,
-        chaff: &mut Chaff,
+        useless_frames: &mut UselessFrameBudget,
         data: &mut Bytes,
     ) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
@@ -137,7 +137,7 @@ impl ControlStream {
             };
             self.begin_frame(role, frame_type, length)?;
             if frame_type != frame_type::SETTINGS {
-                chaff.take(1)?;
+                useless_frames.take(1)?;
             }
         }
     }

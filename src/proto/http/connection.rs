@@ -14,14 +14,14 @@ use super::early::Waiting;
 use super::event::Event;
 use super::exchange::Exchange;
 use super::head::{Head, Refusal};
+use super::header_deadlines::HeaderDeadlines;
 use super::limits::Limits;
-use super::patience::Unfinished;
 use super::sessions::Attached;
 use super::stalls::{Taken, Writing};
 use crate::budget::Charge;
 use crate::h3::{self, Code, Field, HeadersKind, Role, frame};
-use crate::outputs;
-use crate::quic::{self, AcceptRate, Bucket, Chunks};
+use crate::h3_driver;
+use crate::quic::{self, AcceptRate, Chunks, TokenBucket};
 
 /// The HTTP/3 of a server's connection. Its methods take the QUIC connection that it is on, always the same.
 ///
@@ -39,7 +39,7 @@ pub struct Connection {
     /// Those of them that have not been answered.
     pub(super) unanswered: usize,
     /// Those that their client has given up, and whose applications are still at work.
-    pub(super) deserted: usize,
+    pub(super) abandoned: usize,
     /// Streams that the host has paused.
     pub(super) paused: FxHashSet<u64>,
     /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
@@ -50,8 +50,8 @@ pub struct Connection {
     pub(super) waiting: Waiting,
     /// The place of the next response that begins to wait for the connection as a whole to have room.
     pub(super) next_place: u64,
-    pub(super) unfinished: Unfinished,
-    pub(super) early_resets: Bucket,
+    pub(super) unfinished: HeaderDeadlines,
+    pub(super) early_resets: TokenBucket,
     /// WebTransport, where it is on.
     pub(super) attached: Option<Box<Attached>>,
     /// Requests so far.
@@ -87,7 +87,7 @@ impl Connection {
         let mut h3 = h3::Connection::new(Role::Server, settings, [first, first + 4, first + 8]);
         h3.set_answers_large_requests(true);
         quic.set_connection_watermarks(CONNECTION_QUEUE_HIGH, CONNECTION_QUEUE_LOW);
-        let early_resets = Bucket::new(AcceptRate {
+        let early_resets = TokenBucket::new(AcceptRate {
             per_second: limits.early_resets_per_second,
             burst: limits.early_resets,
         });
@@ -96,13 +96,13 @@ impl Connection {
             limits,
             exchanges: FxHashMap::default(),
             unanswered: 0,
-            deserted: 0,
+            abandoned: 0,
             paused: FxHashSet::default(),
             unacknowledged: FxHashMap::default(),
             taken: Taken::default(),
             waiting: Waiting::default(),
             next_place: 0,
-            unfinished: Unfinished::default(),
+            unfinished: HeaderDeadlines::default(),
             early_resets,
             attached: None,
             requests: 0,
@@ -126,7 +126,7 @@ impl Connection {
         }
         self.settle_waiting(quic, now);
         self.is_resting = false;
-        if let Some(event) = self.sort(quic, event, now) {
+        if let Some(event) = self.route(quic, event, now) {
             self.handle_http(quic, event, now);
         }
         self.perform(quic, now);
@@ -210,7 +210,7 @@ impl Connection {
 
     /// Does on QUIC what HTTP/3 wants done.
     pub(super) fn perform(&mut self, quic: &mut quic::Connection, now: Instant) {
-        let performed = outputs::perform(&mut self.h3, quic, now);
+        let performed = h3_driver::perform(&mut self.h3, quic, now);
         self.refused = performed.refused.or(self.refused);
         self.is_abused |= performed.is_overloaded;
     }
@@ -254,7 +254,7 @@ impl Connection {
     /// Turns what HTTP/3 has to say into the host's events.
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
         while let Some(event) = self.h3.poll_event() {
-            let Some(event) = self.sort_h3(quic, event, now) else {
+            let Some(event) = self.route_h3(quic, event, now) else {
                 continue;
             };
             match event {
@@ -333,7 +333,7 @@ impl Connection {
         let is_full = self.exchanges.len() >= at_work_max;
         if self.unanswered >= self.limits.open_requests || is_full {
             // One that has left most of them behind gets no others for nothing.
-            if is_full && self.deserted > at_work_max / 2 && !self.may_give_up(quic, now) {
+            if is_full && self.abandoned > at_work_max / 2 && !self.may_give_up(quic, now) {
                 return;
             }
             self.h3
@@ -460,8 +460,8 @@ impl Connection {
         {
             exchange.reading = None;
             exchange.writing = None;
-            exchange.is_deserted = true;
-            self.deserted += 1;
+            exchange.is_abandoned = true;
+            self.abandoned += 1;
             self.tell(stream_id, Event::Aborted { stream_id });
         }
     }

@@ -16,7 +16,7 @@ pub(super) struct Exchange {
     /// The response has been handed to QUIC whole, or given up.
     pub answered: bool,
     /// Nobody waits for it any more.
-    pub is_deserted: bool,
+    pub is_abandoned: bool,
     /// The final response's head has left.
     pub has_begun: bool,
     /// The host waits for content.
@@ -43,7 +43,7 @@ impl Exchange {
         Self {
             ended,
             answered: false,
-            is_deserted: false,
+            is_abandoned: false,
             has_begun: false,
             reading: None,
             writing: None,
@@ -88,14 +88,14 @@ impl Reading {
         }
     }
 
-    /// Whether the client has had its time: `patience` for the next piece, or for all of them together what
+    /// Whether the client has had its time: `timeout` for the next piece, or for all of them together what
     /// `rate` bytes a second take.
-    pub fn is_over(&self, patience: Duration, rate: u64, now: Instant) -> bool {
+    pub fn is_over(&self, timeout: Duration, rate: u64, now: Instant) -> bool {
         if !self.is_waiting {
             return false;
         }
         let waiting = now.saturating_duration_since(self.since);
         let earned = Duration::from_secs(self.received / rate.max(1));
-        waiting > patience || self.waited + waiting > patience + earned
+        waiting > timeout || self.waited + waiting > timeout + earned
     }
 }

@@ -6,7 +6,7 @@
 //! - `early`: requests that come before the handshake is complete.
 //! - `head`: a request's header section, as any HTTP version has it.
 //! - `exchange`: one request and its response, as far as both are told to the other side.
-//! - `patience`: how long a client may take, for the clock that the host winds.
+//! - `header_deadlines`: how long a client may take, for the clock that the host winds.
 //! - `priority`: which response goes first.
 //! - `stalls`: responses of which their client takes nothing, or too little.
 //! - `limits`: [`Limits`], what one client may ask of a server.
@@ -22,8 +22,8 @@ mod early;
 mod event;
 mod exchange;
 mod head;
+mod header_deadlines;
 mod limits;
-mod patience;
 mod priority;
 mod responses;
 mod sessions;

@@ -176,9 +176,9 @@ impl Connection {
         now: Instant,
     ) -> bool {
         let queued = quic.send_queue_bytes(stream_id);
-        let is_crowded = queued > STREAM_QUEUE_FEW
+        let waits_for_connection_credit = queued > STREAM_QUEUE_FEW
             && (quic.is_full() || quic.is_over_share() || quic.is_short_of_memory());
-        if !quic.is_stream_full(stream_id) && !is_crowded {
+        if !quic.is_stream_full(stream_id) && !waits_for_connection_credit {
             return false;
         }
         let priority = self.rank(stream_id);
@@ -187,7 +187,7 @@ impl Connection {
         };
         let mut writing = Writing::new(queued, priority, &self.limits, now);
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
-        if is_crowded {
+        if waits_for_connection_credit {
             // Whichever comes first: room in the connection, or next to nothing in the stream.
             quic.tell_when_low(stream_id);
             if writing.place.is_none() {
@@ -234,7 +234,7 @@ impl Connection {
     pub fn done(&mut self, stream_id: u64, now: Instant) {
         self.answered(stream_id);
         if let Some(exchange) = self.exchanges.remove(&stream_id) {
-            self.deserted -= usize::from(exchange.is_deserted);
+            self.abandoned -= usize::from(exchange.is_abandoned);
         }
         self.paused.remove(&stream_id);
         self.calmed(now);

@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Gives back what is HTTP's.
-    pub(super) fn sort(
+    pub(super) fn route(
         &mut self,
         quic: &mut quic::Connection,
         event: quic::Event,
@@ -95,7 +95,7 @@ impl Connection {
             return Some(event);
         }
         self.learn_peers_datagrams(quic);
-        self.with_sessions(quic, now, |sessions, below| sessions.sort(below, event))?
+        self.with_sessions(quic, now, |sessions, below| sessions.route(below, event))?
     }
 
     /// What is HTTP's as well, behind that.
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// The same of HTTP/3's events.
-    pub(super) fn sort_h3(
+    pub(super) fn route_h3(
         &mut self,
         quic: &mut quic::Connection,
         event: h3::Event,
@@ -113,7 +113,7 @@ impl Connection {
         if self.attached.is_none() {
             return Some(event);
         }
-        self.with_sessions(quic, now, |sessions, below| sessions.sort_h3(below, event))?
+        self.with_sessions(quic, now, |sessions, below| sessions.route_h3(below, event))?
     }
 
     /// Why a request for a session is not one: its stream has ended, or there are none here.

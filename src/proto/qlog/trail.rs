@@ -216,7 +216,10 @@ mod tests {
         trail.push("a:b", "3".to_owned());
         assert!(trail.take().is_empty());
         let taken = taken.lock().unwrap();
-        let told: Vec<_> = taken.iter().map(|it| (it.at, it.data.as_str())).collect();
-        assert_eq!(told, [(Some(now), "0"), (Some(now), "1"), (Some(now), "2")]);
+        let reported: Vec<_> = taken.iter().map(|it| (it.at, it.data.as_str())).collect();
+        assert_eq!(
+            reported,
+            [(Some(now), "0"), (Some(now), "1"), (Some(now), "2")]
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{admission::first_packets, paths::peer_parameters::PeerParameters};
+use super::{accept_policy::first_packets, paths::peer_parameters::PeerParameters};
 
 /// The ClientHello of a client that has not been accepted yet.
 pub struct FirstPackets(first_packets::FirstPackets);

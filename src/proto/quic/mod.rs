@@ -3,7 +3,7 @@
 //!
 //! - `settings`: what a host may set, checked and built once.
 //! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
-//! - `admission`: who may come in: the limits of a server, and a client's first packets.
+//! - `accept_policy`: who may come in: the limits of a server, and a client's first packets.
 //! - `tokens`: address validation tokens, kept and used once.
 //! - `connection`: one connection: commands in, [`Event`]s out.
 //! - `streams`: what is done for streams around the state machine.
@@ -14,7 +14,7 @@
 //! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, in the
 //! crypto session of [`tls`](crate::tls), and where that takes a trick, in `seams`.
 
-mod admission;
+mod accept_policy;
 mod connection;
 mod endpoint;
 mod error;
@@ -29,11 +29,11 @@ mod streams;
 mod tokens;
 
 pub use crate::wire::header::{VERSION_1, VERSION_2};
-pub(crate) use admission::Bucket;
-pub use admission::client_hello::{ClientHelloReader, Reading};
+pub(crate) use accept_policy::TokenBucket;
+pub use accept_policy::client_hello::{ClientHelloReader, Reading};
 pub use connection::{
     Connection,
-    prologue::{Command, CommandError, Prologue},
+    pre_connect::{Command, CommandError, PreConnectCommands},
 };
 pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};

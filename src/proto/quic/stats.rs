@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quinn_proto as quinn;
 
-use super::admission::Cause;
+use super::accept_policy::Cause;
 
 /// Datagrams by their ECN bits (RFC 9000 section 13.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -31,7 +31,7 @@ mod tests {
     use crate::seams::bare::Bare;
 
     /// How many events come of a local address that has changed.
-    fn told(bare: &mut Bare) -> usize {
+    fn reported(bare: &mut Bare) -> usize {
         let client = bare.client.connection();
         client.local_address_changed();
         std::iter::from_fn(|| client.poll_endpoint_events()).count()
@@ -54,9 +54,9 @@ mod tests {
         }
         assert!(seen.len() > 1);
         assert_eq!(seen.last(), Some(&header(&mut bare)), "there was none");
-        assert_eq!(told(&mut bare), 0);
+        assert_eq!(reported(&mut bare), 0);
         assert_eq!(
-            told(&mut Bare::connected(quinn::TransportConfig::default())),
+            reported(&mut Bare::connected(quinn::TransportConfig::default())),
             1
         );
     }

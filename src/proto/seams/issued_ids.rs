@@ -5,7 +5,7 @@
 //! Assumed of quinn-proto: IDs are numbered in the order in which they are made, the first one is the handshake's; one
 //! that is in use already has no number, and another one is made in its place.
 //!
-//! Not here: who hears of it (`quic::connection::id_watch`).
+//! Not here: who hears of it (`quic::connection::id_observer`).
 
 use std::collections::BTreeMap;
 

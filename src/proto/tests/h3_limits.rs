@@ -127,14 +127,14 @@ fn answering(settings: Settings) -> Connection {
 
 /// Expects the request to be left to the host, its pseudo-header fields told as far as they came.
 #[track_caller]
-fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, told: &[(&str, &str)]) {
+fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, reported: &[(&str, &str)]) {
     for (feed, strict) in [(Feed::Whole, false), (Feed::ByteByByte, true)] {
         let mut server = answering(settings.clone());
         server.set_strict(strict);
         feed_stream(&mut server, 0, request, fin, feed);
         let event = Event::HeadersTooLarge {
             stream_id: 0,
-            fields: fields(told),
+            fields: fields(reported),
         };
         assert_eq!(events(&mut server), [event]);
         let stop = Output::StopSending {

@@ -488,8 +488,8 @@ fn section_4_6_a_push_is_promised_again_with_the_same_fields_only() {
         let payload = [varints(&[0]), literal_section(again)].concat();
         client.handle_stream_data(4, frame(PUSH_PROMISE, &payload).into(), false);
         assert_eq!(close_code(&mut client), code, "{again:?}");
-        let told = events(&mut client).len();
-        assert_eq!(told, if code.is_none() { 2 } else { 1 });
+        let reported = events(&mut client).len();
+        assert_eq!(reported, if code.is_none() { 2 } else { 1 });
     }
 }
 

@@ -36,9 +36,9 @@ fn say(server: &mut Connection, frames: &[Vec<u8>]) {
 
 /// What the server was told of priorities.
 fn updates(server: &mut Connection) -> Vec<Event> {
-    let mut told = events(server);
-    told.retain(|event| matches!(event, Event::PriorityUpdate { .. }));
-    told
+    let mut reported = events(server);
+    reported.retain(|event| matches!(event, Event::PriorityUpdate { .. }));
+    reported
 }
 
 // Section 4: priority parameters.
@@ -189,9 +189,9 @@ fn section_7_an_update_that_comes_first_is_told_with_the_request() {
         feed_stream(&mut server, 0, &headers_frame(&GET), true, feed);
         assert_eq!(updates(&mut server), []);
         feed_stream(&mut server, 4, &headers_frame(&GET), true, feed);
-        let told = events(&mut server);
-        assert!(matches!(told[0], Event::Headers { stream_id: 4, .. }));
-        assert_eq!(told[1..], [updated(4, 6, true)]);
+        let reported = events(&mut server);
+        assert!(matches!(reported[0], Event::Headers { stream_id: 4, .. }));
+        assert_eq!(reported[1..], [updated(4, 6, true)]);
         // It was of that request, and is told once.
         feed_stream(&mut server, 8, &headers_frame(&GET), true, feed);
         assert_eq!(updates(&mut server), []);
@@ -248,10 +248,10 @@ fn section_7_updates_of_requests_that_never_come_are_kept_within_a_bound() {
     let mut kept = 0;
     for stream in 0..1000 {
         server.handle_stream_data(stream * 4, headers_frame(&GET).into(), true);
-        let told = updates(&mut server);
-        kept += told.len();
+        let reported = updates(&mut server);
+        kept += reported.len();
         if stream == 0 {
-            assert_eq!(told, [updated(0, 6, false)]);
+            assert_eq!(reported, [updated(0, 6, false)]);
         }
     }
     assert_eq!(kept, 256);

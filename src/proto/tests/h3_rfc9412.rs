@@ -25,7 +25,7 @@ fn entries(origins: &[&str]) -> Vec<u8> {
 }
 
 /// A client that has received this on the server's control stream behind SETTINGS.
-fn told(payloads: &[Vec<u8>]) -> Connection {
+fn reported(payloads: &[Vec<u8>]) -> Connection {
     let mut client = ready(Client, Settings::default());
     for payload in payloads {
         let data = frame(ORIGIN, payload);
@@ -44,8 +44,8 @@ fn section_2_a_server_names_origins_right_behind_settings() {
     for feed in [Feed::Whole, Feed::ByteByByte] {
         let mut pair = Pair::with_settings(feed, naming(&["https://c.example"]), both.clone());
         pair.pump();
-        let told = ["https://a.example", "https://b.example:8443"];
-        assert_eq!(names(&pair.client), Some(told.to_vec()));
+        let reported = ["https://a.example", "https://b.example:8443"];
+        assert_eq!(names(&pair.client), Some(reported.to_vec()));
         // A client sends none.
         assert_eq!(names(&pair.server), None);
     }
@@ -73,11 +73,11 @@ fn section_2_1_the_frame_is_lengths_and_origins() {
 
 #[test]
 fn rfc_8336_section_2_3_frames_add_up_and_an_empty_one_begins_the_set() {
-    assert_eq!(names(&told(&[vec![]])), Some(vec![]));
+    assert_eq!(names(&reported(&[vec![]])), Some(vec![]));
     let one = entries(&["https://a.example", "https://a.example:443", ""]);
     let two = entries(&["https://*.example", "https://b.example"]);
     let both = vec!["https://a.example", "https://b.example"];
-    assert_eq!(names(&told(&[one, two])), Some(both));
+    assert_eq!(names(&reported(&[one, two])), Some(both));
 }
 
 #[test]
@@ -118,19 +118,19 @@ fn what_is_kept_of_origins_is_bounded() {
             .collect();
         entries(&names.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let client = told(&(0..50).map(|n| many(n * 100)).collect::<Vec<_>>());
+    let client = reported(&(0..50).map(|n| many(n * 100)).collect::<Vec<_>>());
     let kept = names(&client).unwrap();
     let length: usize = kept.iter().map(|name| name.len()).sum();
     assert!(kept.len() > 500 && length as u64 <= ORIGINS_LENGTH_MAX);
 
     // A frame that is too long is skipped, and what follows it is read.
     let long = vec![0; ORIGINS_LENGTH_MAX as usize + 1];
-    assert_eq!(names(&told(std::slice::from_ref(&long))), None);
-    let after = told(&[long, entries(&["https://a.example"])]);
+    assert_eq!(names(&reported(std::slice::from_ref(&long))), None);
+    let after = reported(&[long, entries(&["https://a.example"])]);
     assert_eq!(names(&after), Some(vec!["https://a.example"]));
     // One as long as can be is not: of nothing but empty entries.
     assert_eq!(
-        names(&told(&[vec![0; ORIGINS_LENGTH_MAX as usize]])),
+        names(&reported(&[vec![0; ORIGINS_LENGTH_MAX as usize]])),
         Some(vec![])
     );
 }

@@ -42,7 +42,7 @@ struct Site {
     http: Connection,
     /// Events of each side that have been handled.
     seen: [usize; 2],
-    told: Vec<Event>,
+    reported: Vec<Event>,
     heard: Vec<h3::Event>,
 }
 
@@ -89,7 +89,7 @@ impl Site {
             browser,
             http,
             seen: [0; 2],
-            told: Vec::new(),
+            reported: Vec::new(),
             heard: Vec::new(),
         };
         site.run();
@@ -122,7 +122,7 @@ impl Site {
                 self.http.handle(quic, event, now);
             }
         }
-        self.told
+        self.reported
             .extend(std::iter::from_fn(|| self.http.poll_event()));
         let events: Vec<_> = self.pair.client.events[self.seen[1]..].to_vec();
         self.seen[1] += events.len();
@@ -212,8 +212,8 @@ impl Site {
         self.run();
     }
 
-    fn take_told(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.told)
+    fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.reported)
     }
 
     /// With which codes the client's streams have been reset.
@@ -234,20 +234,20 @@ impl Site {
     }
 }
 
-fn requests(told: &[Event]) -> Vec<u64> {
+fn requests(reported: &[Event]) -> Vec<u64> {
     let request = |event: &Event| match event {
         Event::Request { stream_id, .. } => Some(*stream_id),
         _ => None,
     };
-    told.iter().filter_map(request).collect()
+    reported.iter().filter_map(request).collect()
 }
 
-fn aborted(told: &[Event]) -> Vec<u64> {
+fn aborted(reported: &[Event]) -> Vec<u64> {
     let aborted = |event: &Event| match event {
         Event::Aborted { stream_id } => Some(*stream_id),
         _ => None,
     };
-    told.iter().filter_map(aborted).collect()
+    reported.iter().filter_map(aborted).collect()
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_request_is_told_in_the_terms_of_any_version_and_answered() {
     let mut lines = GET.to_vec();
     lines.extend([("cookie", "a=1"), ("x-other", "x"), ("cookie", "b=2")]);
     site.ask(0, &lines, true);
-    let told = site.take_told();
+    let reported = site.take_events();
     let [
         Event::Request {
             stream_id: 0,
@@ -264,9 +264,9 @@ fn a_request_is_told_in_the_terms_of_any_version_and_answered() {
             refusal: None,
             ended: true,
         },
-    ] = &told[..]
+    ] = &reported[..]
     else {
-        panic!("{told:?}")
+        panic!("{reported:?}")
     };
     assert_eq!((&*head.method, &*head.target), (&b"GET"[..], &b"/a?b"[..]));
     let fields: Vec<_> = head.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
@@ -300,7 +300,7 @@ fn a_request_is_told_in_the_terms_of_any_version_and_answered() {
     let settings = h3::Event::SettingsReceived;
     assert_eq!(site.heard, [settings, ours(HeadersKind::Response), data]);
     assert!(site.http.is_drained());
-    assert_eq!(site.take_told(), [Event::Drained]);
+    assert_eq!(site.take_events(), [Event::Drained]);
 }
 
 #[test]
@@ -325,9 +325,9 @@ fn requests_that_no_application_can_be_asked_have_a_refusal() {
             false => lines,
         };
         site.ask(0, &lines, true);
-        let told = site.take_told();
-        let [Event::Request { refusal, .. }] = &told[..] else {
-            panic!("{told:?}")
+        let reported = site.take_events();
+        let [Event::Request { refusal, .. }] = &reported[..] else {
+            panic!("{reported:?}")
         };
         assert_eq!(refusal.map_or(0, |refusal| refusal.status), status);
     }
@@ -341,9 +341,9 @@ fn a_session_is_refused_where_nobody_has_attached_webtransport() {
         lines[0] = (":method", "CONNECT");
         lines.insert(1, (":protocol", token));
         site.ask(0, &lines, false);
-        let told = site.take_told();
-        let [Event::Request { refusal, head, .. }] = &told[..] else {
-            panic!("{told:?}")
+        let reported = site.take_events();
+        let [Event::Request { refusal, head, .. }] = &reported[..] else {
+            panic!("{reported:?}")
         };
         assert!(head.is_webtransport);
         assert_eq!(refusal.map(|refusal| refusal.status), Some(501));
@@ -360,9 +360,9 @@ fn a_client_that_speaks_of_early_data_means_one_thing() {
         ("early-data", "x"),
     ]);
     site.ask(0, &lines, true);
-    let told = site.take_told();
-    let [Event::Request { head, .. }] = &told[..] else {
-        panic!("{told:?}")
+    let reported = site.take_events();
+    let [Event::Request { head, .. }] = &reported[..] else {
+        panic!("{reported:?}")
     };
     let said = head.fields.iter().filter(|(name, _)| name == "early-data");
     assert_eq!(said.map(|(_, value)| value).collect::<Vec<_>>(), ["1"]);
@@ -377,9 +377,9 @@ fn a_header_section_that_is_too_large_is_to_be_answered_with_431() {
         let mut lines = GET.to_vec();
         lines.extend(more);
         site.raw(0, &headers_frame(&lines), true);
-        let told = site.take_told();
-        let [Event::Request { refusal, ended, .. }] = &told[..] else {
-            panic!("{told:?}")
+        let reported = site.take_events();
+        let [Event::Request { refusal, ended, .. }] = &reported[..] else {
+            panic!("{reported:?}")
         };
         assert_eq!(refusal.map(|refusal| refusal.status), Some(431));
         assert!(*ended);
@@ -406,13 +406,13 @@ fn content_comes_in_pieces_and_its_end_once() {
         .send_headers(0, &[("x-trailer", "x")], true)
         .unwrap();
     site.run();
-    let told = site.take_told();
+    let reported = site.take_events();
     let body = |pieces: &[&'static str], ended| Event::Body {
         stream_id: 0,
         pieces: pieces.iter().map(|&piece| piece.into()).collect(),
         ended,
     };
-    assert_eq!(told[1..], [body(&["one"], false), body(&["two"], true)]);
+    assert_eq!(reported[1..], [body(&["one"], false), body(&["two"], true)]);
 }
 
 #[test]
@@ -425,12 +425,12 @@ fn more_requests_at_once_than_allowed_are_rejected_unprocessed() {
     for stream_id in [0, 4, 8] {
         site.ask(stream_id, GET, true);
     }
-    assert_eq!(requests(&site.take_told()), [0, 4]);
+    assert_eq!(requests(&site.take_events()), [0, 4]);
     assert_eq!(site.resets(), [(8, Code::H3_REQUEST_REJECTED.0)]);
     site.respond(0, b"x", true).unwrap();
     site.done(0);
     site.ask(12, GET, true);
-    assert_eq!(requests(&site.take_told()), [12]);
+    assert_eq!(requests(&site.take_events()), [12]);
 }
 
 #[test]
@@ -441,9 +441,9 @@ fn a_client_that_has_made_its_requests_is_told_of_once() {
     };
     let mut site = Site::new(limits);
     site.ask(0, GET, true);
-    assert!(!site.take_told().contains(&Event::UsedUp));
+    assert!(!site.take_events().contains(&Event::UsedUp));
     site.ask(4, GET, true);
-    assert!(site.take_told().contains(&Event::UsedUp));
+    assert!(site.take_events().contains(&Event::UsedUp));
     site.command(|http, quic, now| http.go_away(quic, now));
     site.run();
     assert!(site.browser.is_peer_going_away());
@@ -456,12 +456,12 @@ fn a_client_that_has_made_its_requests_is_told_of_once() {
 fn requests_that_cross_the_first_goaway_are_served() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
-    site.take_told();
+    site.take_events();
     // Both leave at once.
     site.browser.send_headers(4, GET, true).unwrap();
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
-    assert_eq!(requests(&site.take_told()), [4]);
+    assert_eq!(requests(&site.take_events()), [4]);
     assert!(site.browser.send_headers(8, GET, true).is_err());
     site.command(|http, quic, now| http.go_away(quic, now));
     // Said once, whoever asks again.
@@ -496,7 +496,7 @@ fn requests_given_up_early_are_an_attack_when_they_are_many() {
         site.browser
             .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
         site.run();
-        assert_eq!(aborted(&site.take_told()), [stream_id]);
+        assert_eq!(aborted(&site.take_events()), [stream_id]);
         site.done(stream_id);
     }
     assert_eq!(site.closed_with(), None);
@@ -528,7 +528,7 @@ fn applications_that_go_on_after_their_response_have_a_bound_and_are_no_attack()
         }
         site.run();
     }
-    assert_eq!(requests(&site.take_told()).len(), 16);
+    assert_eq!(requests(&site.take_events()).len(), 16);
     let rejected = Code::H3_REQUEST_REJECTED.0;
     assert_eq!(site.resets(), [(64, rejected), (68, rejected)]);
     assert_eq!(site.closed_with(), None);
@@ -536,7 +536,7 @@ fn applications_that_go_on_after_their_response_have_a_bound_and_are_no_attack()
         site.done(turn * 4);
     }
     site.ask(72, GET, true);
-    assert_eq!(requests(&site.take_told()), [72]);
+    assert_eq!(requests(&site.take_events()), [72]);
 }
 
 #[test]
@@ -556,9 +556,9 @@ fn a_stream_that_its_client_reads_is_told_of_while_others_are_not_read() {
     // Above what is next to nothing, and below what one stream may have.
     site.respond(0, &vec![0; 60_000 + 20_000], false).unwrap();
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
-    site.take_told();
+    site.take_events();
     site.run();
-    assert_eq!(site.take_told(), [Event::Writable { stream_id: 0 }]);
+    assert_eq!(site.take_events(), [Event::Writable { stream_id: 0 }]);
 }
 
 #[test]
@@ -571,7 +571,7 @@ fn a_connection_is_not_drained_while_a_request_is_on_its_way_in() {
     );
     site.tick(Duration::from_secs(11));
     assert!(site.http.is_drained());
-    assert!(site.take_told().contains(&Event::Drained));
+    assert!(site.take_events().contains(&Event::Drained));
 }
 
 #[test]
@@ -624,7 +624,7 @@ fn an_upload_that_was_answered_before_its_end_may_be_reset_any_number_of_times()
         assert!(site.pair.client.has(site.client, stopped));
     }
     assert_eq!(site.closed_with(), None);
-    assert_eq!(aborted(&site.take_told()), [0_u64; 0]);
+    assert_eq!(aborted(&site.take_events()), [0_u64; 0]);
 }
 
 #[test]
@@ -641,7 +641,7 @@ fn a_header_section_that_never_ends_is_refused_in_time() {
     let stopped = |event: &quic::Event| matches!(event, quic::Event::StopSending { stream_id: 0, error_code, .. } if *error_code == Code::H3_REQUEST_REJECTED.0);
     assert!(site.pair.client.has(site.client, stopped));
     // The one that is complete waits for its application as long as that takes.
-    assert_eq!(requests(&site.take_told()), [4]);
+    assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"late", true).unwrap();
 }
 
@@ -659,7 +659,7 @@ fn content_that_is_waited_for_has_its_time_and_what_trickles_in_has_it_once() {
         });
         site.ask(0, POST, false);
         let mut turns = 0;
-        while turns < 40 && !site.told.contains(&timed_out) {
+        while turns < 40 && !site.reported.contains(&timed_out) {
             turns += 1;
             site.command(|http, _, now| http.wait_for_body(0, now));
             if bytes_a_turn > 0 {
@@ -669,14 +669,18 @@ fn content_that_is_waited_for_has_its_time_and_what_trickles_in_has_it_once() {
             site.tick(Duration::from_secs(4));
         }
         let is_quick = turns_max > 40;
-        assert_eq!(site.told.contains(&timed_out), !is_quick, "{bytes_a_turn}");
+        assert_eq!(
+            site.reported.contains(&timed_out),
+            !is_quick,
+            "{bytes_a_turn}"
+        );
         assert!(is_quick || turns <= turns_max, "{bytes_a_turn}: {turns}");
     }
     // Nobody waits: the client may take its time.
     let mut site = Site::with(limits, |transport| transport.idle_timeout = Duration::ZERO);
     site.ask(0, POST, false);
     site.tick(Duration::from_secs(100));
-    assert!(!site.told.contains(&timed_out));
+    assert!(!site.reported.contains(&timed_out));
 }
 
 #[test]
@@ -693,9 +697,9 @@ fn a_client_that_takes_nothing_of_a_response_loses_it() {
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
     site.tick(Duration::from_secs(300));
     site.tick(Duration::from_secs(301));
-    assert_eq!(aborted(&site.take_told()), [] as [u64; 0]);
+    assert_eq!(aborted(&site.take_events()), [] as [u64; 0]);
     site.tick(Duration::from_secs(301));
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     assert_eq!(site.respond(0, b"x", false), Err(SendError::Gone));
 }
 
@@ -730,9 +734,9 @@ fn there_is_room_again_when_the_client_has_read() {
     site.ask(0, GET, true);
     site.respond(0, &vec![0; 3 << 20], false).unwrap();
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
-    site.take_told();
+    site.take_events();
     site.run();
-    assert_eq!(site.take_told(), [Event::Writable { stream_id: 0 }]);
+    assert_eq!(site.take_events(), [Event::Writable { stream_id: 0 }]);
     assert!(!site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
 }
 
@@ -754,14 +758,14 @@ fn all_responses_of_a_connection_together_have_a_bound() {
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }
     assert!((15..30).contains(&held), "{held}");
-    site.take_told();
+    site.take_events();
     for stream_id in &streams {
         let quic = site.pair.client.endpoint.connection(site.client).unwrap();
         quic.resume_stream(*stream_id);
     }
     site.run();
-    let told = site.take_told();
-    let woken = told
+    let reported = site.take_events();
+    let woken = reported
         .iter()
         .filter(|event| matches!(event, Event::Writable { .. }));
     assert_eq!(woken.count(), held);
@@ -780,7 +784,7 @@ fn what_is_sent_to_a_client_that_wants_no_more_is_refused_at_once() {
     let sent = site.command(|http, quic, now| http.send_data(quic, 0, "y".into(), false, now));
     assert_eq!(sent, Err(SendError::Gone));
     site.handle();
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
 }
 
 #[test]
@@ -792,9 +796,9 @@ fn a_request_that_is_reset_before_its_end_is_over_and_the_others_go_on() {
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
     quic.reset_stream(0, Code::H3_NO_ERROR.0).unwrap();
     site.run();
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     site.ask(4, GET, true);
-    assert_eq!(requests(&site.take_told()), [4]);
+    assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();
 }
 
@@ -808,7 +812,7 @@ fn a_connection_without_requests_is_told_of_however_often_it_pings() {
         site.tick(Duration::from_secs(10));
     }
     assert!(
-        !site.told.contains(&Event::Idle),
+        !site.reported.contains(&Event::Idle),
         "an application is working"
     );
     site.respond(0, b"x", true).unwrap();
@@ -818,7 +822,7 @@ fn a_connection_without_requests_is_told_of_however_often_it_pings() {
         quic.ping(1);
         site.tick(Duration::from_secs(10));
     }
-    assert!(site.told.contains(&Event::Idle));
+    assert!(site.reported.contains(&Event::Idle));
 }
 
 #[test]
@@ -853,12 +857,12 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
             let mut lines = GET.to_vec();
             lines.push(("x-same", "the same each time"));
             site.ask(stream_id, &lines, true);
-            assert_eq!(requests(&site.take_told()), [stream_id]);
+            assert_eq!(requests(&site.take_events()), [stream_id]);
             site.respond(stream_id, b"hello", true).unwrap();
             site.done(stream_id);
             site.run();
         }
-        site.take_told();
+        site.take_events();
         let now = site.pair.now;
         assert!(!site.http.is_due(now), "it is quiet, and not for long");
         site.wait(Duration::from_secs(2));
@@ -866,7 +870,7 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
         assert!(site.http.is_due(now), "it may rest");
         site.tick(Duration::ZERO);
         assert!(!site.http.is_due(now), "once");
-        assert_eq!(site.take_told(), []);
+        assert_eq!(site.take_events(), []);
         assert_eq!(site.closed_with(), None);
     }
 }
@@ -884,10 +888,10 @@ fn content_that_is_asked_for_after_the_end_is_not_waited_for() {
     site.command(|http, _, now| http.wait_for_body(4, now));
     site.command(|http, quic, now| http.cancel(quic, 4, Code::H3_INTERNAL_ERROR, now));
     site.run();
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     for stream_id in [0, 4] {
         site.command(|http, _, now| http.wait_for_body(stream_id, now));
     }
     site.tick(Duration::from_secs(100));
-    assert_eq!(site.take_told(), []);
+    assert_eq!(site.take_events(), []);
 }

@@ -62,8 +62,8 @@ fn a_first_address_is_validated_by_the_handshake() {
     assert_eq!(validated(&pair, server), Some(addr(CLIENT)));
     let client = pair.client.endpoint.peek(key).unwrap();
     assert_eq!(client.validated_addr(), Some(pair.server.addr));
-    let told = |event: &Event| matches!(event, Event::AddressValidated { .. });
-    assert!(!pair.server.has(server, told), "the handshake says it");
+    let reported = |event: &Event| matches!(event, Event::AddressValidated { .. });
+    assert!(!pair.server.has(server, reported), "the handshake says it");
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_packet_from_a_forged_address_moves_nobody() {
     pair.run_until("the answer", |pair| pair.client.finished(client, 0));
     assert_eq!(pair.client.received(client, 0), pattern(1, 100_000));
     assert_eq!(validated(&pair, server), Some(addr(CLIENT)));
-    let told = |event: &Event| matches!(event, Event::AddressValidated { .. });
-    assert!(!pair.server.has(server, told));
+    let reported = |event: &Event| matches!(event, Event::AddressValidated { .. });
+    assert!(!pair.server.has(server, reported));
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
         );
         pair.run_until("all", |pair| pair.client.finished(client, 1));
         assert!(pair.client.received(client, 1) == data);
-        let told = Event::AddressValidated {
+        let reported = Event::AddressValidated {
             address: addr(source),
         };
-        assert!(pair.server.has(server, |event| *event == told));
+        assert!(pair.server.has(server, |event| *event == reported));
         assert_eq!(validated(&pair, server), Some(addr(source)));
     }
 }

@@ -135,7 +135,7 @@ fn resets_of_paused_streams_give_their_credit_back() {
 fn the_connection_says_once_that_it_has_room_again() {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
-    let told = |pair: &Pair| {
+    let reported = |pair: &Pair| {
         let wanted = |(key, event): &&(ConnectionKey, Event)| {
             *key == client
                 && matches!(event, Event::ConnectionWritable { queued_bytes } if *queued_bytes <= 100_000)
@@ -150,7 +150,7 @@ fn the_connection_says_once_that_it_has_room_again() {
             .unwrap();
         assert_eq!(conn.is_full(), id >= 3, "{id}");
     }
-    pair.run_until("room", |pair| told(pair) == 1);
+    pair.run_until("room", |pair| reported(pair) == 1);
     assert!(!pair.client.endpoint.connection(client).unwrap().is_full());
     pair.run_until("all", |pair| all_received(pair, server) == 900_000);
     // Nobody takes it: giving it up makes room too.
@@ -160,10 +160,10 @@ fn the_connection_says_once_that_it_has_room_again() {
     assert!(conn.is_full());
     conn.reset_stream(40, 1).unwrap();
     pair.exchange();
-    assert_eq!(told(&pair), 2);
+    assert_eq!(reported(&pair), 2);
     pair.client.is_mute = false;
     pair.run_for(Duration::from_secs(5));
-    assert_eq!(told(&pair), 2);
+    assert_eq!(reported(&pair), 2);
 }
 
 #[test]

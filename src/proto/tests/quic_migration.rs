@@ -274,8 +274,8 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
             let paddings = packet.matches("\"frame_type\":\"padding\"").count();
             assert_eq!(frames - paddings, 1, "{packet}");
         }
-        let is_told = |event: &Event| matches!(event, Event::MigrationFinished { .. });
-        assert!(!pair.client.has(client, is_told));
+        let is_reported = |event: &Event| matches!(event, Event::MigrationFinished { .. });
+        assert!(!pair.client.has(client, is_reported));
         // Nothing is left of it: the client may move.
         pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
         migrate(&mut pair, client, 1).unwrap();

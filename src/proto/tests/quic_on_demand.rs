@@ -57,7 +57,7 @@ fn what_is_read_gives_credit_for_as_much() {
     pair.run_for(Duration::from_secs(1));
     assert!(
         readable(&pair, server, 0) == 1,
-        "told once until it is read"
+        "reported once until it is read"
     );
     let mut got = Vec::new();
     let (first, end) = read(&mut pair, server, 0, usize::MAX);

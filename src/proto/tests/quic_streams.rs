@@ -327,8 +327,8 @@ fn a_stream_abandoned_before_it_could_be_opened_is_told_too() {
     conn.send_stream(0, pattern(0, 1 << 20), false).unwrap();
     conn.reset_stream(0, 1).unwrap();
     pair.exchange();
-    let told = Event::StreamAbandoned { stream_id: 0 };
-    assert!(pair.client.has(client, |event| *event == told));
+    let reported = Event::StreamAbandoned { stream_id: 0 };
+    assert!(pair.client.has(client, |event| *event == reported));
 }
 
 #[test]
@@ -475,13 +475,13 @@ fn a_stream_that_is_full_again_is_not_called_writable() {
             Event::StreamWritable { .. } | Event::ConnectionWritable { .. }
         )
     };
-    let told = std::iter::from_fn(|| pair.client.endpoint.poll_event())
+    let reported = std::iter::from_fn(|| pair.client.endpoint.poll_event())
         .filter(|(_, event)| is_writable(event))
         .count();
-    assert_eq!(told, 0);
+    assert_eq!(reported, 0);
     pair.run_until("the low watermark", |pair| {
-        let told = pair.client.events.iter();
-        told.filter(|(_, event)| is_writable(event)).count() == 2
+        let reported = pair.client.events.iter();
+        reported.filter(|(_, event)| is_writable(event)).count() == 2
     });
 }
 

@@ -116,7 +116,7 @@ fn ids_are_told_before_a_packet_gives_them_out() {
     let ids = issued(&mut net);
     assert!(!ids.is_empty());
     net.run_for(std::time::Duration::from_secs(1));
-    assert_eq!(issued(&mut net), ids, "none was told later");
+    assert_eq!(issued(&mut net), ids, "none was reported later");
     let endpoint = &net.peer(Who::Server).endpoint;
     let key = endpoint.keys().next().unwrap();
     let connection = endpoint.peek(key).unwrap();

@@ -14,7 +14,7 @@ use uringcore_proto::quic::{
 #[test]
 fn who_asks_late_for_batches_is_told_of_one_that_was() {
     let mut pair = Pair::default_pair();
-    let told = |peer: &Peer, key: ConnectionKey| {
+    let reported = |peer: &Peer, key: ConnectionKey| {
         let is_batch = |(of, event): &&(_, Event)| *of == key && *event == Event::BatchHandled;
         peer.events.iter().filter(is_batch).count()
     };
@@ -26,17 +26,17 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.tell_batches();
     pair.client.take_events();
-    assert_eq!(told(&pair.client, client), 0);
+    assert_eq!(reported(&pair.client, client), 0);
     // And here the datagram that has made the connection; no other one is told twice.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
         conn.tell_batches();
         pair.server.take_events();
-        assert_eq!(told(&pair.server, server), 1);
+        assert_eq!(reported(&pair.server, server), 1);
     }
     pair.run_for(Duration::from_secs(1));
-    assert!(told(&pair.client, client) > 0 && told(&pair.server, server) > 1);
+    assert!(reported(&pair.client, client) > 0 && reported(&pair.server, server) > 1);
 }
 
 #[test]

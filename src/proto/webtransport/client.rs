@@ -12,7 +12,7 @@ use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, Limits, code, draft, protocols};
 use crate::h3::settings::id as setting;
 use crate::h3::{self, Code, Field, Role, field};
-use crate::outputs;
+use crate::h3_driver;
 use crate::quic;
 
 /// What a session is asked for with.
@@ -52,7 +52,7 @@ impl Client {
         // RFC 9000 section 2.1: streams of one kind are four apart.
         let mut h3 = h3::Connection::new(Role::Client, settings, [first, first + 4, first + 8]);
         quic.read_on_demand();
-        outputs::perform(&mut h3, quic, now);
+        h3_driver::perform(&mut h3, quic, now);
         Self {
             h3,
             sessions: Sessions::new(Role::Client, limits),
@@ -73,7 +73,7 @@ impl Client {
             quic,
             now,
         };
-        if let Some(event) = self.sessions.sort(&mut below, event) {
+        if let Some(event) = self.sessions.route(&mut below, event) {
             handle_http(&mut self.h3, event);
         }
         self.take_over(quic, now);
@@ -137,7 +137,7 @@ impl Client {
             now,
         };
         self.sessions.tick(&mut below);
-        outputs::perform(&mut self.h3, quic, now);
+        h3_driver::perform(&mut self.h3, quic, now);
     }
 
     /// Whether [`tick`](Self::tick) has anything to look at.
@@ -158,7 +158,7 @@ impl Client {
         };
         while let Some(event) = below.h3.poll_event() {
             // The rest is of no consequence for sessions.
-            let _ = self.sessions.sort_h3(&mut below, event);
+            let _ = self.sessions.route_h3(&mut below, event);
         }
         if let Some(peer) = below.h3.received_settings() {
             if self.sessions.limits.drafts.contains(&Draft::Fifteen) && draft::is_malformed(peer) {
@@ -170,7 +170,7 @@ impl Client {
                 self.sessions.send_request(&mut below, session_id, &request);
             }
         }
-        outputs::perform(&mut self.h3, quic, now);
+        h3_driver::perform(&mut self.h3, quic, now);
     }
 
     /// How many sessions the server takes at once, if that is known. Our own number is for peers.
@@ -278,7 +278,7 @@ impl Sessions {
         self.tell(session_id, accepted);
         self.opened(below, session_id);
         if fin {
-            self.words(below, session_id, Bytes::new(), true);
+            self.on_connect_data(below, session_id, Bytes::new(), true);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::session::{Error, SessionStats};
 use super::sessions::{Below, Sessions};
 use super::{Draft, draft};
 use crate::h3::{self, Code};
-use crate::outputs;
+use crate::h3_driver;
 use crate::quic::{self, DatagramError, Priority, Received, StreamError};
 use crate::wire::varint;
 
@@ -301,7 +301,7 @@ impl<'a> Handle<'a> {
             now,
         };
         let result = run(self.sessions, &mut below);
-        outputs::perform(self.h3, quic, now);
+        h3_driver::perform(self.h3, quic, now);
         result
     }
 }

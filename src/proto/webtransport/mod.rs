@@ -4,9 +4,9 @@
 //! - `handle`: [`Handle`], its commands, as both roles lend them.
 //! - `client`: [`Client`], HTTP/3 attached to a client's connection for sessions alone. A server's sessions
 //!   are beside its requests, in `http`.
-//! - `sorting`: which event is a session's; `header`: the first bytes of a stream.
+//! - `stream_routing`: which event is a session's; `header`: the first bytes of a stream.
 //! - `streams`: data streams; `flow`: credit of a session; `early`: what comes before its session.
-//! - `words`: what is said on CONNECT streams; `capsule`: how; `protocols`: what is agreed before.
+//! - `connect_stream`: what is said on CONNECT streams; `capsule`: how; `protocols`: what is agreed before.
 //! - `session`: one session; `draft`: which draft is spoken; `code`: error codes.
 //! - `limits`: bounds for one peer; `event`: what sessions report to their host.
 //!
@@ -16,6 +16,7 @@
 pub mod capsule;
 mod client;
 pub mod code;
+mod connect_stream;
 mod draft;
 mod early;
 mod event;
@@ -26,9 +27,8 @@ mod limits;
 mod protocols;
 mod session;
 mod sessions;
-mod sorting;
+mod stream_routing;
 mod streams;
-mod words;
 
 pub use client::{Client, Request};
 pub use code::NO_CODE;

@@ -1,6 +1,6 @@
 //! One session: how far it is, and what it has of streams and credit.
 //!
-//! Not here: what moves it from one state to the next (`sessions`, `words`).
+//! Not here: what moves it from one state to the next (`sessions`, `on_connect_data`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -71,7 +71,7 @@ pub(super) struct Closing {
     /// All of ours is acknowledged, or will never be.
     pub is_acknowledged: bool,
     /// The host knows.
-    pub is_told: bool,
+    pub is_reported: bool,
 }
 
 impl Closing {
@@ -81,7 +81,7 @@ impl Closing {
             expects_end: false,
             is_ended: false,
             is_acknowledged: false,
-            is_told: false,
+            is_reported: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The sessions of one connection, of either role.
 //!
 //! Here: the table, and who comes and goes. Not here: data streams (`streams`), which event belongs to which
-//! session (`sorting`), what is said on CONNECT streams (`words`), and how all that is reached (`handle`).
+//! session (`stream_routing`), what is said on CONNECT streams (`on_connect_data`), and how all that is reached (`handle`).
 //!
 //! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
 //! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
@@ -17,7 +17,7 @@ use super::early::{Early, EarlyStream};
 use super::event::{Event, What};
 use super::flow::Flow;
 use super::session::{Closing, Error, Session, SessionStats};
-use super::sorting::Beginning;
+use super::stream_routing::Beginning;
 use super::streams::DataStream;
 use super::{Draft, Limits, capsule, code, draft, protocols};
 use crate::h3::{self, Code, Field, LocalError, Role};
@@ -48,7 +48,7 @@ pub struct Sessions {
     /// HTTP/3's as well, behind the event that was given back last.
     pub(super) behind: Option<quic::Event>,
     /// Sessions whose peer wants to hear no more, and since when: its last word may be on its way.
-    pub(super) deaf: Vec<(u64, Instant)>,
+    pub(super) unresponsive: Vec<(u64, Instant)>,
     /// Requests that the peer gave up before they were answered.
     given_up: u32,
     /// How many streams QUIC let the peer open before there was any session.
@@ -82,7 +82,7 @@ impl Sessions {
             openers: Default::default(),
             events: VecDeque::new(),
             behind: None,
-            deaf: Vec::new(),
+            unresponsive: Vec::new(),
             given_up: 0,
             places: None,
         }
@@ -108,7 +108,7 @@ impl Sessions {
     /// Whether time may change anything.
     pub fn is_due(&self) -> bool {
         let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
-        has_early || !self.closing.is_empty() || !self.deaf.is_empty()
+        has_early || !self.closing.is_empty() || !self.unresponsive.is_empty()
     }
 
     /// How many requests the peer has given up before they were answered, since this was asked.
@@ -312,7 +312,7 @@ impl Sessions {
             self.tell_datagram(session_id, data);
         }
         if !unread.is_empty() {
-            self.words(below, session_id, unread.freeze(), false);
+            self.on_connect_data(below, session_id, unread.freeze(), false);
         }
     }
 
@@ -346,7 +346,7 @@ impl Sessions {
     /// The peer asks for the end of a session. Told once.
     pub(super) fn drains(&mut self, session_id: u64) {
         let draft = self.draft(session_id);
-        if self.is_told(draft)
+        if self.is_reported(draft)
             && let Some(session) = self.table.get_mut(&session_id)
             && !std::mem::replace(&mut session.has_heard_drain, true)
         {
@@ -373,8 +373,10 @@ impl Sessions {
     // The end ------------------------------------------------------------------------------------
 
     /// The peer listens no more: what is said is never acknowledged.
-    pub(super) fn is_deaf(&self, id: u64) -> bool {
-        self.deaf.iter().any(|&(deaf, _)| deaf == id)
+    pub(super) fn is_unresponsive(&self, id: u64) -> bool {
+        self.unresponsive
+            .iter()
+            .any(|&(unresponsive, _)| unresponsive == id)
     }
 
     /// Ends a session with a word.
@@ -386,7 +388,7 @@ impl Sessions {
                 let word = capsule::close(code, reason);
                 let is_said = below.h3.send_data(id, word, true).is_ok();
                 let mut closing = Closing::new(below.now);
-                closing.is_acknowledged = !is_said || self.is_deaf(id);
+                closing.is_acknowledged = !is_said || self.is_unresponsive(id);
                 self.closing.insert(id, closing);
                 self.end(below, id, code, reason, true);
                 self.settle_closing(id, |_| {});
@@ -434,7 +436,7 @@ impl Sessions {
         let Some(session) = self.table.remove(&session_id) else {
             return;
         };
-        self.deaf.retain(|&(id, _)| id != session_id);
+        self.unresponsive.retain(|&(id, _)| id != session_id);
         for stream_id in session.streams {
             self.streams.remove(&stream_id);
             end_stream(below.quic, stream_id, code::SESSION_GONE);
@@ -443,14 +445,14 @@ impl Sessions {
             openers.remove(&session_id);
         }
         self.reject_early(below.quic, session_id);
-        if self.is_told(session.draft) {
+        if self.is_reported(session.draft) {
             self.tell(session_id, ended(session.stats, code, reason, is_clean));
         }
         self.make_places(below);
     }
 
     /// Whether the host knows of a session: a server's does when it was told of the request.
-    fn is_told(&self, draft: Option<Draft>) -> bool {
+    fn is_reported(&self, draft: Option<Draft>) -> bool {
         draft.is_some() || self.role == Role::Client
     }
 
@@ -464,13 +466,14 @@ impl Sessions {
 
     /// The connection is over: nothing can be said of any session any more.
     pub fn connection_lost(&mut self) {
-        let told = |(id, session): (&u64, &Session)| {
-            let is_told = self.is_told(session.draft);
-            is_told.then_some((*id, session.stats))
+        let reported = |(id, session): (&u64, &Session)| {
+            let is_reported = self.is_reported(session.draft);
+            is_reported.then_some((*id, session.stats))
         };
-        let mut told: Vec<(u64, SessionStats)> = self.table.iter().filter_map(told).collect();
-        told.sort_unstable_by_key(|(id, _)| *id);
-        for (session_id, stats) in told {
+        let mut reported: Vec<(u64, SessionStats)> =
+            self.table.iter().filter_map(reported).collect();
+        reported.sort_unstable_by_key(|(id, _)| *id);
+        for (session_id, stats) in reported {
             self.tell(session_id, ended(stats, 0, "", false));
         }
         self.table.clear();
@@ -488,7 +491,7 @@ impl Sessions {
         };
         note(closing);
         let is_over = closing.is_over();
-        if closing.is_acknowledged && !std::mem::replace(&mut closing.is_told, true) {
+        if closing.is_acknowledged && !std::mem::replace(&mut closing.is_reported, true) {
             self.tell(session_id, What::Released);
         }
         if is_over {
@@ -535,7 +538,7 @@ impl Sessions {
             self.drop_closing(session_id);
         }
         let given_up = self
-            .deaf
+            .unresponsive
             .extract_if(.., |&mut (_, since)| is_overdue(since));
         for (session_id, _) in given_up.collect::<Vec<_>>() {
             below.h3.cancel_request(session_id, code::SESSION_GONE.0);

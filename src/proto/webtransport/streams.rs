@@ -1,7 +1,7 @@
 //! Data streams of sessions: opened, read, written to, ended, and their session's credit.
 //!
 //! Bytes are QUIC's: they are read out of it when the host asks, and written into its queues. Here is what
-//! a session has to know of them. Not here: how a stream of the peer's finds its session (`sorting`).
+//! a session has to know of them. Not here: how a stream of the peer's finds its session (`stream_routing`).
 
 use std::collections::VecDeque;
 

@@ -17,7 +17,7 @@ use super::close::Close;
 use super::fault::Fault;
 use super::frame::Side;
 use super::reader::{Event, Reader};
-use crate::permits::{Permit, Permits};
+use crate::semaphore::{Permit, Semaphore};
 
 /// What one WebSocket may do.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Socket {
     reader: Reader,
     limits: Limits,
     /// The application knows that there is somebody.
-    pub connect_told: bool,
+    pub connect_reported: bool,
     /// Messages for the application, and how much they keep.
     queue: VecDeque<Event>,
     queued_bytes: usize,
@@ -57,7 +57,7 @@ pub struct Socket {
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
-    pub permits: Arc<Permits>,
+    pub permits: Arc<Semaphore>,
     /// While more is held than everybody may.
     permit: Option<Permit>,
 }
@@ -89,14 +89,14 @@ pub enum Stop {
 
 impl Socket {
     /// `ended`: nothing follows its request. `permits`: its client's for large messages.
-    pub fn new(limits: &Limits, ended: bool, permits: Arc<Permits>) -> Self {
+    pub fn new(limits: &Limits, ended: bool, permits: Arc<Semaphore>) -> Self {
         Self {
             permits,
             permit: None,
             phase: Phase::Connecting,
             reader: Reader::new(Side::Server, limits.message_max),
             limits: limits.clone(),
-            connect_told: false,
+            connect_reported: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             unread: BytesMut::new(),
@@ -243,7 +243,7 @@ impl Socket {
     }
 
     /// Whether a Ping has not been answered in time. Not while the application keeps us from reading the answer.
-    pub fn is_deaf(&mut self, now: Instant) -> bool {
+    pub fn is_unresponsive(&mut self, now: Instant) -> bool {
         let is_full = self.is_full();
         match (&mut self.ping, self.limits.ping_timeout) {
             (Some(ping), Some(timeout)) if self.phase == Phase::Open => {
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    fn open(now: Instant, permits: &Arc<Permits>) -> Socket {
+    fn open(now: Instant, permits: &Arc<Semaphore>) -> Socket {
         let mut socket = Socket::new(&limits(), false, permits.clone());
         assert!(socket.open(now).is_none());
         socket
@@ -289,7 +289,7 @@ mod tests {
             ping_interval: Some(Duration::MAX),
             ..limits()
         };
-        let mut socket = Socket::new(&limits, false, Permits::new(1));
+        let mut socket = Socket::new(&limits, false, Semaphore::new(1));
         assert!(socket.open(now).is_none());
         assert_eq!(socket.take_ping(now + 1000 * SECOND), None);
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_comes_before_the_handshake_is_done_waits() {
-        let mut socket = Socket::new(&limits(), false, Permits::new(0));
+        let mut socket = Socket::new(&limits(), false, Semaphore::new(0));
         receive(&mut socket, Opcode::Text, b"early");
         assert!(socket.next_message().is_none());
         assert!(socket.open(Instant::now()).is_none());
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_queue_has_a_bound_and_the_end_comes_behind_it() {
-        let mut socket = open(Instant::now(), &Permits::new(0));
+        let mut socket = open(Instant::now(), &Semaphore::new(0));
         for number in 0..3 {
             assert_eq!(socket.is_full(), number == 2);
             receive(&mut socket, Opcode::Binary, &[number]);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn only_an_application_that_waits_has_a_large_message_come_and_one_a_permit() {
-        let permits = Permits::new(1);
+        let permits = Semaphore::new(1);
         let begun = frame(Opcode::Binary, &vec![0; HELD_HIGH_WATER + 10], Some([0; 4]));
         let (part, rest) = begun.split_at(HELD_HIGH_WATER + 15);
         let mut sockets = [(); 2].map(|()| open(Instant::now(), &permits));
@@ -350,28 +350,28 @@ mod tests {
     #[test]
     fn a_ping_is_answered_in_time_or_the_client_is_deaf() {
         let begin = Instant::now();
-        let mut socket = open(begin, &Permits::new(0));
+        let mut socket = open(begin, &Semaphore::new(0));
         assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
         let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
         // One at a time.
         assert_eq!(socket.take_ping(begin + 20 * SECOND), None);
-        assert!(!socket.is_deaf(begin + 15 * SECOND));
+        assert!(!socket.is_unresponsive(begin + 15 * SECOND));
         receive(&mut socket, Opcode::Pong, &payload);
-        assert!(!socket.is_deaf(begin + 16 * SECOND));
+        assert!(!socket.is_unresponsive(begin + 16 * SECOND));
         socket.take_ping(begin + 20 * SECOND).unwrap();
         receive(&mut socket, Opcode::Pong, b"of another");
         // Not while the application keeps us from reading the answer.
         receive(&mut socket, Opcode::Text, b"1");
         receive(&mut socket, Opcode::Text, b"2");
-        assert!(!socket.is_deaf(begin + 40 * SECOND));
+        assert!(!socket.is_unresponsive(begin + 40 * SECOND));
         while socket.next_message().is_some() {}
-        assert!(!socket.is_deaf(begin + 45 * SECOND));
-        assert!(socket.is_deaf(begin + 46 * SECOND));
+        assert!(!socket.is_unresponsive(begin + 45 * SECOND));
+        assert!(socket.is_unresponsive(begin + 46 * SECOND));
     }
 
     #[test]
     fn the_first_end_is_the_one_that_is_told() {
-        let mut socket = open(Instant::now(), &Permits::new(0));
+        let mut socket = open(Instant::now(), &Semaphore::new(0));
         receive(&mut socket, Opcode::Ping, b"of several");
         receive(&mut socket, Opcode::Ping, b"the last");
         assert_eq!(socket.pong.as_deref(), Some(&b"the last"[..]));
@@ -389,12 +389,12 @@ mod tests {
     #[test]
     fn the_ping_after_the_last_number_is_the_first_and_its_answer_counts() {
         let begin = Instant::now();
-        let mut socket = open(begin, &Permits::new(0));
+        let mut socket = open(begin, &Semaphore::new(0));
         socket.pings = u32::MAX;
         let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
         assert_eq!(payload, [0; 4]);
         receive(&mut socket, Opcode::Pong, &payload);
-        assert!(!socket.is_deaf(begin + 16 * SECOND));
+        assert!(!socket.is_unresponsive(begin + 16 * SECOND));
         assert_eq!(socket.take_ping(begin + 20 * SECOND), Some([0, 0, 0, 1]));
     }
 }

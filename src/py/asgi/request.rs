@@ -50,7 +50,7 @@ pub(super) struct State {
     _fields: Charge,
     pub more_body: bool,
     /// The application knows that the content is over.
-    end_told: bool,
+    end_reported: bool,
     pub is_paused: bool,
     /// RFC 9110 section 10.1.1: answered when the application first asks for the content.
     pub continue_wanted: bool,
@@ -136,7 +136,7 @@ impl Request {
             charge: fields.beside(),
             _fields: fields,
             more_body: !ended,
-            end_told: false,
+            end_reported: false,
             is_paused: false,
             continue_wanted: expects_continue,
             disconnected: false,
@@ -268,10 +268,10 @@ impl Request {
                 return Asked::Answer(None);
             }
             // After the content's end, this waits for the end of the exchange.
-            if state.body.is_empty() && (state.more_body || state.end_told) {
+            if state.body.is_empty() && (state.more_body || state.end_reported) {
                 return Asked::Wait;
             }
-            state.end_told = !state.more_body;
+            state.end_reported = !state.more_body;
             let resumes = std::mem::take(&mut state.is_paused);
             state.charge.set(0);
             Asked::Answer(Some((

@@ -441,7 +441,7 @@ impl Request {
             return Ok(());
         }
         let service = this.service.get();
-        if this.was_deserted(py) {
+        if this.was_abandoned(py) {
             let message = "Exception in ASGI application after its client had gone";
             service.tell(py, Blame::Departure(&this.client(py), error), message);
         } else {
@@ -452,7 +452,7 @@ impl Request {
     }
 
     /// True if the client went before the application had answered, or closed its WebSocket.
-    fn was_deserted(&self, py: Python<'_>) -> bool {
+    fn was_abandoned(&self, py: Python<'_>) -> bool {
         if self.is_socket() {
             return self.is_socket_over(py) && !self.was_closed_by_application(py);
         }

@@ -184,7 +184,7 @@ impl Request {
         let Some(socket) = &self.socket else {
             return Ok(());
         };
-        if socket.with(py, |socket| socket.is_deaf(now)) {
+        if socket.with(py, |socket| socket.is_unresponsive(now)) {
             socket.with(py, |socket| socket.ended = Some(Close::abnormal()));
             self.close_socket(py, code::INTERNAL_ERROR, "keepalive ping timeout");
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
@@ -216,7 +216,7 @@ impl Request {
     pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
         let socket = self.socket.as_ref()?;
         let is_first = socket.with(py, |socket| {
-            !std::mem::replace(&mut socket.connect_told, true)
+            !std::mem::replace(&mut socket.connect_reported, true)
         });
         if is_first {
             return Some(connect_message(py).map(Asked::Answer));

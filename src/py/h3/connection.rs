@@ -126,7 +126,7 @@ impl H3ConnectionCore {
                 frames: frames_hook,
                 separate_writes,
             },
-            untold: is_logged.then(|| GilCell::new(Vec::new())),
+            unreported: is_logged.then(|| GilCell::new(Vec::new())),
         };
         let this = slf.get();
         if this.begun.set(begun).is_err() {

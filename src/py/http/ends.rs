@@ -57,18 +57,18 @@ impl Http3Connection {
             Some(Ok(known)) => return Ok(Some(known.into_bound(py))),
             Some(Err(ask)) => ask,
         };
-        let told = ask.bind(py).call0()?;
+        let reported = ask.bind(py).call0()?;
         let is_established = quic::Connection::is_established;
         let is_established = self
             .endpoint
             .get()
             .peek_connection(py, self.key, is_established)?;
         if is_established == Some(true) {
-            let known = Tls::Known(told.clone().unbind());
+            let known = Tls::Known(reported.clone().unbind());
             let old = self.state.with(py, |state| state.tls.replace(known));
             drop(old);
         }
-        Ok(Some(told))
+        Ok(Some(reported))
     }
 
     /// The client that answers for open files. All connections whose clients have proved no address are one.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::h3::Code;
 use uringcore_proto::http::SendError;
-use uringcore_proto::permits::Permit;
+use uringcore_proto::semaphore::Permit;
 
 use super::http3::Http3Connection;
 use crate::asgi::open_files::FileClient;

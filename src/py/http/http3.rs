@@ -11,8 +11,8 @@ use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_proto::budget::{Charge, Queued};
 use uringcore_proto::http::{Connection, Event, Head, Refusal, TooSlow};
-use uringcore_proto::permits::Permits;
 use uringcore_proto::quic::{self, ConnectionKey};
+use uringcore_proto::semaphore::Semaphore;
 use uringcore_proto::ws::Socket;
 
 use super::ends::Tls;
@@ -42,10 +42,10 @@ pub struct Http3Connection {
     pub(super) key: ConnectionKey,
     pub(super) server: Py<PyAny>,
     /// For files that stay open while their responses wait, and for large messages of WebSockets.
-    pub(super) files: Arc<Permits>,
+    pub(super) files: Arc<Semaphore>,
     /// Open files of the whole process.
     pub(super) max_files: Option<usize>,
-    messages: Arc<Permits>,
+    messages: Arc<Semaphore>,
     /// What waits for applications.
     pub(super) queued: Arc<Queued>,
     pub(super) state: GilCell<State>,
@@ -132,9 +132,9 @@ impl Http3Connection {
                 endpoint,
                 key,
                 server,
-                files: Permits::new(limits.get().open_files),
+                files: Semaphore::new(limits.get().open_files),
                 max_files: limits.get().process_files,
-                messages: Permits::new(limits.get().large_messages),
+                messages: Semaphore::new(limits.get().large_messages),
                 queued: queued.unwrap_or_default(),
                 state: GilCell::new(state),
             },
@@ -371,11 +371,11 @@ impl Http3Connection {
         // What one raises does not keep the others from their events.
         let mut outcome = Ok(());
         while let Some(event) = next() {
-            let told = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
-            outcome = outcome.and(told);
+            let reported = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
+            outcome = outcome.and(reported);
         }
-        let told = Self::tell_sessions(slf).or_else(|error| this.report(py, error));
-        outcome.and(told)
+        let reported = Self::tell_sessions(slf).or_else(|error| this.report(py, error));
+        outcome.and(reported)
     }
 
     /// Says in the server's log that its own code has raised something, which a client may be able to repeat: not

@@ -52,13 +52,14 @@ impl Http3Connection {
             session_id,
             Some(draft),
             service.event_loop.bind(py),
-            limits.get().arrivals(Charge::new(this.queued.clone())),
+            limits.get().inbox(Charge::new(this.queued.clone())),
         )?;
         let kept = core.clone_ref(py);
         this.state
             .with(py, |state| state.sessions.add(session_id, kept));
-        let told = on_session.bind(py).call1((core, scope));
-        told.map(drop)
+        let reported = on_session.bind(py).call1((core, scope));
+        reported
+            .map(drop)
             .or_else(|error| Self::refuse_session(slf, session_id, 500).and(Err(error)))
     }
 

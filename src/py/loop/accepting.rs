@@ -11,7 +11,7 @@ use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
-use crate::sock::lanes;
+use crate::sock::op_queues;
 use crate::sock::plain_socket::{STREAMING, replaced_methods};
 use crate::sock::socket_object;
 use crate::transport::base::Descriptor;
@@ -39,7 +39,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
     let Some((factory, tls, server, context)) = host else {
         return Ok(());
     };
-    lanes::forget_descriptor(this, py, fd.as_raw_fd())?;
+    op_queues::forget_descriptor(this, py, fd.as_raw_fd())?;
     let context = context.fork(py)?;
     let inside = Inside::of(context.get().bind(py))?;
     let mut protocol = None;

@@ -60,7 +60,7 @@ impl Hosts {
         fd: RawFd,
     ) -> Option<Bound<'py, BaseTransport>> {
         let mut all = self.transports.iter().flatten();
-        let found = all.find(|(_, one)| one.get().fd == fd && !one.get().view.is_closing());
+        let found = all.find(|(_, one)| one.get().fd == fd && !one.get().shared.is_closing());
         found.map(|(_, transport)| transport.bind(py).clone())
     }
 

@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, Lanes, Timers};
+use uringcore_engine::{Engine, OpQueues, Timers};
 use uringcore_io::{Backend, DriverConfig, Waker};
 
 use crate::capi::cell::GilCell;
@@ -51,7 +51,7 @@ pub struct LoopCore {
     pub timers: GilCell<Timers<AnyHandle>>,
     pub hosts: GilCell<Hosts>,
     pub waiters: GilCell<Waiters>,
-    pub lanes: GilCell<Lanes>,
+    pub op_queues: GilCell<OpQueues>,
     pub orphans: GilCell<Orphans>,
     pub flags: GilCell<Flags>,
     pub mode: Mode,
@@ -222,7 +222,7 @@ impl LoopCore {
             timers: GilCell::new(Timers::default()),
             hosts: GilCell::new(Hosts::default()),
             waiters: GilCell::new(Waiters::default()),
-            lanes: GilCell::new(Lanes::default()),
+            op_queues: GilCell::new(OpQueues::default()),
             orphans: GilCell::new(Orphans::default()),
             flags: GilCell::new(Flags::default()),
             mode: Mode::default(),
@@ -323,7 +323,9 @@ impl LoopCore {
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
         let running = self.flags.with(py, |flags| flags.thread_id.is_some());
         match (running, value) {
-            (false, Some(_)) => self.lanes.with(py, |lanes| lanes.look_now(Instant::now())),
+            (false, Some(_)) => self
+                .op_queues
+                .with(py, |op_queues| op_queues.look_now(Instant::now())),
             (true, None) => turn::rest(self, py),
             _ => {}
         }
@@ -532,7 +534,7 @@ impl LoopCore {
         let timers = self.timers.take(py);
         let hosts = self.hosts.take(py);
         let waiters = self.waiters.take(py);
-        drop(self.lanes.take(py));
+        drop(self.op_queues.take(py));
         orphans::close(self, py)?;
         let engine = self.engine.with(py, Option::take);
         let waker = self.waker.with(py, Option::take);
@@ -611,7 +613,7 @@ impl LoopCore {
             self.timers.take(py),
             self.hosts.take(py),
             self.waiters.take(py),
-            self.lanes.take(py),
+            self.op_queues.take(py),
             self.orphans.take(py),
             self.task_factory.take(py),
         ));

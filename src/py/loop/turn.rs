@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
-use uringcore_engine::{Engine, Lanes, Sleep};
+use uringcore_engine::{Engine, OpQueues, PollTimeout};
 use uringcore_io::Entered;
 
 use crate::capi::error;
@@ -36,7 +36,7 @@ use crate::event_loop::handle::{AnyHandle, is_alone};
 use crate::event_loop::loop_core::{LoopCore, LoopEngine, current_thread_id};
 use crate::event_loop::mode::Mode;
 use crate::event_loop::ready::Ready;
-use crate::sock::lanes;
+use crate::sock::op_queues;
 use crate::transport::base::BaseTransport;
 
 /// Turns until the loop is stopped.
@@ -64,7 +64,7 @@ pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
 /// The first half of one: the program runs what is ready then.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _stays = Stays::here();
-    let limit = seconds.map(Sleep::seconds);
+    let limit = seconds.map(PollTimeout::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
 
@@ -160,7 +160,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     let ready_now = this.ready.with(py, |ready| ready.len());
     let is_plain = ready_now > 0
         && this.mode.is_plain()
-        && this.lanes.with(py, Lanes::skip_turn)
+        && this.op_queues.with(py, OpQueues::skip_turn)
         && nothing_is_due(slf)?
         && this.engine.with(py, |engine| {
             engine.as_mut().is_some_and(|engine| engine.skip_turn())
@@ -213,7 +213,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         // First of all: a handler, and a collection that CPython begins here, may start operations.
         check_signals(py)?;
     }
-    lanes::start_operations(slf)?;
+    op_queues::start_operations(slf)?;
     let idle_from = idle_from(slf)?;
     let Some(mut engine) = this.engine.with(py, Option::take) else {
         if this.flags.with(py, |flags| flags.forked) {
@@ -293,10 +293,10 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
 }
 
 /// How long nothing is due.
-fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> Sleep {
+fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> PollTimeout {
     let timer = this.timers.with(py, |timers| timers.next_due());
-    let look = this.lanes.with(py, |lanes| lanes.next_look());
-    Sleep::default()
+    let look = this.op_queues.with(py, |op_queues| op_queues.next_look());
+    PollTimeout::default()
         .until_due(timer, || from.unwrap_or_else(clock::monotonic))
         .until(engine.next_deadline(), Instant::now)
         .until(look, Instant::now)
@@ -369,11 +369,11 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     if error::is_exit(py, &error) {
         return Err(error);
     }
-    let told = slf.call_method1(
+    let reported = slf.call_method1(
         intern!(py, "_report"),
         ("Exception in the event loop", error.into_value(py)),
     );
-    match told {
+    match reported {
         Ok(_) => Ok(()),
         Err(error) if error::is_exit(py, &error) => Err(error),
         // Only a subclass's own call_exception_handler() can get here.

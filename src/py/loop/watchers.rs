@@ -15,7 +15,7 @@ use crate::capi::error;
 use crate::event_loop::errands::Errand;
 use crate::event_loop::hosts::Watcher;
 use crate::event_loop::loop_core::LoopCore;
-use crate::sock::lanes;
+use crate::sock::op_queues;
 
 impl LoopCore {
     pub fn watch(
@@ -35,7 +35,7 @@ impl LoopCore {
         if !known {
             net::check_watchable(fd).map_err(|error| error::io_error(&error))?;
             if !this.runs_elsewhere(py) {
-                lanes::forget_closed(slf, fd, usize::MAX)?;
+                op_queues::forget_closed(slf, fd, usize::MAX)?;
             }
         }
         let handle = Self::make_watcher_handle(slf, callback, args, context)?;
@@ -82,7 +82,7 @@ impl LoopCore {
         if !known {
             return Ok(false);
         }
-        let told = if self.runs_elsewhere(py) {
+        let reported = if self.runs_elsewhere(py) {
             self.leave_errand(py, Errand::Watch(fd, write));
             Ok(true)
         } else if self.has_no_engine(py) {
@@ -96,7 +96,7 @@ impl LoopCore {
         if let Some(old) = old {
             old.handle.cancel(py)?;
         }
-        told.map_err(|error| error::io_error(&error))?;
+        reported.map_err(|error| error::io_error(&error))?;
         Ok(true)
     }
 

@@ -49,7 +49,7 @@ struct State {
     late: Option<Py<PyAny>>,
     over: bool,
     /// The result, if the future could not be told and nobody else was there yet.
-    untold: Option<PyResult<Py<PyAny>>>,
+    unreported: Option<PyResult<Py<PyAny>>>,
 }
 
 static FILE: Plan = Plan { convert, orphan };
@@ -66,16 +66,16 @@ impl FileOperation {
     /// Nobody waits any more: asks the kernel to end the operation, and calls ``late(result, error)``
     /// when it is over, at once if it is.
     fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
-        let untold = self.state.with(py, |state| {
+        let unreported = self.state.with(py, |state| {
             if state.over {
-                Some(state.untold.take())
+                Some(state.unreported.take())
             } else {
                 state.late = Some(late.clone_ref(py));
                 None
             }
         });
         let future = self.future(py);
-        let Some(untold) = untold else {
+        let Some(unreported) = unreported else {
             let owner = self
                 .owner
                 .with(py, |owner| owner.as_ref().map(|o| o.clone_ref(py)));
@@ -91,7 +91,7 @@ impl FileOperation {
                 _ => Ok(()),
             };
         };
-        match (untold, future) {
+        match (unreported, future) {
             (Some(result), _) => call_late(py, &late, result),
             // The future has been told, and its waiter was cancelled before it ran.
             (None, Some(future)) => {
@@ -111,7 +111,7 @@ impl FileOperation {
                 visit.call(&state.future)?;
                 visit.call(&state.names)?;
                 visit.call(&state.late)?;
-                match &state.untold {
+                match &state.unreported {
                     Some(Ok(result)) => visit.call(result),
                     _ => Ok(()),
                 }
@@ -150,7 +150,7 @@ fn orphan(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome)
     match this.state.with(py, |state| state.late.take()) {
         Some(late) => report(slf, call_late(py, &late, result)),
         None => {
-            this.state.with(py, |state| state.untold = Some(result));
+            this.state.with(py, |state| state.unreported = Some(result));
             Ok(())
         }
     }

@@ -25,7 +25,7 @@ use std::os::fd::RawFd;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Attempt, Direction, Engine, Key, Lane, Lanes};
+use uringcore_engine::{Attempt, Direction, Engine, Key, OpQueueId, OpQueues};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
@@ -51,7 +51,7 @@ pub struct Waiter {
     subject: Option<Py<PyAny>>,
     plan: &'static Plan,
     /// Of an operation of a `sock_*` call.
-    lane: Option<Lane>,
+    queue_id: Option<OpQueueId>,
 }
 
 impl Waiter {
@@ -128,7 +128,7 @@ pub fn start(
         future: future.clone_ref(py),
         subject,
         plan,
-        lane: None,
+        queue_id: None,
     };
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     Ok(future)
@@ -139,7 +139,7 @@ pub fn reserve(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
     subject: &Bound<'_, PyAny>,
-    lane: Lane,
+    queue_id: OpQueueId,
 ) -> PyResult<(Py<PyAny>, Key)> {
     let py = slf.py();
     let this = slf.get();
@@ -149,7 +149,7 @@ pub fn reserve(
         future: future.clone_ref(py),
         subject: Some(subject.clone().unbind()),
         plan,
-        lane: Some(lane),
+        queue_id: Some(queue_id),
     };
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     Ok((future, key))
@@ -188,22 +188,22 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
         return Ok(());
     };
     let is_wanted = waiter.is_wanted(py);
-    if let Some(lane) = waiter.lane {
+    if let Some(queue_id) = waiter.queue_id {
         if let Ok(true) = is_wanted {
-            if let Some(rest) = rest_of(slf.get(), py, lane, key, &outcome) {
-                return go_on(slf, waiter, lane, rest);
+            if let Some(rest) = rest_of(slf.get(), py, queue_id, key, &outcome) {
+                return go_on(slf, waiter, queue_id, rest);
             }
-            match attempted(slf, &waiter, lane, key, outcome)? {
+            match attempted(slf, &waiter, queue_id, key, outcome)? {
                 Attempted::Outcome(made) => outcome = made,
-                Attempted::InVain(attempt) => return try_again(slf, waiter, lane, attempt),
+                Attempted::InVain(attempt) => return try_again(slf, waiter, queue_id, attempt),
                 // Closed meanwhile: the future stays pending, as asyncio leaves it.
                 Attempted::Closed(ended) => {
-                    land(slf.get(), py, lane, key, &ended);
+                    land(slf.get(), py, queue_id, key, &ended);
                     return Ok(());
                 }
             }
         }
-        land(slf.get(), py, lane, key, &outcome);
+        land(slf.get(), py, queue_id, key, &outcome);
     }
     let future = waiter.future.bind(py);
     let subject = waiter.subject.as_ref().map(|subject| subject.bind(py));
@@ -230,21 +230,23 @@ enum Attempted {
 fn attempted(
     slf: &Bound<'_, LoopCore>,
     waiter: &Waiter,
-    lane: Lane,
+    queue_id: OpQueueId,
     key: Key,
     outcome: Outcome,
 ) -> PyResult<Attempted> {
     let py = slf.py();
-    let lanes = &slf.get().lanes;
-    let attempt = lanes.with(py, |lanes| lanes.attempt_of(lane, key, &outcome));
+    let op_queues = &slf.get().op_queues;
+    let attempt = op_queues.with(py, |op_queues| {
+        op_queues.attempt_of(queue_id, key, &outcome)
+    });
     let (Some(attempt), Some(socket)) = (attempt, &waiter.subject) else {
         return Ok(Attempted::Outcome(outcome));
     };
     let number = socket.call_method0(py, intern!(py, "fileno"))?;
-    if number.extract::<RawFd>(py)? != lane.fd {
+    if number.extract::<RawFd>(py)? != queue_id.fd {
         return Ok(Attempted::Closed(outcome));
     }
-    Ok(match attempt.make(lane.fd) {
+    Ok(match attempt.make(queue_id.fd) {
         Some(outcome) => Attempted::Outcome(outcome),
         None => Attempted::InVain(attempt),
     })
@@ -254,25 +256,31 @@ fn attempted(
 fn try_again(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
-    lane: Lane,
+    queue_id: OpQueueId,
     attempt: Attempt,
 ) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let key = this.with_engine(py, Engine::reserve_op)?;
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
-    this.lanes
-        .with(py, |lanes| lanes.try_again(lane, key, attempt));
+    this.op_queues
+        .with(py, |op_queues| op_queues.try_again(queue_id, key, attempt));
     Ok(())
 }
 
 /// A send came back short: its rest goes on under the same future, before others.
-fn go_on(slf: &Bound<'_, LoopCore>, waiter: Waiter, lane: Lane, rest: Bytes) -> PyResult<()> {
+fn go_on(
+    slf: &Bound<'_, LoopCore>,
+    waiter: Waiter,
+    queue_id: OpQueueId,
+    rest: Bytes,
+) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
     let key = this.with_engine(py, Engine::reserve_op)?;
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
-    this.lanes.with(py, |lanes| lanes.go_on(lane, key, rest));
+    this.op_queues
+        .with(py, |op_queues| op_queues.go_on(queue_id, key, rest));
     Ok(())
 }
 
@@ -280,21 +288,22 @@ fn go_on(slf: &Bound<'_, LoopCore>, waiter: Waiter, lane: Lane, rest: Bytes) -> 
 fn rest_of(
     this: &LoopCore,
     py: Python<'_>,
-    lane: Lane,
+    queue_id: OpQueueId,
     key: Key,
     outcome: &Outcome,
 ) -> Option<Bytes> {
     // Receives, which are many, are spared the look.
-    let is_send = lane.direction == Direction::Write;
-    let rest = |lanes: &mut Lanes| lanes.rest_of(lane, key, outcome);
-    is_send.then(|| this.lanes.with(py, rest)).flatten()
+    let is_send = queue_id.direction == Direction::Write;
+    let rest = |op_queues: &mut OpQueues| op_queues.rest_of(queue_id, key, outcome);
+    is_send.then(|| this.op_queues.with(py, rest)).flatten()
 }
 
 /// An operation has ended: the next one of its lane is up.
-fn land(this: &LoopCore, py: Python<'_>, lane: Lane, key: Key, outcome: &Outcome) {
+fn land(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
     let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
-    this.lanes
-        .with(py, |lanes| lanes.land(lane, key, outcome, is_wanted));
+    this.op_queues.with(py, |op_queues| {
+        op_queues.land(queue_id, key, outcome, is_wanted)
+    });
 }
 
 /// For `Plan::orphan`: drops what came, which closes or returns what it carries.

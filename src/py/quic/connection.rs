@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Command, Connection, ConnectionKey, Priority, Prologue};
+use uringcore_proto::quic::{Command, Connection, ConnectionKey, PreConnectCommands, Priority};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;
@@ -60,7 +60,7 @@ impl QuicConnectionCore {
         let old = self.state.with(py, |state| match state.phase {
             Phase::Idle(_) => Some(std::mem::replace(
                 &mut state.phase,
-                Phase::Idle(Prologue::new(is_client)),
+                Phase::Idle(PreConnectCommands::new(is_client)),
             )),
             _ => None,
         });
@@ -195,8 +195,8 @@ impl QuicConnectionCore {
         is_unidirectional: bool,
     ) -> PyResult<u64> {
         let waiting = self.state.with(py, |state| match &state.phase {
-            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
-                Some(prologue.next_stream_id(is_unidirectional))
+            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
+                Some(pre_connect.next_stream_id(is_unidirectional))
             }
             _ => None,
         });
@@ -314,7 +314,7 @@ impl QuicConnectionCore {
 
     /// The streams that are not over, in the order of their numbers.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        if let Some(ids) = self.prologue(py, Prologue::stream_ids) {
+        if let Some(ids) = self.pre_connect(py, PreConnectCommands::stream_ids) {
             return Ok(ids);
         }
         let ids = self.peek(py, |connection| connection.stream_ids().collect::<Vec<_>>())?;
@@ -330,7 +330,7 @@ impl QuicConnectionCore {
         py: Python<'_>,
         stream_id: u64,
     ) -> PyResult<Option<(bool, bool, bool)>> {
-        if let Some(has_stream) = self.prologue(py, |waiting| waiting.has_stream(stream_id)) {
+        if let Some(has_stream) = self.pre_connect(py, |waiting| waiting.has_stream(stream_id)) {
             // RFC 9000 section 2.1: the peer sends nothing on a unidirectional stream of ours.
             return Ok(has_stream.then_some((stream_id & 2 == 0, true, false)));
         }
@@ -344,22 +344,22 @@ impl QuicConnectionCore {
         let joined = |pieces: &mut dyn Iterator<Item = &bytes::Bytes>| {
             pieces.flatten().copied().collect::<Vec<u8>>()
         };
-        let waiting = match self.prologue(py, |waiting| joined(&mut waiting.queued_data(stream_id)))
-        {
-            Some(waiting) => waiting,
-            None => self
-                .running(py, |running| {
-                    joined(&mut running.queued_data(stream_id).iter())
-                })?
-                .unwrap_or_default(),
-        };
+        let waiting =
+            match self.pre_connect(py, |waiting| joined(&mut waiting.queued_data(stream_id))) {
+                Some(waiting) => waiting,
+                None => self
+                    .running(py, |running| {
+                        joined(&mut running.queued_data(stream_id).iter())
+                    })?
+                    .unwrap_or_default(),
+            };
         Ok(PyBytes::new(py, &waiting))
     }
 
     /// Datagrams that wait to be sent, the first one first.
     fn _queued_datagrams<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let waiting =
-            match self.prologue(py, |waiting| waiting.queued_datagrams().cloned().collect()) {
+            match self.pre_connect(py, |waiting| waiting.queued_datagrams().cloned().collect()) {
                 Some(waiting) => waiting,
                 None => self
                     .peek(py, |running| {
@@ -372,7 +372,7 @@ impl QuicConnectionCore {
 
     /// Bytes that wait to be sent on a stream.
     fn get_send_buffer_size(&self, py: Python<'_>, stream_id: u64) -> PyResult<usize> {
-        match self.prologue(py, |waiting| waiting.queued_bytes(stream_id)) {
+        match self.pre_connect(py, |waiting| waiting.queued_bytes(stream_id)) {
             Some(bytes) => Ok(bytes),
             None => Ok(self
                 .peek(py, |c| c.send_queue_bytes(stream_id))?

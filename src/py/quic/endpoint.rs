@@ -8,7 +8,7 @@
 //! | `store` | calls of the program's session store |
 //!
 //! Here: connecting, closing, and moving datagrams by hand. Not here: the socket's own work (the engine's
-//! `hosted_endpoint`) and the commands of a connection (`connection`).
+//! `quic_socket`) and the commands of a connection (`connection`).
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 
@@ -193,7 +193,7 @@ impl QuicEndpoint {
         let context = context::copy_current(py)?;
         let opened = owner.get().with_engine(py, |engine| {
             engine.open_quic(|_, token| {
-                uringcore_engine::HostedEndpoint::new(SocketFd::Lent(fd), endpoint, token)
+                uringcore_engine::QuicSocket::new(SocketFd::Lent(fd), endpoint, token)
             })
         })?;
         let key = opened.map_err(|error| error::io_error(&error))?;
@@ -325,7 +325,7 @@ impl QuicEndpoint {
                 cell.with(py, |own| own.endpoint.refuse_incoming());
                 Ok(false)
             }
-            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::HostedEndpoint::drain),
+            Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::QuicSocket::drain),
         }
     }
 

@@ -17,7 +17,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple};
-use uringcore_engine::{Lane, SocketOp};
+use uringcore_engine::{OpQueueId, SocketOp};
 use uringcore_io::{Errno, Incoming, Outcome, PeerName, net};
 
 use crate::capi::address;
@@ -25,7 +25,7 @@ use crate::capi::buffer;
 use crate::capi::error;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
-use crate::sock::lanes::{self, launch};
+use crate::sock::op_queues::{self, launch};
 use crate::sock::orphans;
 use crate::sock::plain_socket::{
     ACCEPTING, CONNECTING, NO_METHODS, RECEIVING, SENDING, fileno, member, plain,
@@ -71,12 +71,15 @@ fn receive(
         return Ok(None);
     };
     if orphans::has(this, sock)
-        && lanes::current(this, py, Lane::read(fd)).is_none()
+        && op_queues::current(this, py, OpQueueId::read(fd)).is_none()
         && let Some(item) = orphans::take(this, sock)
     {
         return cut(r#loop, sock, item, size).map(Some);
     }
-    if this.lanes.with(py, |lanes| lanes.may_try(Lane::read(fd))) {
+    if this
+        .op_queues
+        .with(py, |op_queues| op_queues.may_try(OpQueueId::read(fd)))
+    {
         let tried = if stream {
             buffer::received(py, fd, size.min(AT_ONCE_MAX))
                 .map(|bytes| PyResult::Ok((bytes.as_bytes(py).len() == size, bytes.into_any())))
@@ -87,11 +90,13 @@ fn receive(
         match tried {
             Ok(value) => {
                 let (full, value) = value?;
-                this.lanes.with(py, |lanes| lanes.tried(fd, full));
+                this.op_queues
+                    .with(py, |op_queues| op_queues.tried(fd, full));
                 return Ok(Some(value));
             }
             Err(error) if is_transient(&error) => {
-                this.lanes.with(py, |lanes| lanes.tried(fd, false));
+                this.op_queues
+                    .with(py, |op_queues| op_queues.tried(fd, false));
             }
             Err(error) => return Err(error::io_error(&error)),
         }
@@ -130,7 +135,9 @@ fn receive_into(
         return Ok(None);
     };
     let has_orphan = orphans::has(this, sock);
-    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::read(fd)));
+    let may_try = this
+        .op_queues
+        .with(py, |op_queues| op_queues.may_try(OpQueueId::read(fd)));
     let tried = buffer::with_writable(buf, |memory| {
         let result = if may_try && !has_orphan && !memory.is_empty() {
             net::recv(fd, memory)
@@ -145,12 +152,14 @@ fn receive_into(
     match result {
         Ok(count) => {
             let full = count == size || !stream;
-            this.lanes.with(py, |lanes| lanes.tried(fd, full));
+            this.op_queues
+                .with(py, |op_queues| op_queues.tried(fd, full));
             return Ok(Some(count.into_pyobject(py)?.into_any().unbind()));
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             if may_try && !has_orphan {
-                this.lanes.with(py, |lanes| lanes.tried(fd, false));
+                this.op_queues
+                    .with(py, |op_queues| op_queues.tried(fd, false));
             }
         }
         Err(error) => return Err(error::io_error(&error)),
@@ -198,22 +207,24 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     let Some((fd, true)) = plain(r#loop, sock, ACCEPTING)? else {
         return Ok(None);
     };
-    if lanes::current(this, py, Lane::read(fd)).is_none()
+    if op_queues::current(this, py, OpQueueId::read(fd)).is_none()
         && let Some(item) = orphans::take(this, sock)
     {
         return Ok(Some(item));
     }
     if this
-        .lanes
-        .with(py, |lanes| lanes.may_accept(Lane::read(fd)))
+        .op_queues
+        .with(py, |op_queues| op_queues.may_accept(OpQueueId::read(fd)))
     {
         match net::accept(fd) {
             Ok((accepted, from)) => {
-                this.lanes.with(py, |lanes| lanes.tried(fd, true));
+                this.op_queues
+                    .with(py, |op_queues| op_queues.tried(fd, true));
                 return connection(py, sock, accepted, &from).map(Some);
             }
             Err(error) if is_transient(&error) => {
-                this.lanes.with(py, |lanes| lanes.tried(fd, false));
+                this.op_queues
+                    .with(py, |op_queues| op_queues.tried(fd, false));
             }
             Err(error) => return Err(error::io_error(&error)),
         }
@@ -235,7 +246,9 @@ fn send_all(
     let Some((fd, _)) = plain(r#loop, sock, SENDING)? else {
         return Ok(None);
     };
-    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::write(fd)));
+    let may_try = this
+        .op_queues
+        .with(py, |op_queues| op_queues.may_try(OpQueueId::write(fd)));
     let tried = buffer::with_readable(data, |bytes| {
         let result = if may_try {
             net::send_to(fd, bytes, None)
@@ -277,7 +290,9 @@ fn send_to(
     let Some(to) = address::plain(member(sock, "family")?, address) else {
         return Ok(None);
     };
-    let may_try = this.lanes.with(py, |lanes| lanes.may_try(Lane::write(fd)));
+    let may_try = this
+        .op_queues
+        .with(py, |op_queues| op_queues.may_try(OpQueueId::write(fd)));
     let tried = buffer::with_readable(data, |bytes| {
         if may_try {
             net::send_to(fd, bytes, Some(&to))

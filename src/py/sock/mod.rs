@@ -3,13 +3,13 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `calls` | the calls as operations |
-//! | `lanes` | the futures and socket objects of those who stand in a socket's lanes |
+//! | `op_queues` | the futures and socket objects of those who stand in a socket's lanes |
 //! | `orphans` | results that came for a cancelled waiter |
 //! | `plain_socket` | what Python's socket objects are, read cheaply |
 //! | `socket_object` | socket objects made over descriptors |
 
 pub mod calls;
-pub mod lanes;
+pub mod op_queues;
 pub mod orphans;
 pub mod plain_socket;
 pub mod socket_object;

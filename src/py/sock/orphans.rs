@@ -2,7 +2,7 @@
 //! object.
 //!
 //! Weakly: they go with the object, and a connection among them is closed then. By the object, since a
-//! descriptor's number says nothing. What asks for them, and when, is in `lanes` and `calls`.
+//! descriptor's number says nothing. What asks for them, and when, is in `op_queues` and `calls`.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -10,8 +10,8 @@ use uringcore_proto::quic::DatagramError;
 use uringcore_proto::streams::Key;
 
 use super::errors;
-use super::hub::Hub;
 use super::stream;
+use super::stream_manager::StreamManager;
 use super::work::{Job, Polled, Waiting};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
@@ -19,7 +19,7 @@ use crate::capi::cell::GilCell;
 /// A connection's streams and datagrams.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct ConnectionBase {
-    pub(super) hub: Py<Hub>,
+    pub(super) manager: Py<StreamManager>,
 }
 
 /// A stream that is to be opened: awaited, or entered by `async with`, it is.
@@ -47,9 +47,13 @@ struct Datagrams {
 #[pymethods]
 impl ConnectionBase {
     #[new]
-    #[pyo3(signature = (hub, *_args, **_kwargs))]
-    fn new(hub: Py<Hub>, _args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-        Self { hub }
+    #[pyo3(signature = (manager, *_args, **_kwargs))]
+    fn new(
+        manager: Py<StreamManager>,
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Self {
+        Self { manager }
     }
 
     /// Opens a stream in both directions; waits while the peer allows no more. The peer hears of it with
@@ -102,10 +106,10 @@ impl ConnectionBase {
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
         let sent = self
-            .hub
+            .manager
             .get()
-            .need(py, |carrier| carrier.send_datagram(data))?;
-        self.hub.get().written(py);
+            .need(py, |stream_transport| stream_transport.send_datagram(data))?;
+        self.manager.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
 
@@ -115,17 +119,17 @@ impl ConnectionBase {
         for data in datagrams.try_iter()? {
             all.push(buffer::contiguous(&data?, "datagrams")?);
         }
-        let sent = self.hub.get().need(py, |carrier| {
-            let max = carrier.max_datagram_size();
+        let sent = self.manager.get().need(py, |stream_transport| {
+            let max = stream_transport.max_datagram_size();
             let longest = all.iter().map(bytes::Bytes::len).max().unwrap_or(0);
             match max {
                 Some(max) if longest > max => return Err(DatagramError::TooLarge { max }),
                 _ => {}
             }
             all.into_iter()
-                .try_for_each(|data| carrier.send_datagram(data))
+                .try_for_each(|data| stream_transport.send_datagram(data))
         })?;
-        self.hub.get().written(py);
+        self.manager.get().written(py);
         sent.map_err(|error| self.not_sent(py, error))
     }
 
@@ -133,9 +137,9 @@ impl ConnectionBase {
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let size = self
-            .hub
+            .manager
             .get()
-            .reach(py, |carrier| carrier.max_datagram_size())?;
+            .reach(py, |stream_transport| stream_transport.max_datagram_size())?;
         Ok(size.flatten())
     }
 
@@ -158,9 +162,9 @@ impl ConnectionBase {
     /// Received datagrams that were dropped because newer ones needed their room.
     #[getter]
     fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
-        self.hub
+        self.manager
             .get()
-            .arrivals(py, |arrivals| arrivals.datagrams_dropped())
+            .inbox(py, |inbox| inbox.datagrams_dropped())
     }
 
     /// Waits until all streams that this side has finished are acknowledged, or the connection is over.
@@ -169,23 +173,21 @@ impl ConnectionBase {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.hub)
+        visit.call(&self.manager)
     }
 }
 
 impl ConnectionBase {
     pub fn open(slf: &Bound<'_, Self>, unidirectional: bool) -> PyResult<Polled> {
-        let opened = slf
-            .get()
-            .hub
-            .get()
-            .need(slf.py(), |carrier| carrier.open_stream(unidirectional))?;
+        let opened = slf.get().manager.get().need(slf.py(), |stream_transport| {
+            stream_transport.open_stream(unidirectional)
+        })?;
         Ok(match opened {
             Some(id) => {
                 slf.get()
-                    .hub
+                    .manager
                     .get()
-                    .arrivals(slf.py(), |arrivals| arrivals.opened(id));
+                    .inbox(slf.py(), |inbox| inbox.opened(id));
                 Polled::Ready(stream::opened(slf, id, unidirectional)?)
             }
             None => Polled::Wait(Key::Open { unidirectional }),
@@ -196,9 +198,9 @@ impl ConnectionBase {
     pub fn accept(slf: &Bound<'_, Self>, unidirectional: bool, iterates: bool) -> PyResult<Polled> {
         let this = slf.get();
         let next = |py| {
-            this.hub
+            this.manager
                 .get()
-                .arrivals(py, |arrivals| arrivals.accept(unidirectional))
+                .inbox(py, |inbox| inbox.accept(unidirectional))
         };
         match next(slf.py()) {
             Some(id) => Ok(Polled::Ready(stream::accepted(slf, id, unidirectional)?)),
@@ -207,10 +209,7 @@ impl ConnectionBase {
     }
 
     pub fn datagram(&self, py: Python<'_>, iterates: bool) -> PyResult<Polled> {
-        let next = self
-            .hub
-            .get()
-            .arrivals(py, |arrivals| arrivals.pop_datagram());
+        let next = self.manager.get().inbox(py, |inbox| inbox.pop_datagram());
         match next {
             Some(data) => Ok(Polled::Ready(PyBytes::new(py, &data).into_any().unbind())),
             None => self.nothing(py, Key::Datagram, iterates),
@@ -218,8 +217,8 @@ impl ConnectionBase {
     }
 
     pub fn datagrams_waiting(&self, py: Python<'_>) -> PyResult<Polled> {
-        let all: Vec<_> = self.hub.get().arrivals(py, |arrivals| {
-            std::iter::from_fn(|| arrivals.pop_datagram()).collect()
+        let all: Vec<_> = self.manager.get().inbox(py, |inbox| {
+            std::iter::from_fn(|| inbox.pop_datagram()).collect()
         });
         if all.is_empty() {
             return self.nothing(py, Key::Datagram, false);
@@ -229,28 +228,30 @@ impl ConnectionBase {
     }
 
     pub fn wait_all_finished(&self, py: Python<'_>) -> PyResult<Polled> {
-        let hub = self.hub.get();
-        Ok(match hub.ask(py, |carrier| carrier.is_finishing())? {
-            Some(true) if !hub.is_over(py) => Polled::Wait(Key::AllFinished),
-            _ => Polled::Ready(py.None()),
-        })
+        let manager = self.manager.get();
+        Ok(
+            match manager.ask(py, |stream_transport| stream_transport.is_finishing())? {
+                Some(true) if !manager.is_over(py) => Polled::Wait(Key::AllFinished),
+                _ => Polled::Ready(py.None()),
+            },
+        )
     }
 
     fn nothing(&self, py: Python<'_>, key: Key, iterates: bool) -> PyResult<Polled> {
-        let hub = self.hub.get();
-        if !hub.is_over(py) {
+        let manager = self.manager.get();
+        if !manager.is_over(py) {
             Ok(Polled::Wait(key))
-        } else if iterates && hub.is_over_orderly(py) {
+        } else if iterates && manager.is_over_orderly(py) {
             Ok(Polled::Exhausted)
         } else {
-            Err(hub.ended(py))
+            Err(manager.ended(py))
         }
     }
 
     fn not_sent(&self, py: Python<'_>, error: DatagramError) -> PyErr {
         match error {
-            DatagramError::Closed => match self.hub.get().is_over(py) {
-                true => self.hub.get().ended(py),
+            DatagramError::Closed => match self.manager.get().is_over(py) {
+                true => self.manager.get().ended(py),
                 false => errors::connection_closed(py),
             },
             error => errors::datagram(py, error),

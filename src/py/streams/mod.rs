@@ -2,7 +2,7 @@
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `hub` | `QuicStreams`: what is between a connection's events, or a session's, and those who wait |
+//! | `stream_manager` | `QuicStreams`: what is between a connection's events, or a session's, and those who wait |
 //! | `reach` | how a hub gets at what carries its streams |
 //! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
@@ -21,17 +21,17 @@
 
 mod connection;
 mod errors;
-pub mod hub;
 pub mod reach;
 mod reading;
 mod sending;
 mod stream;
+pub mod stream_manager;
 mod work;
 
 use pyo3::prelude::*;
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<hub::Hub>()?;
+    m.add_class::<stream_manager::StreamManager>()?;
     m.add_class::<work::Waiting>()?;
     connection::register(m)?;
     stream::register(m)

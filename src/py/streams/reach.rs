@@ -2,20 +2,20 @@
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::streams::Carrier;
+use uringcore_proto::streams::StreamTransport;
 
 use crate::quic::QuicConnectionCore;
 
-/// The way to a [`Carrier`], which may have ended.
+/// The way to a [`StreamTransport`], which may have ended.
 pub trait Reach: Send + Sync {
     /// Calls `run` once, unless the carrier has not begun, or is over, or its loop is.
-    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()>;
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()>;
 
     /// The program has written to the carrier, all that it has for now.
     fn written(&self, py: Python<'_>);
 
     /// The same with a question, which changes nothing.
-    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()>;
+    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
 
     /// Whether the carrier wants to know which streams the program has let go of, over or not.
     fn keeps_streams(&self) -> bool;
@@ -27,7 +27,7 @@ pub trait Reach: Send + Sync {
 }
 
 impl Reach for Py<QuicConnectionCore> {
-    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn Carrier)) -> PyResult<()> {
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()> {
         self.get().running(py, |quic| run(quic)).map(drop)
     }
 
@@ -35,7 +35,7 @@ impl Reach for Py<QuicConnectionCore> {
         self.get().written(py);
     }
 
-    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn Carrier)) -> PyResult<()> {
+    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()> {
         self.get().peek(py, |quic| run(quic)).map(drop)
     }
 

@@ -66,7 +66,8 @@ impl Stream {
         if written.is_none() {
             // Its owner let go of it: the bytes are for the next reader.
             let whole: Vec<u8> = portion.pieces().flatten().copied().collect();
-            self.sides.with(py, |sides| sides.inlet.put_back(&whole));
+            self.sides
+                .with(py, |sides| sides.stream_reader.put_back(&whole));
             return Err(pyo3::exceptions::PyBufferError::new_err(
                 "the buffer cannot be written to any more",
             ));
@@ -81,31 +82,32 @@ impl Stream {
                 if sides.is_stopped {
                     return (None, 0);
                 }
-                let outcome = sides.inlet.take(want);
-                (Some(outcome), sides.inlet.lacks(want))
+                let outcome = sides.stream_reader.take(want);
+                (Some(outcome), sides.stream_reader.lacks(want))
             });
             match outcome {
                 Some(Outcome::Wait) => {}
-                Some(outcome) => return self.told(py, outcome, want).map(Some),
+                Some(outcome) => return self.reported(py, outcome, want).map(Some),
                 None => {
                     let what = "this side has stopped reading";
                     return Err(errors::stream_closed(py, self.id, what));
                 }
             }
-            let hub = self.hub.get();
-            let received = hub.pull(py, self.id, lacks)?;
+            let manager = self.manager.get();
+            let received = manager.pull(py, self.id, lacks)?;
             let is_nothing = received.data.is_empty() && received.end.is_none();
             if !is_nothing {
-                self.sides.with(py, |sides| sides.inlet.receive(received));
-            } else if hub.is_over(py) {
-                return Err(hub.ended(py));
+                self.sides
+                    .with(py, |sides| sides.stream_reader.receive(received));
+            } else if manager.is_over(py) {
+                return Err(manager.ended(py));
             } else {
                 return Ok(None);
             }
         }
     }
 
-    fn told(&self, py: Python<'_>, outcome: Outcome, want: Want<'_>) -> PyResult<Portion> {
+    fn reported(&self, py: Python<'_>, outcome: Outcome, want: Want<'_>) -> PyResult<Portion> {
         match outcome {
             Outcome::Data(portion) => Ok(portion),
             Outcome::Incomplete(portion) => {

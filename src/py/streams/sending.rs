@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::quic::{Priority, StreamError};
-use uringcore_proto::streams::{Carrier, Key};
+use uringcore_proto::streams::{Key, StreamTransport};
 
 use super::errors;
-use super::hub::Abandoned;
 use super::stream::Stream;
+use super::stream_manager::Abandoned;
 use super::work::Polled;
 use crate::capi::{buffer, code};
 
@@ -101,13 +101,17 @@ impl Next {
         !matches!(self, Self::Last(piece) if piece.is_empty())
     }
 
-    fn hand_to(self, carrier: &mut dyn Carrier, stream_id: u64) -> Result<(), StreamError> {
+    fn hand_to(
+        self,
+        stream_transport: &mut dyn StreamTransport,
+        stream_id: u64,
+    ) -> Result<(), StreamError> {
         match self {
-            Self::One(piece) => carrier.send_stream(stream_id, piece, false),
-            Self::Last(piece) => carrier.send_stream(stream_id, piece, true),
+            Self::One(piece) => stream_transport.send_stream(stream_id, piece, false),
+            Self::Last(piece) => stream_transport.send_stream(stream_id, piece, true),
             Self::Several(pieces) => pieces
                 .into_iter()
-                .try_for_each(|piece| carrier.send_stream(stream_id, piece, false)),
+                .try_for_each(|piece| stream_transport.send_stream(stream_id, piece, false)),
         }
     }
 }
@@ -117,7 +121,7 @@ impl Stream {
         let mut has_written = false;
         let polled = self.hand_over(py, unsent, &mut has_written);
         if has_written {
-            self.hub.get().written(py);
+            self.manager.get().written(py);
         }
         polled
     }
@@ -135,11 +139,11 @@ impl Stream {
             };
             let (count, id) = (next.len(), self.id);
             let is_last = matches!(next, Next::Last(_));
-            let taken = self.hub.get().need(py, |carrier| {
-                if next.needs_room() && carrier.is_stream_full(id) {
+            let taken = self.manager.get().need(py, |stream_transport| {
+                if next.needs_room() && stream_transport.is_stream_full(id) {
                     return Ok(false);
                 }
-                next.hand_to(carrier, id).map(|()| true)
+                next.hand_to(stream_transport, id).map(|()| true)
             })?;
             match taken {
                 Ok(true) if is_last => {
@@ -169,21 +173,21 @@ impl Stream {
         let (is_finished, is_reset) = self
             .sides
             .with(py, |sides| (sides.is_finished, sides.is_reset));
-        let hub = self.hub.get();
-        let stopped = hub.arrivals(py, |arrivals| arrivals.stopped(self.id));
+        let manager = self.manager.get();
+        let stopped = manager.inbox(py, |inbox| inbox.stopped(self.id));
         if let Some(code) = stopped {
             return Err(errors::stream_stopped(py, self.id, code));
         }
         if is_reset {
             return Err(errors::stream_closed(py, self.id, WAS_RESET));
         }
-        match hub.ask(py, |carrier| carrier.is_sending(self.id))? {
+        match manager.ask(py, |stream_transport| stream_transport.is_sending(self.id))? {
             Some(false) if is_finished => {
                 self.sides.with(py, |sides| sides.is_delivered = true);
                 Ok(Polled::Ready(py.None()))
             }
             None if self.sides.with(py, |sides| sides.is_delivered) => Ok(Polled::Ready(py.None())),
-            None if hub.is_over(py) => Err(hub.ended(py)),
+            None if manager.is_over(py) => Err(manager.ended(py)),
             _ => Ok(Polled::Wait(Key::Finished(self.id))),
         }
     }
@@ -192,30 +196,28 @@ impl Stream {
         self.check_code(py, code)?;
         let id = self.id;
         // A refusal: the stream has ended by itself meanwhile, or the connection has.
-        let _ = self
-            .hub
-            .get()
-            .reach(py, |carrier| carrier.reset_stream(id, code))?;
+        let _ = self.manager.get().reach(py, |stream_transport| {
+            stream_transport.reset_stream(id, code)
+        })?;
         self.sides.with(py, |sides| sides.is_reset = true);
         let keys = [Key::Writable(id), Key::Finished(id), Key::AllFinished];
-        self.hub.get().wake(py, keys)
+        self.manager.get().wake(py, keys)
     }
 
     pub fn stop(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         self.check_code(py, code)?;
         let id = self.id;
-        let is_ended = self.sides.with(py, |sides| sides.inlet.is_ended());
+        let is_ended = self.sides.with(py, |sides| sides.stream_reader.is_ended());
         if !is_ended {
-            let _ = self
-                .hub
-                .get()
-                .reach(py, |carrier| carrier.stop_stream(id, code))?;
+            let _ = self.manager.get().reach(py, |stream_transport| {
+                stream_transport.stop_stream(id, code)
+            })?;
         }
         self.sides.with(py, |sides| {
             sides.is_stopped = true;
-            sides.inlet.clear();
+            sides.stream_reader.clear();
         });
-        self.hub.get().wake(py, [Key::Readable(id)])
+        self.manager.get().wake(py, [Key::Readable(id)])
     }
 
     pub fn prioritise(&self, py: Python<'_>, urgency: i64, incremental: bool) -> PyResult<()> {
@@ -227,10 +229,9 @@ impl Stream {
             })?;
         let id = self.id;
         // Of a stream that is over there is nothing to serve.
-        let _ = self
-            .hub
-            .get()
-            .reach(py, |carrier| carrier.set_priority(id, priority))?;
+        let _ = self.manager.get().reach(py, |stream_transport| {
+            stream_transport.set_priority(id, priority)
+        })?;
         Ok(())
     }
 
@@ -246,18 +247,18 @@ impl Stream {
             sending: open.sending && failed,
             ..open
         };
-        self.hub.get().reach(py, |carrier| {
+        self.manager.get().reach(py, |stream_transport| {
             if open.sending && !failed {
-                let _ = carrier.send_stream(id, Bytes::new(), true);
+                let _ = stream_transport.send_stream(id, Bytes::new(), true);
             }
-            abandoned.carry_out(carrier, id);
+            abandoned.carry_out(stream_transport, id);
         })?;
         self.sides.with(py, |sides| {
             sides.is_finished |= open.sending && !failed;
             sides.is_reset |= abandoned.sending;
             sides.is_stopped |= abandoned.receiving;
         });
-        self.hub.get().wake(py, Key::of_stream(id))?;
+        self.manager.get().wake(py, Key::of_stream(id))?;
         Ok(Polled::Ready(py.None()))
     }
 
@@ -277,7 +278,11 @@ impl Stream {
         if u32::try_from(code).is_ok() {
             return Ok(());
         }
-        match self.hub.get().ask(py, |carrier| carrier.code_bits())? {
+        match self
+            .manager
+            .get()
+            .ask(py, |stream_transport| stream_transport.code_bits())?
+        {
             Some(bits) if code >> bits != 0 => Err(code::out_of_range("code", bits, code)),
             _ => Ok(()),
         }
@@ -285,10 +290,7 @@ impl Stream {
 
     /// QUIC takes no more for the stream. The event that says why may still be on its way.
     fn refused(&self, py: Python<'_>, error: StreamError) -> PyResult<Polled> {
-        let stopped = self
-            .hub
-            .get()
-            .arrivals(py, |arrivals| arrivals.stopped(self.id));
+        let stopped = self.manager.get().inbox(py, |inbox| inbox.stopped(self.id));
         match (stopped, error) {
             (Some(code), _) => Err(errors::stream_stopped(py, self.id, code)),
             (None, StreamError::Reset | StreamError::Over | StreamError::Closed) => {

@@ -13,23 +13,23 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyClass, PyTraverseError, PyVisit};
 
 use super::connection::ConnectionBase;
-use super::hub::{Abandoned, Hub};
 use super::reading::Asked;
 use super::sending::Unsent;
+use super::stream_manager::{Abandoned, StreamManager};
 use super::work::{Job, Waiting};
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
 use crate::capi::code;
 use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::open_class;
-use uringcore_proto::streams::Inlet;
+use uringcore_proto::streams::StreamReader;
 
 /// One stream of a connection: what all kinds of streams have.
 #[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]
 pub struct Stream {
     /// Keeps the connection open for as long as a stream of it is in use.
     connection: Py<ConnectionBase>,
-    pub(super) hub: Py<Hub>,
+    pub(super) manager: Py<StreamManager>,
     pub(super) id: u64,
     /// Where it was made, in debug mode.
     origin: Option<String>,
@@ -40,7 +40,7 @@ pub struct Stream {
 pub(super) struct Sides {
     sends: bool,
     receives: bool,
-    pub inlet: Inlet,
+    pub stream_reader: StreamReader,
     /// We read no more.
     pub is_stopped: bool,
     pub is_finished: bool,
@@ -94,7 +94,7 @@ impl Stream {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.connection)?;
-        visit.call(&self.hub)
+        visit.call(&self.manager)
     }
 }
 
@@ -260,7 +260,9 @@ impl ReceiveStream {
     /// The end is known as soon as what is before it was read, if it had arrived with that.
     fn at_eof(slf: &Bound<'_, Self>) -> bool {
         let stream = slf.as_super().get();
-        stream.sides.with(slf.py(), |sides| sides.inlet.is_at_eof())
+        stream
+            .sides
+            .with(slf.py(), |sides| sides.stream_reader.is_at_eof())
     }
 
     /// Asks the peer to send no more, with an error code of the application's (RFC 9000 section 19.5).
@@ -289,11 +291,11 @@ impl Stream {
         receives: bool,
     ) -> PyResult<Self> {
         let py = connection.py();
-        let hub = connection.get().hub.clone_ref(py);
+        let manager = connection.get().manager.clone_ref(py);
         let sides = Sides {
             sends,
             receives,
-            inlet: Inlet::default(),
+            stream_reader: StreamReader::default(),
             is_stopped: false,
             is_finished: false,
             is_reset: false,
@@ -301,8 +303,8 @@ impl Stream {
         };
         Ok(Self {
             connection: connection.clone().unbind(),
-            origin: hub.get().origin(py)?,
-            hub,
+            origin: manager.get().origin(py)?,
+            manager,
             id,
             sides: GilCell::new(sides),
         })
@@ -312,7 +314,7 @@ impl Stream {
     pub(super) fn open_sides(&self, py: Python<'_>) -> Abandoned {
         self.sides.with(py, |sides| Abandoned {
             sending: sides.sends && !sides.is_finished && !sides.is_reset,
-            receiving: sides.receives && !sides.is_stopped && !sides.inlet.is_ended(),
+            receiving: sides.receives && !sides.is_stopped && !sides.stream_reader.is_ended(),
         })
     }
 }
@@ -323,15 +325,15 @@ impl Drop for Stream {
         Python::try_attach(|py| {
             with_pending_set_aside(py, || {
                 let open = self.open_sides(py);
-                let hub = self.hub.get();
+                let manager = self.manager.get();
                 if let Some(origin) = &self.origin
                     && !open.is_nothing()
-                    && !hub.is_over(py)
+                    && !manager.is_over(py)
                 {
                     let text = format!("unclosed stream {}, made at {origin}", self.id);
                     warn_of_a_dying_object(&py.get_type::<PyResourceWarning>(), text);
                 }
-                hub.forget(py, self.id, open);
+                manager.forget(py, self.id, open);
             });
         });
     }

@@ -12,10 +12,10 @@ use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::streams::Key;
 
 use super::connection::{ConnectionBase, Opening};
-use super::hub::Hub;
 use super::reading::Asked;
 use super::sending::Unsent;
 use super::stream::Stream;
+use super::stream_manager::StreamManager;
 use crate::capi::awaited::{as_sent, raised, returned, used_up};
 use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
@@ -244,7 +244,7 @@ impl Waiting {
                     Polled::Ready(value) => return Ok(Came::Value(value)),
                     Polled::Exhausted => return Err(PyStopAsyncIteration::new_err(())),
                     Polled::Wait(key) => {
-                        let future = job.hub(py).get().waiter(py, key)?;
+                        let future = job.manager(py).get().waiter(py, key)?;
                         self.put(py, Step::Wait(future.try_iter()?.unbind(), job));
                     }
                 },
@@ -309,7 +309,7 @@ impl Job {
         }
     }
 
-    fn hub(&self, py: Python<'_>) -> Py<Hub> {
+    fn manager(&self, py: Python<'_>) -> Py<StreamManager> {
         match self {
             Self::Read(stream, _)
             | Self::ReadInto(stream, _)
@@ -318,15 +318,15 @@ impl Job {
             | Self::Finish(stream)
             | Self::WaitFinished(stream)
             | Self::Leave(stream, _)
-            | Self::Itself(stream) => stream.get().hub.clone_ref(py),
-            Self::Enter(opening) => opening.get().connection.get().hub.clone_ref(py),
+            | Self::Itself(stream) => stream.get().manager.clone_ref(py),
+            Self::Enter(opening) => opening.get().connection.get().manager.clone_ref(py),
             Self::Open(connection, _)
             | Self::Accept(connection, _)
             | Self::NextStream(connection, _)
             | Self::Datagram(connection)
             | Self::Datagrams(connection)
             | Self::NextDatagram(connection)
-            | Self::WaitAllFinished(connection) => connection.get().hub.clone_ref(py),
+            | Self::WaitAllFinished(connection) => connection.get().manager.clone_ref(py),
         }
     }
 

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyConnectionAbortedError, PyConnectionResetError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
+use super::protocol::{Phase, Reported, TlsProtocol, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
 use crate::capi::error;
 use crate::event_loop::clock;
@@ -57,15 +57,15 @@ impl TlsProtocol {
             let milliseconds = (clock::monotonic() - began) * 1e3;
             this.log(slf, "%r: SSL handshake took %.1f ms", Some(milliseconds))?;
         }
-        let untold = this.state.with(py, |state| {
+        let unreported = this.state.with(py, |state| {
             state.phase = Phase::Wrapped;
-            let untold = state.told == Told::Nothing;
-            if untold {
-                state.told = Told::ConnectionMade;
+            let unreported = state.reported == Reported::Nothing;
+            if unreported {
+                state.reported = Reported::ConnectionMade;
             }
-            untold
+            unreported
         });
-        if untold && let (Some(app), Some(face)) = (this.app(py), this.face(py)) {
+        if unreported && let (Some(app), Some(face)) = (this.app(py), this.face(py)) {
             let made = app.call_method1(intern!(py, "connection_made"), (face,));
             if let Err(error) = made {
                 let message = "Fatal error: protocol.connection_made() call failed.";

@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::protocol::{Phase, TlsProtocol, Told};
+use super::protocol::{Phase, Reported, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
 use crate::capi::error;
@@ -440,14 +440,14 @@ impl TlsProtocol {
     pub(super) fn tell_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let untold = this.state.with(py, |state| {
-            let untold = state.told == Told::ConnectionMade;
-            if untold {
-                state.told = Told::EofReceived;
+        let unreported = this.state.with(py, |state| {
+            let unreported = state.reported == Reported::ConnectionMade;
+            if unreported {
+                state.reported = Reported::EofReceived;
             }
-            untold
+            unreported
         });
-        let (true, Some(app)) = (untold, this.app(py)) else {
+        let (true, Some(app)) = (unreported, this.app(py)) else {
             return Ok(());
         };
         let answer = app
@@ -504,16 +504,16 @@ impl TlsProtocol {
         let (Some(pause), Some(lower)) = (pause, this.lower(py)) else {
             return Ok(());
         };
-        let told = if pause {
+        let reported = if pause {
             lower.pause_reading(py)
         } else {
             lower.resume_reading(py)
         };
-        match told {
+        match reported {
             Err(error) if !error::is_exit(py, &error) => {
                 Self::fatal_error(slf, error, "Fatal error on SSL protocol")
             }
-            told => told,
+            reported => reported,
         }
     }
 }

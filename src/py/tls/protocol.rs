@@ -36,7 +36,7 @@ pub enum Phase {
 
 /// What the application's protocol has been told (asyncio's AppProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Reported {
     Nothing,
     ConnectionMade,
     EofReceived,
@@ -53,7 +53,7 @@ pub struct State {
     /// Nobody waits for this connection: a failed handshake is told in debug mode.
     pub report_failure: bool,
     pub phase: Phase,
-    pub told: Told,
+    pub reported: Reported,
     pub eof_received: bool,
     /// The application's transport is closed or closing.
     pub closed: bool,
@@ -163,10 +163,10 @@ impl TlsProtocol {
             waiter,
             report_failure: setup.accepted,
             phase: Phase::Unwrapped,
-            told: if setup.call_connection_made {
-                Told::Nothing
+            reported: if setup.call_connection_made {
+                Reported::Nothing
             } else {
-                Told::ConnectionMade
+                Reported::ConnectionMade
             },
             eof_received: false,
             closed: false,

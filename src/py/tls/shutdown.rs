@@ -4,7 +4,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Phase, TlsProtocol, Told, cancel_timer};
+use super::protocol::{Phase, Reported, TlsProtocol, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
@@ -198,9 +198,12 @@ impl TlsProtocol {
             state.backlog_bytes = 0;
             state.writes_lost = state.writes_lost.saturating_add(1);
             let tell = state.phase != Phase::Handshake
-                && matches!(state.told, Told::ConnectionMade | Told::EofReceived);
+                && matches!(
+                    state.reported,
+                    Reported::ConnectionMade | Reported::EofReceived
+                );
             if tell {
-                state.told = Told::ConnectionLost;
+                state.reported = Reported::ConnectionLost;
             }
             state.phase = Phase::Unwrapped;
             let (backlog, ahead) = (&mut state.backlog, &mut state.ahead);

@@ -10,7 +10,7 @@
 //!
 //! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
 //!
-//! **Rule: the engine knows, and the `View` says it.** While the loop's thread is inside the kernel,
+//! **Rule: the engine knows, and the `SharedState` says it.** While the loop's thread is inside the kernel,
 //! another thread that calls a command gets a `RuntimeError`. Whether a transport is closing or paused has
 //! its one place in the engine, so a command that was refused has changed nothing; questions (sizes,
 //! limits, `repr`) are answered by the view, which does not need the engine.
@@ -30,7 +30,7 @@ use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, View, WriteOutcome};
+use uringcore_engine::{Engine, HIGH_MARK_BYTES, Key, SharedState, WriteOutcome};
 
 use crate::capi::cell::GilCell;
 use crate::capi::context::CallbackContext;
@@ -121,7 +121,7 @@ pub struct BaseTransport {
     pub fd: RawFd,
     class: Class,
     /// What the engine says of it.
-    pub view: View,
+    pub shared: SharedState,
     pub state: GilCell<State>,
 }
 
@@ -163,7 +163,7 @@ impl BaseTransport {
 
     /// What programs see as closing: as with asyncio from the very write on that has failed.
     pub fn is_ending(&self) -> bool {
-        self.view.is_closing() || self.view.has_failed()
+        self.shared.is_closing() || self.shared.has_failed()
     }
 
     /// How much the loop has to run: more than before, if a callback has scheduled something.
@@ -239,12 +239,12 @@ impl BaseTransport {
 
     #[getter]
     fn _protocol_paused(&self) -> bool {
-        self.view.is_above()
+        self.shared.is_above()
     }
 
     #[getter]
     fn _paused(&self) -> bool {
-        self.view.is_paused()
+        self.shared.is_paused()
     }
 
     #[getter]
@@ -255,7 +255,9 @@ impl BaseTransport {
     #[getter]
     fn _conn_lost(&self, py: Python<'_>) -> u32 {
         let lost = self.state.with(py, |state| state.writes_lost);
-        lost.saturating_add(u32::from(self.view.is_quiet() || self.view.has_failed()))
+        lost.saturating_add(u32::from(
+            self.shared.is_quiet() || self.shared.has_failed(),
+        ))
     }
 
     #[getter]
@@ -305,7 +307,7 @@ impl BaseTransport {
         let receiver = Receiver::of(protocol.bind(py))?;
         // The new protocol never heard pause_writing(), so it must not hear resume_writing().
         // A closed loop tells nobody anything.
-        if self.view.is_above()
+        if self.shared.is_above()
             && self.owner.get().check_closed().is_ok()
             && let Some(key) = self.key(py)
         {
@@ -338,7 +340,9 @@ impl BaseTransport {
         let py = slf.py();
         let this = slf.get();
         match this.key(py) {
-            Some(key) if !this.view.is_closing() => this.end(py, None, |engine| engine.close(key)),
+            Some(key) if !this.shared.is_closing() => {
+                this.end(py, None, |engine| engine.close(key))
+            }
             _ => Ok(()),
         }
     }
@@ -361,7 +365,7 @@ impl BaseTransport {
     // Reading ------------------------------------------------------------------------------------
 
     fn is_reading(&self) -> bool {
-        !self.is_ending() && !self.view.is_paused()
+        !self.is_ending() && !self.shared.is_paused()
     }
 
     fn pause_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -377,7 +381,7 @@ impl BaseTransport {
     fn resume_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        let resumes = this.view.is_paused() && !this.view.is_closing();
+        let resumes = this.shared.is_paused() && !this.shared.is_closing();
         let (true, Some(key)) = (resumes, this.key(py)) else {
             return Ok(());
         };
@@ -420,27 +424,27 @@ impl BaseTransport {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let (low, high) = (self.view.low_mark(), self.view.high_mark());
+        let (low, high) = (self.shared.low_mark(), self.shared.high_mark());
         self.state
             .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
     /// Bytes that the kernel has not taken. What only waits for other writes is sent first.
     fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
-        if self.view.queued() > 0
+        if self.shared.queued() > 0
             && let Some(key) = self.key(py)
         {
             // Where the engine is out of reach, the end of its turn has tried already.
             let _ = self.command(py, |engine| engine.send_held(key));
         }
-        self.view.queued()
+        self.shared.queued()
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let py = slf.py();
         let this = slf.get();
         let open = this.state.with(py, |state| state.protocol.is_some());
-        let (closing, queued) = (this.is_ending(), this.view.queued());
+        let (closing, queued) = (this.is_ending(), this.shared.queued());
         let name = slf.get_type().name()?;
         let life = match (open, closing) {
             (false, _) => " closed",

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{DatagramSize, Places, Received, WriteOutcome};
+use uringcore_engine::{DatagramSize, DirectMappedCache, Received, WriteOutcome};
 use uringcore_io::{Errno, SendMsg, SockAddr, net};
 
 use crate::capi::address;
@@ -32,9 +32,9 @@ type Entry = (SocketAddr, Py<PyAny>);
 #[derive(Default)]
 struct Known {
     /// Senders, by their address.
-    senders: Places<Entry>,
+    senders: DirectMappedCache<Entry>,
     /// The same and others that were sent to, by the identity of the Python object.
-    targets: Places<Entry>,
+    targets: DirectMappedCache<Entry>,
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
@@ -220,8 +220,8 @@ impl DatagramTransport {
             libc::AF_UNIX => DatagramSize::Large,
             _ => DatagramSize::Buffer,
         };
-        BaseTransport::attach(base, |engine, view| {
-            let key = engine.open_datagram(fd, size, view);
+        BaseTransport::attach(base, |engine, shared| {
+            let key = engine.open_datagram(fd, size, shared);
             if is_shared {
                 engine.share_datagrams(key);
             }

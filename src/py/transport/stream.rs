@@ -27,7 +27,7 @@ use crate::capi::error;
 use crate::capi::open_class::{self, OpenClass};
 use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
-use crate::sock::lanes;
+use crate::sock::op_queues;
 use crate::transport::base::{BaseTransport, Class, Descriptor, Parts};
 
 /// A connected stream socket with the interface of asyncio.Transport.
@@ -70,8 +70,8 @@ impl StreamTransport {
         let transport =
             open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
         let bound = transport.bind(py);
-        BaseTransport::attach(bound.as_super(), |engine, view| {
-            engine.open_stream(fd, view)
+        BaseTransport::attach(bound.as_super(), |engine, shared| {
+            engine.open_stream(fd, shared)
         })?;
         Ok(transport)
     }
@@ -79,7 +79,7 @@ impl StreamTransport {
     /// Writing is refused after `write_eof`, and while sendfile has the socket.
     fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
         let sendfile = base.state.with(py, |state| state.empty_waiter().is_some());
-        let text = match (base.view.is_finished(), sendfile) {
+        let text = match (base.shared.is_finished(), sendfile) {
             (true, _) => format!("Cannot call {call}() after write_eof()"),
             (_, true) => format!("unable to {call}; sendfile is in progress"),
             _ => return Ok(()),
@@ -125,7 +125,7 @@ impl StreamTransport {
         if fd < 0 {
             return Err(PyValueError::new_err("sock: the socket is closed"));
         }
-        lanes::settle(owner, socket)?;
+        op_queues::settle(owner, socket)?;
         let transport = Self::open(
             owner,
             fd,
@@ -136,7 +136,7 @@ impl StreamTransport {
             CallbackContext::new(py, context)?,
         )?;
         if let Some(key) = transport.bind(py).as_super().get().key(py) {
-            lanes::hand_over(owner, socket, key)?;
+            op_queues::hand_over(owner, socket, key)?;
         }
         let base = transport.bind(py).as_super().clone().unbind();
         owner.get().push_ready(py, Ready::Start(base, waiter));
@@ -158,7 +158,7 @@ impl StreamTransport {
 
     #[getter]
     fn _eof(slf: &Bound<'_, Self>) -> bool {
-        slf.as_super().get().view.is_finished()
+        slf.as_super().get().shared.is_finished()
     }
 
     #[getter]
@@ -226,7 +226,7 @@ impl StreamTransport {
     fn write_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super().get();
-        let over = base.is_ending() || base.view.is_finished();
+        let over = base.is_ending() || base.shared.is_finished();
         let (false, Some(key)) = (over, base.key(py)) else {
             return Ok(());
         };

@@ -110,8 +110,8 @@ impl WebTransportClient {
             .map_err(|error| failed(py, &error))?;
         let host = Box::new(ClientHost(slf.clone().unbind()));
         let event_loop = this.event_loop.bind(py);
-        let arrivals = this.limits.get().arrivals(Charge::default());
-        let core = SessionCore::new(py, host, session_id, None, event_loop, arrivals)?;
+        let inbox = this.limits.get().inbox(Charge::default());
+        let core = SessionCore::new(py, host, session_id, None, event_loop, inbox)?;
         let kept = core.clone_ref(py);
         this.state
             .with(py, |state| state.sessions.add(session_id, kept));

@@ -3,11 +3,11 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use uringcore_proto::budget::Charge;
-use uringcore_proto::streams::Arrivals;
+use uringcore_proto::streams::Inbox;
 use uringcore_proto::webtransport::Limits;
 
 use crate::capi::arguments;
-use crate::streams::hub::overflow;
+use crate::streams::stream_manager::overflow;
 
 /// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
 /// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait: the oldest are
@@ -56,10 +56,10 @@ impl WebTransportLimits {
 
 impl WebTransportLimits {
     /// What has come of a session; `charge` is the connection's for what waits.
-    pub fn arrivals(&self, charge: Charge) -> Arrivals {
-        let mut arrivals = Arrivals::of_session(self.datagram_bytes);
-        arrivals.set_charge(charge);
-        arrivals.set_overflow(overflow(self.drops_newest));
-        arrivals
+    pub fn inbox(&self, charge: Charge) -> Inbox {
+        let mut inbox = Inbox::of_session(self.datagram_bytes);
+        inbox.set_charge(charge);
+        inbox.set_overflow(overflow(self.drops_newest));
+        inbox
     }
 }

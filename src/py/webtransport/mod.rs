@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
 //! | `registry` | the sessions of one connection, and whom an event is for |
-//! | `session_carrier` | a session as what carries streams: they are those of `streams` |
+//! | `session_transport` | a session as what carries streams: they are those of `streams` |
 //! | `limits` | what Python says of [`Limits`](uringcore_proto::webtransport::Limits) |
 //! | `client` | `WebTransportClient`: a client's connection, which is for sessions alone |
 //!
@@ -15,7 +15,7 @@ mod client;
 pub mod limits;
 pub mod registry;
 pub mod session;
-mod session_carrier;
+mod session_transport;
 
 use pyo3::prelude::*;
 

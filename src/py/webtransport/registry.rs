@@ -56,7 +56,7 @@ impl Registry {
         let mut outcome = Ok(());
         while let Some((session, what)) = next() {
             if let Some(session) = session {
-                outcome = outcome.and(session.get().told(py, what));
+                outcome = outcome.and(session.get().reported(py, what));
             }
         }
         outcome

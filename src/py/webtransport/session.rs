@@ -11,13 +11,13 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_proto::h3::Field;
 use uringcore_proto::quic;
-use uringcore_proto::streams::Arrivals;
+use uringcore_proto::streams::Inbox;
 use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
 
-use super::session_carrier::SessionReach;
+use super::session_transport::SessionReach;
 use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
-use crate::streams::hub::Hub;
+use crate::streams::stream_manager::StreamManager;
 
 /// The connection that a session is on, in either role.
 pub trait Host: Send + Sync {
@@ -53,14 +53,14 @@ pub trait Host: Send + Sync {
 pub struct SessionCore {
     host: Box<dyn Host>,
     session_id: u64,
-    hub: Py<Hub>,
+    manager: Py<StreamManager>,
     state: GilCell<State>,
 }
 
 struct State {
     receiver: Option<Py<PyAny>>,
     /// What is told before anybody listens: of a client's session that could not be asked for.
-    untold: Vec<What>,
+    unreported: Vec<What>,
     draft: Option<Draft>,
     /// As they were when it ended.
     stats: SessionStats,
@@ -72,8 +72,8 @@ type Headers = List<(PyBackedBytes, PyBackedBytes)>;
 impl SessionCore {
     /// Its streams and datagrams.
     #[getter]
-    fn hub(&self, py: Python<'_>) -> Py<Hub> {
-        self.hub.clone_ref(py)
+    fn manager(&self, py: Python<'_>) -> Py<StreamManager> {
+        self.manager.clone_ref(py)
     }
 
     /// The number of its CONNECT stream.
@@ -92,13 +92,13 @@ impl SessionCore {
     /// From now on `receiver` is told; what has happened before first.
     fn set_receiver(slf: &Bound<'_, Self>, receiver: Py<PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        let (old, untold) = this.state.with(py, |state| {
+        let (old, unreported) = this.state.with(py, |state| {
             let old = state.receiver.replace(receiver);
-            (old, std::mem::take(&mut state.untold))
+            (old, std::mem::take(&mut state.unreported))
         });
         drop(old);
-        for what in untold {
-            this.told(py, what)?;
+        for what in unreported {
+            this.reported(py, what)?;
         }
         this.host.dispatch(py)
     }
@@ -156,16 +156,16 @@ impl SessionCore {
             dict.set_item(name, value)?;
         }
         let unread = self
-            .hub
+            .manager
             .get()
-            .arrivals(py, |arrivals| arrivals.datagrams_dropped());
+            .inbox(py, |inbox| inbox.datagrams_dropped());
         dict.set_item("datagrams_dropped", stats.datagrams_dropped + unread)?;
         Ok(dict)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.host.traverse(&visit)?;
-        visit.call(&self.hub)?;
+        visit.call(&self.manager)?;
         self.state
             .traverse(|state| visit.call(&state.receiver))
             .unwrap_or(Ok(()))
@@ -183,7 +183,7 @@ impl SessionCore {
         session_id: u64,
         draft: Option<Draft>,
         event_loop: &Bound<'_, PyAny>,
-        arrivals: Arrivals,
+        inbox: Inbox,
     ) -> PyResult<Py<Self>> {
         let reach = SessionReach {
             host: host.clone_ref(py),
@@ -191,31 +191,31 @@ impl SessionCore {
         };
         let new_future = event_loop.getattr(intern!(py, "create_future"))?.unbind();
         let made_at = origin(event_loop)?;
-        let hub = Hub::on(Box::new(reach), new_future, made_at, arrivals, None);
-        let hub = Py::new(py, hub)?;
+        let manager = StreamManager::on(Box::new(reach), new_future, made_at, inbox, None);
+        let manager = Py::new(py, manager)?;
         let state = State {
             receiver: None,
-            untold: Vec::new(),
+            unreported: Vec::new(),
             draft,
             stats: SessionStats::default(),
         };
         let core = Self {
             host,
             session_id,
-            hub,
+            manager,
             state: GilCell::new(state),
         };
         Py::new(py, core)
     }
 
     /// Something has happened to it.
-    pub fn told(&self, py: Python<'_>, what: What) -> PyResult<()> {
+    pub fn reported(&self, py: Python<'_>, what: What) -> PyResult<()> {
         match what {
-            What::Quic(event) => self.hub.get().take_in(py, |arrivals, keys| {
-                arrivals.handle(event, |key| keys.push(key));
+            What::Quic(event) => self.manager.get().take_in(py, |inbox, keys| {
+                inbox.handle(event, |key| keys.push(key));
             }),
-            What::Opened { stream_id, .. } => self.hub.get().take_in(py, |arrivals, keys| {
-                arrivals.announced(stream_id, |key| keys.push(key));
+            What::Opened { stream_id, .. } => self.manager.get().take_in(py, |inbox, keys| {
+                inbox.announced(stream_id, |key| keys.push(key));
             }),
             what => self.tell(py, what),
         }
@@ -235,7 +235,7 @@ impl SessionCore {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
         });
         let Some(receiver) = receiver else {
-            self.state.with(py, |state| state.untold.push(what));
+            self.state.with(py, |state| state.unreported.push(what));
             return Ok(());
         };
         let args = match what {

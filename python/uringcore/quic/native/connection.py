@@ -34,7 +34,7 @@ class Connection(ConnectionBase):
 
     def __new__(cls, link: Link) -> Connection:
         """Not for programs: connections are made by those two."""
-        self = super().__new__(cls, link.hub)
+        self = super().__new__(cls, link.manager)
         self._link = link
         self._origin = made_at(link.loop)
         return self

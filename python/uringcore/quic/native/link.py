@@ -223,7 +223,7 @@ class Link(Life):
     called when the handshake is complete, or early data can be answered.
     """
 
-    __slots__ = ("_on_connected", "hub")
+    __slots__ = ("_on_connected", "manager")
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Link(Life):
         super().__init__(quic, close_timeout=close_timeout)
         self._on_connected = on_connected
         loop = self.loop
-        self.hub = QuicStreams(
+        self.manager = QuicStreams(
             quic,
             loop.create_future,
             is_client=quic.configuration.is_client,
@@ -253,7 +253,7 @@ class Link(Life):
             on_connected(self)
 
     def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
-        self.hub.end(make_error, is_orderly)
+        self.manager.end(make_error, is_orderly)
         self._on_connected = None
 
 

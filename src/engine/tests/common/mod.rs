@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use uringcore_engine::{Engine, Event, Key, NextReceive, StreamBytes, View};
+use uringcore_engine::{Engine, Event, Key, NextReceive, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig, Errno, net};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
@@ -99,7 +99,7 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
 
 /// Puts `fd` on the engine, reading. The test keeps the descriptor until it releases the stream.
 pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
-    let key = engine.open_stream(fd.as_raw_fd(), View::default());
+    let key = engine.open_stream(fd.as_raw_fd(), SharedState::default());
     engine.start(key);
     key
 }

@@ -61,7 +61,7 @@ impl Rig {
     /// One turn that waits at most `limit`.
     pub fn turn(&mut self, limit: Duration) {
         self.driver.enter(Some(limit)).expect("enter");
-        self.driver.reap(&mut self.done);
+        self.driver.take_completions(&mut self.done);
     }
 
     /// Turns until `condition` holds.

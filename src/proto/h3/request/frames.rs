@@ -37,13 +37,13 @@ impl RequestStream {
             frame_type::DATA => {
                 cx.log.data(false, self.id, length);
                 if length == 0 {
-                    cx.chaff.take(1)?;
+                    cx.useless_frames.take(1)?;
                 }
                 self.begin_data(length)
             }
             frame_type::HEADERS => self.begin_headers(cx, length),
             frame_type::PUSH_PROMISE => {
-                cx.chaff.take(1)?;
+                cx.useless_frames.take(1)?;
                 self.begin_promise(cx, length)
             }
             // RFC 9114 sections 7.2.3, 7.2.4, 7.2.6, 7.2.7 and 7.2.8, RFC 9218 section 7.2.
@@ -57,7 +57,7 @@ impl RequestStream {
             }
             reserved if frame_type::is_reserved(reserved) => Err(unexpected("reserved frame type")),
             _ => {
-                cx.chaff.take(1)?;
+                cx.useless_frames.take(1)?;
                 Ok(match length {
                     0 => Frame::Header,
                     remaining => Frame::Skip { remaining },

@@ -15,7 +15,6 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    chaff::Chaff,
     error::{Code, ConnectionError, RemoteError},
     event::{Event, Role},
     field::{Method, TargetCheck},
@@ -25,6 +24,7 @@ use super::{
     push::Pushes,
     qpack::{Decoded, Decoder},
     unusable::Unusable,
+    useless_frames::UselessFrameBudget,
 };
 
 mod frames;
@@ -45,7 +45,7 @@ pub(super) struct Receiver<'a> {
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
     pub unusable: &'a mut Unusable,
-    pub chaff: &'a mut Chaff,
+    pub useless_frames: &'a mut UselessFrameBudget,
     pub log: &'a mut Log,
 }
 
@@ -426,7 +426,7 @@ impl RequestStream {
     fn emit(&mut self, cx: &mut Receiver<'_>, event: Option<Event>) {
         if let Some(event) = event {
             self.announced = true;
-            cx.chaff.allow_for(&event);
+            cx.useless_frames.allow_for(&event);
             cx.events.push_back(event);
         }
     }

@@ -8,7 +8,7 @@ use quinn_proto::{Dir, VarInt};
 
 use super::{
     Connection, Phase,
-    news::{Batches, Pending},
+    events::{Batches, Pending},
 };
 use crate::{
     quic::{CloseKind, DatagramError, Event, Priority, Received, StreamError},
@@ -83,8 +83,8 @@ impl Connection {
     /// what they have brought by now: a server hears of a connection with the first datagram.
     pub fn tell_batches(&mut self) {
         let is_missed = self.batches == Batches::Missed;
-        if is_missed || self.batches == Batches::Untold {
-            self.batches = Batches::Told;
+        if is_missed || self.batches == Batches::Unreported {
+            self.batches = Batches::Reported;
         }
         if is_missed {
             self.note_batch();
@@ -183,7 +183,7 @@ impl Connection {
         match self.phase {
             Phase::Handshake => self.early_pings.push(uid),
             Phase::Established => {
-                self.watch.expect_ping(uid);
+                self.observer.expect_ping(uid);
                 self.quinn.ping();
             }
             Phase::Closed => {}
@@ -199,7 +199,7 @@ impl Connection {
 
     pub(super) fn advance_keys(&mut self) {
         if self.is_confirmed() {
-            self.key_use.advance(&mut self.quinn, &mut self.watch);
+            self.key_use.advance(&mut self.quinn, &mut self.observer);
         }
     }
 
@@ -231,7 +231,7 @@ impl Connection {
         let reason = truncated(reason);
         let mut wire_reason = Vec::new();
         if let Some(frame_type) = frame_type {
-            self.watch.close_as_transport(frame_type);
+            self.observer.close_as_transport(frame_type);
             wire_reason.resize(transport_close::filler(frame_type), 0);
         }
         wire_reason.extend_from_slice(reason);

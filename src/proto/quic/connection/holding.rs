@@ -25,7 +25,7 @@ impl Connection {
 
     /// From now on what this connection holds is charged to its client's account.
     pub(in crate::quic) fn open_account(&mut self, holding: Holding) {
-        self.watch.inflow().enable();
+        self.observer.inflow().enable();
         self.streams.count_arrivals();
         self.queued.charged_to(&holding);
         let holding = self.holding.insert(holding);
@@ -73,7 +73,7 @@ impl Connection {
         let streams = &mut self.streams;
         // Frames behind a CONNECTION_CLOSE, which the state machine ignores, may have been noted in the same turn.
         let is_closed = self.phase == Phase::Closed;
-        self.watch.inflow().take_each(|arrived| {
+        self.observer.inflow().take_each(|arrived| {
             if !is_closed {
                 streams.arrived(arrived);
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quinn_proto as quinn;
 
-use super::watch::Watch;
+use super::observer::ConnectionObserver;
 use crate::{
     seams::key_update::{Acknowledged, Step},
     tls::Tap,
@@ -61,7 +61,7 @@ impl KeyUse {
     }
 
     /// Changes the keys if it is time, on a connection whose handshake is confirmed.
-    pub fn advance(&mut self, conn: &mut quinn::Connection, watch: &mut Watch) {
+    pub fn advance(&mut self, conn: &mut quinn::Connection, observer: &mut ConnectionObserver) {
         if !self.is_due(conn) {
             return;
         }
@@ -73,7 +73,7 @@ impl KeyUse {
                 self.is_wanted &= self.tap.key_updates() == updates;
             }
             Step::Ask => {
-                watch.expect_keys_ping(updates);
+                observer.expect_keys_ping(updates);
                 conn.ping();
             }
             Step::Wait => {}

@@ -62,7 +62,7 @@ impl Connection {
             .then(|| frames_received(&self.quinn));
         let is_stranger = self.packet_log.is_some() && self.is_stranger(remote);
         self.quinn.handle_event(event);
-        if self.watch.resets().is_used() {
+        if self.observer.resets().is_used() {
             // What one datagram says of resets is seen to before the next is opened.
             self.pump();
         }

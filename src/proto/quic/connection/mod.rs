@@ -3,13 +3,13 @@
 //! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
 //! drives, which the host does not see. Here: the first, and the life of the connection.
 //!
-//! - `prologue`: what a connection is told before it begins.
+//! - `pre_connect`: what a connection is told before it begins.
 //! - `commands`: what the host asks for; `known`: what it can ask about.
-//! - `news`: what becomes its events; `ending`: how a connection's end is put into words.
+//! - `events`: what becomes its events; `ending`: how a connection's end is put into words.
 //! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
 //! - `datagrams`: DATAGRAM frames that wait; `holding`: what is held for the peer, and its credit.
 //! - `migration`, `preferred`: changes of address; `validation`: whether the peer is where it seems to be.
-//! - `watch`, `id_watch`, `path_watch`: a look at packets in the clear, for what the state machine does not tell.
+//! - `observer`, `id_observer`, `path_observer`: a look at packets in the clear, for what the state machine does not tell.
 //! - `versions`, `key_use`: another version, other keys.
 //! - `trace`: what goes into a log besides packets.
 //!
@@ -44,29 +44,29 @@ use crate::{
 mod commands;
 pub(super) mod datagrams;
 pub(super) mod ending;
+mod events;
 mod first_flight;
 mod holding;
-mod id_watch;
+mod id_observer;
 mod key_use;
 mod known;
 pub(super) mod migration;
-mod news;
-pub(super) mod path_watch;
+mod observer;
+pub(super) mod path_observer;
+pub(super) mod pre_connect;
 mod preferred;
-pub(super) mod prologue;
 mod trace;
 mod transmit;
 mod validation;
 mod versions;
-mod watch;
 
 use datagrams::DatagramQueue;
 use ending::internal;
+use events::{Batches, Pending};
 pub(super) use holding::CONNECTION_BYTES;
 use key_use::KeyUse;
-use news::{Batches, Pending};
+use observer::ConnectionObserver;
 use preferred::Probing;
-use watch::Watch;
 
 /// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
 pub struct Connection {
@@ -84,7 +84,7 @@ pub struct Connection {
     datagrams: DatagramQueue,
     /// More waits than [`Self::is_full`] allows; `ConnectionWritable` will follow.
     was_full: bool,
-    watch: Watch,
+    observer: ConnectionObserver,
     ids: ConnectionIds,
     packet_log: Option<Arc<Recorder>>,
     /// Pings asked for before there was anything to ping with.
@@ -251,7 +251,7 @@ impl Connection {
         let has_preferred = side.is_server()
             && (settings.preferred_v4.is_some() || settings.preferred_v6.is_some());
         let mut events = VecDeque::new();
-        let mut batches = Batches::Untold;
+        let mut batches = Batches::Unreported;
         if side.is_server() {
             events.push_back(Pending::Ready(Event::Accepted));
             // Its first datagram is being handled.
@@ -268,10 +268,10 @@ impl Connection {
         if settings.reset_stream_at {
             streams.take_reset_at();
         }
-        let mut watch = Watch::new(details.tap.clone());
+        let mut observer = ConnectionObserver::new(details.tap.clone());
         if early_max_data > 0 {
             // Before the handshake is complete: the packet that completes it may be followed by MAX_DATA.
-            watch.expect_max_data(0);
+            observer.expect_max_data(0);
         }
         let connection = Self {
             user: 0,
@@ -289,7 +289,7 @@ impl Connection {
             ),
             ids: details.tap.ids(),
             packet_log: details.tap.recorder().cloned(),
-            watch,
+            observer,
             was_full: false,
             early_pings: Vec::new(),
             events,
@@ -323,14 +323,14 @@ impl Connection {
     /// one that this side began with.
     pub(super) fn watch_connection_ids(&mut self) {
         if let Some(first) = self.ids.host.clone() {
-            self.watch.expect_ids(first);
+            self.observer.expect_ids(first);
         }
     }
 
     /// The endpoint has made IDs for this connection, of which the peer will hear.
     pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
         for id in made {
-            if self.watch.issued(&id) && self.phase != Phase::Closed {
+            if self.observer.issued(&id) && self.phase != Phase::Closed {
                 self.push(Event::ConnectionIdIssued { id: id.to_vec() });
             }
         }
@@ -350,13 +350,13 @@ impl Connection {
     pub(super) fn has_more_to_say(&self) -> bool {
         match self.phase {
             Phase::Handshake | Phase::Established => true,
-            Phase::Closed => self.repeats_close && !self.watch.peer_has_closed(),
+            Phase::Closed => self.repeats_close && !self.observer.peer_has_closed(),
         }
     }
 
     /// The peer has closed: nothing is sent any more, not even our own close (RFC 9000 section 10.2.2).
     fn is_draining(&self) -> bool {
-        self.phase == Phase::Closed && self.watch.peer_has_closed()
+        self.phase == Phase::Closed && self.observer.peer_has_closed()
     }
 
     pub(super) fn has_events(&self) -> bool {
@@ -373,12 +373,12 @@ impl Connection {
 
     fn begin_to_repeat_close(&mut self) {
         self.repeats_close = true;
-        self.watch.expect_close();
+        self.observer.expect_close();
     }
 
     fn closed(&mut self, event: Event) {
         self.phase = Phase::Closed;
-        self.watch.inflow().disable();
+        self.observer.inflow().disable();
         self.addresses.drop_waiting();
         gauge::open_window(self.quinn.congestion_state());
         self.release_sending();

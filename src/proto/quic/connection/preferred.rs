@@ -50,7 +50,7 @@ impl Connection {
     /// Asks whether the server answers there.
     pub(in crate::quic) fn probe_preferred(&mut self, now: Instant, to: PreferredAddress) {
         let challenge = random_bytes();
-        self.watch.expect_path_response(challenge);
+        self.observer.expect_path_response(challenge);
         self.probing = Some(Probing {
             to,
             challenge,
@@ -70,13 +70,13 @@ impl Connection {
 
     pub(in crate::quic) fn stop_probing(&mut self) {
         if self.probing.take().is_some() {
-            self.watch.forget_path();
+            self.observer.forget_path();
         }
     }
 
     /// Whether the address that is being asked has answered.
     pub(in crate::quic) fn has_answer(&self) -> bool {
-        self.probing.is_some() && self.watch.path_answered()
+        self.probing.is_some() && self.observer.path_answered()
     }
 
     /// Sends to the address that has answered. The state machine has gone over to the connection ID
@@ -127,14 +127,14 @@ impl Connection {
         }
         let mut payload = vec![PATH_CHALLENGE];
         payload.extend(probing.challenge);
-        self.watch.probe().want(Probe {
+        self.observer.probe().want(Probe {
             destination: probing.to.id.to_vec(),
             payload,
             length: PROBE_LENGTH,
         });
         self.quinn.ping();
         let transmit = self.quinn.poll_transmit(now, 1, buf);
-        let Some(packet) = self.watch.probe().take() else {
+        let Some(packet) = self.observer.probe().take() else {
             if transmit.is_none() {
                 buf.clear();
             }
@@ -158,11 +158,11 @@ impl Connection {
     /// A packet with frames that no client of ours sends, for a connection ID that is not in use.
     #[cfg(test)]
     pub(in crate::quic) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
-        self.watch.probe().want(probe);
+        self.observer.probe().want(probe);
         self.quinn.ping();
         // What the state machine makes of it is lost.
         let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
-        self.watch.probe().take()
+        self.observer.probe().take()
     }
 }
 

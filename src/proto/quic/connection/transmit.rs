@@ -2,13 +2,13 @@
 //!
 //! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
 //! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
-//! therefore counted here, from the MAX_DATA frames that the packet keys show (`watch`).
+//! therefore counted here, from the MAX_DATA frames that the packet keys show (`observer`).
 
 use std::time::Instant;
 
 use quinn_proto as quinn;
 
-use super::{Connection, Phase, news::Pending, trace::Before};
+use super::{Connection, Phase, events::Pending, trace::Before};
 use crate::quic::Event;
 
 impl Connection {
@@ -38,12 +38,12 @@ impl Connection {
         let (Some(room), Some(counted)) = (self.streams.room(), self.counted_max_data) else {
             return;
         };
-        let Some(allowed) = self.watch.max_data() else {
+        let Some(allowed) = self.observer.max_data() else {
             return;
         };
         if allowed >= self.early_max_data {
             // The state machine's own count is right from here on.
-            self.watch.forget_max_data();
+            self.observer.forget_max_data();
             self.streams.set_room(None);
             self.counted_max_data = None;
         } else if allowed > counted {

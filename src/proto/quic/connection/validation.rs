@@ -2,7 +2,7 @@
 //! connection sends while its client is, or may be, at one that is not.
 //!
 //! The state machine validates addresses too, and does not say when. So the server applies the same rule to
-//! the frames that packets carry (`path_watch`): a PATH_RESPONSE that comes from an address with what the last
+//! the frames that packets carry (`path_observer`): a PATH_RESPONSE that comes from an address with what the last
 //! PATH_CHALLENGE to that address carried; and before that an authentic Handshake packet or a token.
 //!
 //! A client keeps to the address that its program gave, and to others of the server's once they have answered
@@ -22,7 +22,7 @@ use std::{
 
 use quinn_proto as quinn;
 
-use super::{Connection, Phase, migration::Arrived, path_watch::PacketLimit};
+use super::{Connection, Phase, migration::Arrived, path_observer::PacketLimit};
 use crate::{quic::Event, seams::gauge};
 
 impl Connection {
@@ -62,17 +62,17 @@ impl Connection {
         let Arrived { remote, length, .. } = arrived;
         if has_moved {
             self.addresses.moved(arrived.now);
-            self.watch.watch_paths();
+            self.observer.observe_paths();
         }
         let current = self.quinn.remote_address();
         let is_asking = remote != current && self.challenges_received() > challenges_before;
         if is_asking {
-            self.watch.watch_paths();
+            self.observer.observe_paths();
         }
         self.addresses
             .received(remote, length as u64, current, is_asking);
         self.prove_handshake();
-        for data in self.watch.take_path_responses() {
+        for data in self.observer.take_path_responses() {
             if self.addresses.is_answer(remote, current, data) {
                 self.addresses.stopped_validating();
                 self.validated(current);
@@ -82,7 +82,7 @@ impl Connection {
     }
 
     fn prove_handshake(&mut self) {
-        let is_proved = self.watch.has_opened_handshake() || self.is_established();
+        let is_proved = self.observer.has_opened_handshake() || self.is_established();
         if self.addresses.validated().is_none() && is_proved {
             self.validated(self.quinn.remote_address());
         }
@@ -104,7 +104,7 @@ impl Connection {
 
     fn settle_addresses(&mut self) {
         if self.addresses.settle(self.quinn.remote_address()) {
-            self.watch.stop_watching_paths();
+            self.observer.stop_observing_paths();
         }
     }
 
@@ -169,7 +169,7 @@ impl Connection {
             true => None,
             false => room.current.filter(|_| segments == 1),
         };
-        self.watch.limit_packets(PacketLimit {
+        self.observer.limit_packets(PacketLimit {
             packet: packet.map(|room| room as usize),
             response: room.response.map(|room| room as usize),
         });
@@ -183,7 +183,7 @@ impl Connection {
         transmit: &mut quinn::Transmit,
         buf: &mut Vec<u8>,
     ) {
-        let sealed = self.watch.take_sealed();
+        let sealed = self.observer.take_sealed();
         let is_current = transmit.destination == self.quinn.remote_address();
         if let Some(data) = sealed.challenge.filter(|_| is_current) {
             self.addresses.challenged(transmit.destination, data);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quinn_proto as quinn;
 
-use super::watch::Watch;
+use super::observer::ConnectionObserver;
 use super::{Connection, session_details};
 use crate::{quic::tokens::ConnectionTokens, tls::Versions};
 
@@ -32,9 +32,9 @@ impl Connection {
         if let Some(log) = &self.packet_log {
             log.begin_again();
         }
-        let watches_ids = self.watch.watches_ids();
-        self.watch = Watch::new(details.tap.clone());
-        if watches_ids {
+        let observes_ids = self.observer.observes_ids();
+        self.observer = ConnectionObserver::new(details.tap.clone());
+        if observes_ids {
             self.watch_connection_ids();
         }
         self.key_use = self.key_use.again(details.tap);

@@ -1,6 +1,6 @@
 //! Accepting: what becomes of a client's first packet.
 //!
-//! The decision is `admission`'s; here it is carried out.
+//! The decision is `accept_policy`'s; here it is carried out.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use quinn_proto::Incoming;
 use super::Endpoint;
 use crate::{
     quic::{
-        admission::{Applicant, Cause, Neighbour, Verdict},
+        accept_policy::{Applicant, Cause, Neighbour, Verdict},
         connection::ending::closed_event,
     },
     seams::layout,
@@ -29,11 +29,16 @@ impl Endpoint {
             may_retry: incoming.may_retry(),
             room: self.room(incoming.remote_address().ip()),
         };
-        let connections = self.connections.len() + self.lobby.len();
-        match self.admission.decide(now, applicant, retry, connections) {
+        let connections = self.connections.len() + self.pending_accepts.len();
+        match self
+            .accept_policy
+            .decide(now, applicant, retry, connections)
+        {
             Verdict::Accept => {
                 if let Some(incoming) = self.keep_waiting(now, incoming) {
-                    let neighbour = self.admission.entered(now, incoming.remote_address().ip());
+                    let neighbour = self
+                        .accept_policy
+                        .entered(now, incoming.remote_address().ip());
                     let received = std::mem::take(&mut self.arrival_bytes);
                     self.begin(now, incoming, neighbour, received);
                 }
@@ -84,7 +89,7 @@ impl Endpoint {
         received: usize,
     ) {
         let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
-            self.admission.gave_up(neighbour);
+            self.accept_policy.gave_up(neighbour);
             return self.quinn.ignore(incoming);
         };
         let is_validated = incoming.remote_address_validated();
@@ -104,7 +109,7 @@ impl Endpoint {
                 self.open_account(key, is_validated.then_some(address));
             }
             Err(error) => {
-                self.admission.gave_up(neighbour);
+                self.accept_policy.gave_up(neighbour);
                 self.stats.incoming_ignored += 1;
                 log::debug!("incoming connection refused: {}", error.cause);
                 if let Some(transmit) = error.response {

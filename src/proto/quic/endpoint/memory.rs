@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use super::{ConnectionKey, Endpoint, Entry};
 use crate::budget::{Account, AddressBlock, Budget, Holding};
-use crate::quic::admission::Room;
+use crate::quic::accept_policy::Room;
 use crate::quic::connection::CONNECTION_BYTES;
 
 /// What an endpoint remembers of having shed.
@@ -70,7 +70,7 @@ impl Endpoint {
     /// Where the budget has room for another connection, from this address. Those that wait in the lobby count
     /// already.
     pub(super) fn room(&self, address: IpAddr) -> Room {
-        let pending = self.lobby.len() * CONNECTION_BYTES;
+        let pending = self.pending_accepts.len() * CONNECTION_BYTES;
         let has_room_at = |block| (self.budget).has_room_at(block, CONNECTION_BYTES, pending);
         Room {
             in_all: self.budget.has_room(CONNECTION_BYTES, pending),
@@ -249,7 +249,7 @@ impl Endpoint {
     /// Something of a connection was shed.
     fn shed_of(&mut self, index: usize) {
         self.touch(index);
-        self.settle(index);
+        self.reconcile(index);
     }
 
     /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these

@@ -22,7 +22,7 @@ impl Endpoint {
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
         connection.check_migration()?;
         let was_probing = connection.is_probing();
-        self.settle(key.index());
+        self.reconcile(key.index());
         if !self.uses_fresh_id(key.index()) {
             return Err(MigrationError::NoConnectionId);
         }
@@ -33,7 +33,7 @@ impl Endpoint {
         }
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
         connection.try_socket(now, socket, timeout);
-        self.settle(key.index());
+        self.reconcile(key.index());
         Ok(())
     }
 
@@ -54,7 +54,7 @@ impl Endpoint {
     pub(in crate::quic) fn follow_preference(&mut self, now: Instant, index: usize) {
         let connection = &mut self.connections[index].connection;
         if connection.has_answer() {
-            self.settle(index);
+            self.reconcile(index);
             let has_id = self.uses_fresh_id(index);
             let connection = &mut self.connections[index].connection;
             match has_id {
@@ -84,7 +84,7 @@ impl Endpoint {
         if let Some(old) = entry.neighbour
             && !entry.lingers
         {
-            entry.neighbour = Some(self.admission.moved(old, address.ip()));
+            entry.neighbour = Some(self.accept_policy.moved(old, address.ip()));
         }
         if let Some(holding) = entry.connection.holding_mut() {
             holding.move_to(address.ip());

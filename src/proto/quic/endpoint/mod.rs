@@ -1,9 +1,9 @@
 //! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
 //!
 //! - `arrival`: what becomes of a datagram; `handshakes`: whose it may be besides.
-//! - `accept`, `lobby`: new connections, and those that wait for the host first.
+//! - `accept`, `pending_accepts`: new connections, and those that wait for the host first.
 //! - `negotiation`: versions, and a client that begins again with another one.
-//! - `table`, `settling`, `timers`: the connections there are, and what is to be done about each.
+//! - `table`, `reconcile`, `timers`: the connections there are, and what is to be done about each.
 //! - `transmit`: what goes out.
 //! - `connection_ids`: the connection IDs that are issued.
 //! - `migration`: changes of address.
@@ -25,7 +25,7 @@ use slab::Slab;
 use super::{
     AcceptRate, ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats,
     Event, ServerSetup,
-    admission::{Admission, Bucket, Neighbour, lobby::Lobby},
+    accept_policy::{AcceptPolicy, Neighbour, TokenBucket, pending_accepts::PendingAccepts},
     paths::aliases::Aliases,
 };
 use crate::{
@@ -36,11 +36,11 @@ mod accept;
 mod arrival;
 pub(super) mod connection_ids;
 mod handshakes;
-mod lobby;
 mod memory;
 mod migration;
 pub(super) mod negotiation;
-mod settling;
+mod pending_accepts;
+mod reconcile;
 mod table;
 mod timers;
 mod transmit;
@@ -112,7 +112,7 @@ pub struct Endpoint {
     pub(super) next_id: NextId,
     /// What the tokens of the call under way are about.
     pub(super) tokens: TokenContext,
-    pub(super) admission: Admission,
+    pub(super) accept_policy: AcceptPolicy,
     /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
     /// At this number of connections, going down, the tables are made smaller.
@@ -126,13 +126,13 @@ pub struct Endpoint {
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
     timers: Timers,
-    lobby: Lobby,
+    pending_accepts: PendingAccepts,
     /// The end of the one connection that this endpoint was for, if its first flight was already
     /// answered with a close.
     failed: Option<Event>,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
-    pub(super) resets: Bucket,
+    pub(super) resets: TokenBucket,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
     /// Whether a connection keeps a log, or one did.
@@ -170,7 +170,7 @@ pub(super) struct Entry {
     quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
-    /// Whether nothing happened since [`Endpoint::settle`].
+    /// Whether nothing happened since [`Endpoint::reconcile`].
     is_settled: bool,
 }
 
@@ -187,7 +187,7 @@ impl Endpoint {
             quinn: state_machine(&settings, server.as_ref(), next_id.clone(), &tokens),
             next_id,
             tokens,
-            admission: Admission::new(&settings),
+            accept_policy: AcceptPolicy::new(&settings),
             budget: settings.budget.clone().unwrap_or_default(),
             settings,
             server,
@@ -204,10 +204,10 @@ impl Endpoint {
             eventful: VecDeque::new(),
             handshakes: Handshakes::default(),
             timers: Timers::default(),
-            lobby: Lobby::default(),
+            pending_accepts: PendingAccepts::default(),
             failed: None,
             responses: VecDeque::new(),
-            resets: Bucket::new(RESETS),
+            resets: TokenBucket::new(RESETS),
             scratch: Vec::new(),
             max_segments: SEGMENTS_DEFAULT,
             is_logging: false,
@@ -226,7 +226,7 @@ impl Endpoint {
         self.quinn
             .set_server_config(server.as_ref().map(|setup| setup.config(&self.tokens)));
         if server.is_none() {
-            self.empty_lobby();
+            self.drop_pending_accepts();
         }
         self.server = server;
     }
@@ -236,7 +236,7 @@ impl Endpoint {
     /// were let in and wait for the host's answer. A worker on a port with others sends new connections
     /// on to the next one, by a Retry, and refuses those that were sent.
     pub fn refuse_incoming(&mut self) {
-        self.admission.refuse_all();
+        self.accept_policy.refuse_all();
     }
 
     /// Begins a connection. `server_name` is verified against the server's certificate and sent to
@@ -307,7 +307,7 @@ impl Endpoint {
         let indices: Vec<usize> = self.handshakes.with(remote).collect();
         for index in indices {
             // A datagram of the same turn may have completed the handshake.
-            self.settle(index);
+            self.reconcile(index);
             let entry = self.connections.get(index);
             if entry.is_none_or(|entry| entry.handshake.is_none()) {
                 continue;
@@ -323,7 +323,7 @@ impl Endpoint {
         self.timers
             .next()
             .into_iter()
-            .chain(self.lobby.deadline())
+            .chain(self.pending_accepts.deadline())
             .min()
     }
 
@@ -334,7 +334,7 @@ impl Endpoint {
         for index in self.timers.take_due(now) {
             self.connections[index].timer = None;
             self.rest_if_quiet(now, index);
-            self.settle(index);
+            self.reconcile(index);
             let Some(entry) = self.connections.get_mut(index) else {
                 continue;
             };
@@ -354,18 +354,18 @@ impl Endpoint {
             entry.connection.handle_timeout(now);
             entry.connection.note_batch();
             self.touch(index);
-            self.settle(index);
+            self.reconcile(index);
         }
     }
 
     /// The next event, all of one connection before those of the next.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
-        if let Some(question) = self.lobby.poll_question() {
+        if let Some(question) = self.pending_accepts.poll_question() {
             return Some((ConnectionKey::NONE, question));
         }
         while let Some(&index) = self.eventful.front() {
             if !self.connections[index].is_settled {
-                self.settle(index);
+                self.reconcile(index);
             }
             let entry = &mut self.connections[index];
             if let Some(event) = entry.connection.poll_event() {
@@ -416,7 +416,7 @@ impl Endpoint {
     /// Closes every connection with an application's code. Those that wait for the host's answer have no
     /// keys to say one with: they are refused.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
-        self.refuse_lobby();
+        self.refuse_pending_accepts();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.connections[index]
@@ -429,7 +429,7 @@ impl Endpoint {
     /// Whether nothing is left: no connection, not even one that lingers to answer late packets,
     /// and nothing to send.
     pub fn is_idle(&self) -> bool {
-        self.connections.is_empty() && self.responses.is_empty() && self.lobby.is_empty()
+        self.connections.is_empty() && self.responses.is_empty() && self.pending_accepts.is_empty()
     }
 
     /// Whether no peer is left that may have something to hear from us: every connection is over,
@@ -438,13 +438,13 @@ impl Endpoint {
     pub fn may_end(&self) -> bool {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
-            && self.lobby.is_empty()
+            && self.pending_accepts.is_empty()
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
     }
 
     /// Whether a new connection waits for the host's answer, or for the rest of its ClientHello.
     pub fn holds_back(&self) -> bool {
-        !self.lobby.is_empty()
+        !self.pending_accepts.is_empty()
     }
 
     /// How many connections there are, closed ones that linger included.
@@ -467,7 +467,7 @@ impl Endpoint {
 
     /// Incoming handshakes under way.
     pub fn handshakes(&self) -> usize {
-        self.admission.handshakes()
+        self.accept_policy.handshakes()
     }
 
     pub fn stats(&self) -> EndpointStats {

@@ -33,7 +33,7 @@ impl Endpoint {
         let Some(server) = self
             .server
             .as_ref()
-            .filter(|_| !self.admission.is_refusing())
+            .filter(|_| !self.accept_policy.is_refusing())
         else {
             return;
         };
@@ -121,7 +121,7 @@ impl Endpoint {
     /// The host keeps its connection and what it has queued.
     fn begin_again(&mut self, now: Instant, index: usize, version: u32) {
         // A datagram of the same turn may have ended the handshake.
-        self.settle(index);
+        self.reconcile(index);
         let Some(entry) = self
             .connections
             .get_mut(index)
@@ -134,7 +134,7 @@ impl Endpoint {
         };
         let remote = entry.connection.remote_addr();
         let packet_log = entry.connection.packet_log().cloned();
-        let mut config = restart.setup.told(version, packet_log);
+        let mut config = restart.setup.reported(version, packet_log);
         if let Some(tokens) = entry.connection.tokens() {
             tokens.set_version(version);
             config.token_store(tokens);
@@ -162,7 +162,7 @@ impl Endpoint {
         self.enter_handshake(index);
         self.stats.connections_begun_again += 1;
         self.touch(index);
-        self.settle(index);
+        self.reconcile(index);
     }
 }
 

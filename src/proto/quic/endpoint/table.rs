@@ -98,7 +98,7 @@ impl Endpoint {
         self.connections[index].connection.abandon(reason, kind);
         self.forget_state(index);
         self.touch(index);
-        self.settle(index);
+        self.reconcile(index);
     }
 
     /// The state machine's side of a connection that needs no time to end.
@@ -120,8 +120,8 @@ impl Endpoint {
             self.forget_dialed(index);
             let entry = &self.connections[index];
             match entry.neighbour {
-                Some(neighbour) if entry.lingers => self.admission.forgotten(neighbour),
-                Some(neighbour) => self.admission.left(neighbour),
+                Some(neighbour) if entry.lingers => self.accept_policy.forgotten(neighbour),
+                Some(neighbour) => self.accept_policy.left(neighbour),
                 None => {}
             }
             let held = self.connections[index].held_bytes as u64;
@@ -150,7 +150,7 @@ impl Endpoint {
         self.by_handle.shrink_to_fit();
         self.sending.shrink_to_fit();
         self.eventful.shrink_to_fit();
-        if left == 0 && self.lobby.is_empty() {
+        if left == 0 && self.pending_accepts.is_empty() {
             // The state machine's own tables never shrink, and now there is nothing in them.
             let next_id = self.next_id.clone();
             self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id, &self.tokens);

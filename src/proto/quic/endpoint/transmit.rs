@@ -59,7 +59,7 @@ impl Endpoint {
             match self.ask_connection(index, now, buf) {
                 Some((transmit, remote, local)) => {
                     self.sending.push_back(index);
-                    self.settle(index);
+                    self.reconcile(index);
                     return Some(self.sent(&transmit, remote, local));
                 }
                 None => {
@@ -67,7 +67,7 @@ impl Endpoint {
                     entry.is_sending = false;
                     entry.quiet_since = Some(now);
                     entry.connection.end_promise(now);
-                    self.settle(index);
+                    self.reconcile(index);
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Endpoint {
             return None;
         }
         let (transmit, remote, local) = self.ask_connection(index, now, buf)?;
-        self.settle(index);
+        self.reconcile(index);
         Some(self.sent(&transmit, remote, local))
     }
 

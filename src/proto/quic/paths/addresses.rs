@@ -4,7 +4,7 @@
 //! An address that is not validated gets at most three times the UDP payload that came from it. While the client is
 //! at its validated address and nothing goes anywhere else, there is nothing to count, and nothing is counted.
 //!
-//! Not here: which frames validate an address (`connection::path_watch`), and how a packet is made shorter
+//! Not here: which frames validate an address (`connection::path_observer`), and how a packet is made shorter
 //! (`seams::partial_packet`).
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 
 use quinn_proto as quinn;
 
-use crate::quic::{AcceptRate, admission::Bucket};
+use crate::quic::{AcceptRate, accept_policy::TokenBucket};
 
 #[derive(Default)]
 pub(in crate::quic) struct Addresses {
@@ -22,7 +22,7 @@ pub(in crate::quic) struct Addresses {
     /// While something may go to an address that is not validated, or the state machine validates one.
     limits: Option<Box<Limits>>,
     /// The moves that this client may still make. Made at the first.
-    moves: Option<Box<Bucket>>,
+    moves: Option<Box<TokenBucket>>,
 }
 
 #[derive(Default)]
@@ -107,7 +107,9 @@ impl Addresses {
 
     /// The state machine has gone over to another address.
     pub fn moved(&mut self, now: Instant) {
-        let moves = self.moves.get_or_insert_with(|| Bucket::new(MOVES).into());
+        let moves = self
+            .moves
+            .get_or_insert_with(|| TokenBucket::new(MOVES).into());
         moves.try_take(now);
         let limits = self.limits();
         // It asks the address before only if that was not being validated itself.

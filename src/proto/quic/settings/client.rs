@@ -134,12 +134,12 @@ impl ClientSetup {
     }
 
     /// The configuration after a Version Negotiation packet that led to `version`.
-    pub(in crate::quic) fn told(
+    pub(in crate::quic) fn reported(
         &self,
         version: u32,
         packet_log: Option<Arc<Recorder>>,
     ) -> quinn::ClientConfig {
-        let crypto = Arc::new(self.crypto.told(packet_log));
+        let crypto = Arc::new(self.crypto.reported(packet_log));
         client_config(crypto, &self.quinn_transport, version)
     }
 }

@@ -6,7 +6,7 @@
 //! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
 //! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
 //! - `holding`: how much of them is unread, and which are shed.
-//! - `giving_up`: resets and stops, by either side; `early`: what 0-RTT data needs.
+//! - `reset_stop`: resets and stops, by either side; `early`: what 0-RTT data needs.
 //!
 //! Not here: what the state machine does with bytes, and events, which `connection` makes of the
 //! outcomes.
@@ -19,10 +19,10 @@ use rustc_hash::FxHashMap;
 
 mod early;
 mod flush;
-mod giving_up;
 mod holding;
 mod own;
 pub(super) mod priority;
+mod reset_stop;
 mod send_queue;
 pub(super) mod stream;
 

@@ -440,7 +440,7 @@ pub struct End {
     pub tokens: Steps,
     pub ids: Arc<Ids>,
     /// New connections are kept here instead of being accepted.
-    pub lobby: Option<Vec<quinn::Incoming>>,
+    pub pending_accepts: Option<Vec<quinn::Incoming>>,
 }
 
 impl End {
@@ -489,8 +489,8 @@ impl End {
                 assert_eq!(transmit.size, buf.len());
                 self.responses.push(buf);
             }
-            Some(DatagramEvent::NewConnection(incoming)) if self.lobby.is_some() => {
-                self.lobby.as_mut().unwrap().push(incoming);
+            Some(DatagramEvent::NewConnection(incoming)) if self.pending_accepts.is_some() => {
+                self.pending_accepts.as_mut().unwrap().push(incoming);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let accepted = self.endpoint.accept(incoming, now, &mut buf, None);
@@ -570,7 +570,7 @@ impl Bare {
                 responses: Vec::new(),
                 tokens,
                 ids,
-                lobby: None,
+                pending_accepts: None,
             }
         };
         let (client, server) = (end(false), end(true));

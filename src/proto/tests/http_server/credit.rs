@@ -44,7 +44,7 @@ fn a_client_that_does_not_take_what_qpack_says_of_its_requests_is_given_up() {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
         }
         site.run();
-        for event in site.take_told() {
+        for event in site.take_events() {
             if let Event::Aborted { stream_id } = event {
                 let now = site.pair.now;
                 site.http.done(stream_id, now);

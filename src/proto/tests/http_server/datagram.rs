@@ -47,12 +47,12 @@ fn capsule(kind: u64, value: &[u8]) -> Vec<u8> {
     [&varints(&[kind, value.len() as u64])[..], value].concat()
 }
 
-fn datagrams(told: &[Event]) -> Vec<(u64, Vec<u8>)> {
+fn datagrams(reported: &[Event]) -> Vec<(u64, Vec<u8>)> {
     let datagram = |event: &Event| match event {
         Event::Datagram { stream_id, data } => Some((*stream_id, data.to_vec())),
         _ => None,
     };
-    told.iter().filter_map(datagram).collect()
+    reported.iter().filter_map(datagram).collect()
 }
 
 fn heard(site: &Site) -> Vec<(u64, Vec<u8>)> {
@@ -84,16 +84,16 @@ impl Site {
 fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
     let mut site = site();
     site.ask(0, CONNECT_UDP, false);
-    let told = site.take_told();
+    let reported = site.take_events();
     let [
         Event::Request {
             head,
             refusal: None,
             ..
         },
-    ] = &told[..]
+    ] = &reported[..]
     else {
-        panic!("{told:?}");
+        panic!("{reported:?}");
     };
     assert_eq!(head.protocol.as_deref(), Some(&b"connect-udp"[..]));
     assert_eq!(
@@ -104,7 +104,7 @@ fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
     site.say(0, b"ping");
     site.say(0, b"");
     assert_eq!(
-        datagrams(&site.take_told()),
+        datagrams(&site.take_events()),
         [(0, b"ping".to_vec()), (0, Vec::new())]
     );
     assert_eq!(site.answer_with(0, b"pong"), Ok(true));
@@ -126,7 +126,7 @@ fn datagrams_come_in_capsules_and_capsules_that_are_unknown_are_ignored() {
     let mut site = site_of_capsules();
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);
-    site.take_told();
+    site.take_events();
     let content = [
         capsule(UNKNOWN, &[9; 500]),
         capsule(0, b"one"),
@@ -138,12 +138,14 @@ fn datagrams_come_in_capsules_and_capsules_that_are_unknown_are_ignored() {
         site.raw(0, &frame(DATA, piece), false);
     }
     site.raw(0, b"", true);
-    let told = site.take_told();
+    let reported = site.take_events();
     assert_eq!(
-        datagrams(&told),
+        datagrams(&reported),
         [(0, b"one".to_vec()), (0, b"two".to_vec())]
     );
-    assert!(matches!(&told[2..], [Event::Body { pieces, ended: true, .. }] if pieces.is_empty()));
+    assert!(
+        matches!(&reported[2..], [Event::Body { pieces, ended: true, .. }] if pieces.is_empty())
+    );
     assert_eq!(
         site.command(|http, quic, _| http.max_datagram_size(quic, 0)),
         None
@@ -163,9 +165,9 @@ fn a_stream_that_ends_inside_a_capsule_is_malformed() {
     let mut site = site_of_capsules();
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);
-    site.take_told();
+    site.take_events();
     site.raw(0, &frame(DATA, &capsule(UNKNOWN, b"cut")[..4]), true);
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     assert_eq!(site.resets(), [(0, Code::H3_MESSAGE_ERROR.0)]);
 }
 
@@ -174,9 +176,9 @@ fn a_datagram_that_is_too_long_for_any_network_is_not_kept() {
     let mut site = site_of_capsules();
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);
-    site.take_told();
+    site.take_events();
     site.raw(0, &frame(DATA, &varints(&[0, 1 << 40])), false);
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     assert_eq!(site.resets(), [(0, Code::H3_EXCESSIVE_LOAD.0)]);
 }
 
@@ -188,12 +190,12 @@ fn what_is_no_capsule_protocol_has_its_content_as_it_comes() {
     lines[5].1 = "?0";
     site.ask(0, &lines, false);
     site.accept(0);
-    site.take_told();
+    site.take_events();
     site.raw(0, &frame(DATA, b"as it is"), false);
     site.say(0, b"beside it");
-    let told = site.take_told();
+    let reported = site.take_events();
     assert!(
-        matches!(&told[..], [Event::Body { pieces, .. }, Event::Datagram { .. }] if pieces[0] == "as it is")
+        matches!(&reported[..], [Event::Body { pieces, .. }, Event::Datagram { .. }] if pieces[0] == "as it is")
     );
 }
 
@@ -204,9 +206,9 @@ fn a_protocol_that_the_host_does_not_speak_is_refused() {
         let mut lines = CONNECT_UDP.to_vec();
         lines[1].1 = protocol;
         site.ask(stream_id, &lines, false);
-        let told = site.take_told();
+        let reported = site.take_events();
         let refused = |event: &Event| matches!(event, Event::Request { refusal: Some(refusal), .. } if refusal.status == 501);
-        assert!(told.iter().any(refused), "{told:?}");
+        assert!(reported.iter().any(refused), "{reported:?}");
     }
 }
 
@@ -215,10 +217,10 @@ fn a_datagram_of_a_request_that_has_none_aborts_it() {
     let mut site = site();
     site.ask(0, POST, false);
     site.ask(4, POST, false);
-    site.take_told();
+    site.take_events();
     site.say(0, b"what for?");
     // RFC 9297 section 2.
-    assert_eq!(aborted(&site.take_told()), [0]);
+    assert_eq!(aborted(&site.take_events()), [0]);
     assert_eq!(site.resets(), [(0, Code::H3_DATAGRAM_ERROR.0)]);
     assert_eq!(site.closed_with(), None);
     assert!(site.answer_with(4, b"").is_err());
@@ -236,7 +238,7 @@ fn a_datagram_outside_of_its_requests_life_is_dropped() {
     site.done(0);
     site.run();
     site.say(0, b"late");
-    assert_eq!(datagrams(&site.take_told()), []);
+    assert_eq!(datagrams(&site.take_events()), []);
     assert_eq!(site.answer_with(0, b""), Err(SendError::Gone));
     assert_eq!(site.closed_with(), None);
 }

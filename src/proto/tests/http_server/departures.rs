@@ -44,7 +44,7 @@ fn responses_to_a_client_that_was_closed_for_its_resets_are_refused_as_gone() {
         stop(&mut site, &streams);
         assert!(site.http.is_abused());
         // The two that it may give up and the one too many. No other was looked at.
-        assert_eq!(aborted(&site.take_told()).len(), 3);
+        assert_eq!(aborted(&site.take_events()).len(), 3);
         for &stream_id in &streams {
             let content = Bytes::from_static(b"content");
             let sent = site.command(|http, quic, now| {
@@ -79,9 +79,9 @@ fn requests_behind_the_resets_that_closed_their_connection_are_not_told() {
     }
     site.run();
     assert!(site.http.is_abused());
-    let told = site.take_told();
-    let told = requests(&told);
-    let waited_for = told.iter().filter(|&&id| site.http.is_waited_for(id));
+    let reported = site.take_events();
+    let reported = requests(&reported);
+    let waited_for = reported.iter().filter(|&&id| site.http.is_waited_for(id));
     assert_eq!(waited_for.count(), 0);
 }
 
@@ -96,12 +96,12 @@ fn a_request_whose_response_is_not_wanted_before_its_head_is_whole_is_not_told()
     // It may be on its way when the server says that it reads no more.
     let _ = quic.send_stream(0, Bytes::copy_from_slice(rest), true);
     site.run();
-    assert_eq!(requests(&site.take_told()), []);
+    assert_eq!(requests(&site.take_events()), []);
     assert!(site.http.is_drained());
     assert_eq!(site.http.open_requests(), 0);
     // It counts as one that was given up, and the connection goes on.
     site.ask(4, GET, true);
-    assert_eq!(requests(&site.take_told()), [4]);
+    assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();
 }
 
@@ -141,7 +141,7 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
         }
     }
     assert!(held.len() > 10);
-    site.take_told();
+    site.take_events();
     let over = held.remove(1);
     site.command(|http, quic, now| http.cancel(quic, over, Code::H3_INTERNAL_ERROR, now));
     site.done(over);
@@ -151,8 +151,8 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
         quic.resume_stream(*stream_id);
     }
     site.run();
-    let told = site.take_told();
-    let woken = told.iter().filter_map(|event| match event {
+    let reported = site.take_events();
+    let woken = reported.iter().filter_map(|event| match event {
         Event::Writable { stream_id } => Some(*stream_id),
         _ => None,
     });

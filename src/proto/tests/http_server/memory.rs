@@ -70,13 +70,13 @@ fn over_the_budget_a_request_of_an_address_that_holds_much_is_rejected() {
     let (mut site, budget) = site();
     let mut charge = charge(&mut site);
     ask_while(&mut site, &mut charge, 0, 5 * MIB);
-    assert_eq!(requests(&site.take_told()), []);
+    assert_eq!(requests(&site.take_events()), []);
     assert_eq!(site.resets(), [(0, Code::H3_REQUEST_REJECTED.0)]);
     assert_eq!(site.http.open_requests(), 0);
     // The next is served: nothing is kept any more but the connection.
     assert!(budget.held() < MIB);
     site.ask(4, GET, true);
-    assert_eq!(requests(&site.take_told()), [4]);
+    assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();
     site.run();
     assert_eq!(responses(&site), [4]);
@@ -88,7 +88,7 @@ fn over_the_budget_a_response_to_an_address_that_holds_much_does_not_begin() {
     let mut charge = charge(&mut site);
     site.ask(0, GET, true);
     site.ask(4, GET, true);
-    assert_eq!(requests(&site.take_told()), [0, 4]);
+    assert_eq!(requests(&site.take_events()), [0, 4]);
     charge.set(5 * MIB);
     settle(&mut site);
     assert_eq!(site.respond(0, b"x", true), Err(SendError::Gone));
@@ -109,7 +109,7 @@ fn over_the_budget_a_client_of_another_address_is_served() {
     // Less than a part of the budget that matters.
     ask_while(&mut site, &mut charge, 0, MIB / 32);
     assert!(budget.is_exceeded());
-    assert_eq!(requests(&site.take_told()), [0]);
+    assert_eq!(requests(&site.take_events()), [0]);
     charge.set(MIB / 32);
     site.respond(0, b"x", true).unwrap();
     site.run();
@@ -161,6 +161,9 @@ fn heads_that_wait_for_the_handshake_are_charged_until_it_is_complete() {
         quic::Event::ConnectionWritable { queued_bytes: 0 },
         now,
     );
-    let told: Vec<_> = std::iter::from_fn(|| http.poll_event()).collect();
-    assert_eq!((requests(&told), quic.queued().bytes()), (vec![0, 4], 0));
+    let reported: Vec<_> = std::iter::from_fn(|| http.poll_event()).collect();
+    assert_eq!(
+        (requests(&reported), quic.queued().bytes()),
+        (vec![0, 4], 0)
+    );
 }

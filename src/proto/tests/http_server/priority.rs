@@ -164,7 +164,7 @@ fn updates_for_streams_that_are_to_come_are_forgotten_beyond_a_number_and_a_floo
     site.respond(0, b"x", true).unwrap();
     site.done(0);
     site.run();
-    assert_eq!(requests(&site.take_told()), [0]);
+    assert_eq!(requests(&site.take_events()), [0]);
     for round in 0..8 {
         for stream in 1..1000 {
             site.update_now(4 * stream, &format!("u={round}"));

@@ -58,7 +58,7 @@ impl Site {
     /// So many seconds, in each of which the client takes a window's worth. Ends early when a response is given up.
     fn trickle(&mut self, stream_id: u64, seconds: u32) -> u32 {
         for passed in 0..seconds {
-            if self.told.contains(&LITTLE) {
+            if self.reported.contains(&LITTLE) {
                 return passed;
             }
             self.take_once(stream_id);
@@ -82,9 +82,9 @@ fn a_client_that_takes_a_response_by_the_byte_loses_it() {
         let seconds = site.trickle(0, 200);
         assert!((20..80).contains(&seconds), "{seconds}");
         site.run();
-        let told = site.take_told();
-        assert_eq!(told.iter().filter(|&event| *event == LITTLE).count(), 1);
-        assert_eq!(aborted(&told), if is_whole { vec![] } else { vec![0] });
+        let reported = site.take_events();
+        assert_eq!(reported.iter().filter(|&event| *event == LITTLE).count(), 1);
+        assert_eq!(aborted(&reported), if is_whole { vec![] } else { vec![0] });
         let cancelled = [(0, Code::H3_REQUEST_CANCELLED.0)];
         assert_eq!(site.resets(), cancelled);
         site.done(0);
@@ -122,7 +122,7 @@ fn a_client_that_pauses_and_goes_on_keeps_its_response() {
         }
     }
     assert_eq!(site.trickle(0, 30), 30);
-    assert!(!site.told.contains(&LITTLE));
+    assert!(!site.reported.contains(&LITTLE));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_client_that_takes_a_byte_before_each_time_out_loses_its_response() {
             site.tick(SECOND * 5);
         }
     }
-    assert!(site.told.contains(&LITTLE));
+    assert!(site.reported.contains(&LITTLE));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn responses_that_share_a_slow_link_make_the_rate_together() {
     // Each had less than the rate.
     let taken = before - queued(&mut site);
     assert!(taken > 20_000 && taken < 150 * 20 * 240, "{taken}");
-    assert!(!site.told.contains(&LITTLE));
+    assert!(!site.reported.contains(&LITTLE));
     assert_eq!(site.resets(), []);
 }
 
@@ -183,7 +183,7 @@ fn a_response_that_others_hold_back_does_not_owe_the_rate() {
         site.tick(SECOND / 2);
     }
     assert!(site.queued(0) > 0, "the urgent one is there");
-    assert!(!site.told.contains(&LITTLE));
+    assert!(!site.reported.contains(&LITTLE));
 }
 
 #[test]
@@ -200,6 +200,6 @@ fn what_the_application_has_not_sent_is_nobodys_debt() {
         });
         site.tick(SECOND * 5);
     }
-    assert!(!site.told.contains(&LITTLE));
-    assert_eq!(aborted(&site.take_told()), [] as [u64; 0]);
+    assert!(!site.reported.contains(&LITTLE));
+    assert_eq!(aborted(&site.take_events()), [] as [u64; 0]);
 }

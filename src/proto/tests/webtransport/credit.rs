@@ -114,8 +114,11 @@ fn streams_and_data_beyond_the_credit_end_the_session() {
             true => over_data(&mut site, session),
         }
         site.run();
-        let told = site.take(Theirs);
-        assert!(matches!(ended(&told), Some((0, _, false))), "{told:?}");
+        let reported = site.take(Theirs);
+        assert!(
+            matches!(ended(&reported), Some((0, _, false))),
+            "{reported:?}"
+        );
         let reset = site.pair.client.has(site.keys[0], |event| {
             let reset = quic::Event::StreamReset {
                 stream_id: session,
@@ -206,9 +209,9 @@ fn a_reset_does_not_overtake_what_says_whose_the_stream_is() {
         let session = site.open();
         let streams = reset_at_once(&mut site, session, uni, 50);
         site.run_closely(Duration::from_millis(300));
-        let mut told = opened_by_the_client(&mut site);
-        told.sort_unstable();
-        assert_eq!(told, streams);
+        let mut reported = opened_by_the_client(&mut site);
+        reported.sort_unstable();
+        assert_eq!(reported, streams);
         for stream in streams {
             let reset = StreamEnd::Reset { error_code: 9 };
             assert_eq!(site.read(Theirs, stream), (Vec::new(), Some(reset)));

@@ -59,10 +59,14 @@ fn a_session_that_either_side_closes_leaves_nothing() {
                 some_are_read(&mut site);
                 site.close(side, session, 5, "why");
                 site.run();
-                for told in BOTH {
-                    let told = site.take(told);
-                    assert_eq!(ended(&told), Some((5, "why", true)), "{draft:?} {steps}");
-                    assert_eq!(told.last(), Some(&What::Released), "{draft:?} {steps}");
+                for reported in BOTH {
+                    let reported = site.take(reported);
+                    assert_eq!(
+                        ended(&reported),
+                        Some((5, "why", true)),
+                        "{draft:?} {steps}"
+                    );
+                    assert_eq!(reported.last(), Some(&What::Released), "{draft:?} {steps}");
                 }
                 site.check_nothing_is_left();
             }
@@ -82,8 +86,8 @@ fn a_session_whose_streams_connect_stream_is_reset_leaves_nothing() {
             handle.abort(quic, session, Code::H3_INTERNAL_ERROR, now);
         });
         site.run();
-        for told in BOTH {
-            assert_eq!(ended(&site.take(told)), Some((0, "", false)));
+        for reported in BOTH {
+            assert_eq!(ended(&site.take(reported)), Some((0, "", false)));
         }
         site.check_nothing_is_left();
     }
@@ -98,8 +102,8 @@ fn a_last_word_is_heard_of_a_peer_that_listens_no_more() {
             .unwrap();
         site.close(side, session, 5, "why");
         site.run();
-        for told in BOTH {
-            assert_eq!(ended(&site.take(told)), Some((5, "why", true)));
+        for reported in BOTH {
+            assert_eq!(ended(&site.take(reported)), Some((5, "why", true)));
         }
         // Who reads no more does not see the other side end either.
         site.pair.run_for(Duration::from_secs(11));
@@ -118,8 +122,8 @@ fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
             .unwrap();
         site.run();
         site.tick();
-        for told in BOTH {
-            assert_eq!(ended(&site.take(told)), None);
+        for reported in BOTH {
+            assert_eq!(ended(&site.take(reported)), None);
         }
         // First by the one that is not heard, and then by the other, which it listens to no more.
         for _ in BOTH {
@@ -127,8 +131,8 @@ fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
             site.tick();
             site.run();
         }
-        for told in BOTH {
-            assert_eq!(ended(&site.take(told)), Some((0, "", false)));
+        for reported in BOTH {
+            assert_eq!(ended(&site.take(reported)), Some((0, "", false)));
         }
         site.check_nothing_is_left();
     }
@@ -183,8 +187,8 @@ fn a_request_that_is_given_up_is_not_open_any_more() {
         site.close(Ours, session, 9, "never mind");
         assert_eq!(ended(&site.take(Ours)), Some((9, "never mind", false)));
         site.run();
-        let told = site.take(Theirs);
-        assert_eq!(ended(&told).is_some(), waits, "{told:?}");
+        let reported = site.take(Theirs);
+        assert_eq!(ended(&reported).is_some(), waits, "{reported:?}");
         assert_eq!(site.accept(session, &[], None), Err(Error::Gone));
         site.check_nothing_is_left();
     }
@@ -202,7 +206,11 @@ fn a_session_that_is_given_up_before_the_servers_settings_leaves_nothing() {
     assert_eq!(ended(&site.take(Ours)), Some((9, "never mind", false)));
     site.run();
     let is_asked = |event: &http::Event| matches!(event, http::Event::Session { .. });
-    assert!(!site.http_told.iter().any(is_asked), "{:?}", site.http_told);
+    assert!(
+        !site.http_events.iter().any(is_asked),
+        "{:?}",
+        site.http_events
+    );
     site.check_nothing_is_left();
 }
 
@@ -216,9 +224,9 @@ fn a_request_that_a_server_which_goes_away_will_not_see_has_ended() {
     // The server resets nothing.
     site.pair.run_for(Duration::from_millis(500));
     site.client_handles();
-    let told = std::mem::take(&mut site.told[0]);
-    let [first, second] = &told[..] else {
-        panic!("{told:?}")
+    let reported = std::mem::take(&mut site.reported[0]);
+    let [first, second] = &reported[..] else {
+        panic!("{reported:?}")
     };
     assert_eq!((first.session_id, &first.what), (seen, &What::Draining));
     let reason = "the server takes no further sessions";

@@ -149,7 +149,7 @@ fn streams_that_say_nothing_of_their_session_are_no_requests() {
         }
         assert_eq!(site.closed_with(Ours), None);
         assert_eq!(site.on(Theirs, |handle, _, _| handle.streams()), 0);
-        assert!(site.http_told.is_empty());
+        assert!(site.http_events.is_empty());
         let stats = site.on(Theirs, |_, quic, _| quic.stats());
         // The CONNECT stream, and HTTP/3's.
         assert_eq!(stats.streams_open, 7);
@@ -167,7 +167,7 @@ fn a_stop_that_overtakes_the_first_bytes_is_told_behind_them() {
         quic.stop_stream(stream, code).unwrap();
         site.run();
         assert_eq!(
-            (&site.take(Theirs)[..], &site.http_told[..]),
+            (&site.take(Theirs)[..], &site.http_events[..]),
             (&[][..], &[][..])
         );
         stream
@@ -179,21 +179,21 @@ fn a_stop_that_overtakes_the_first_bytes_is_told_behind_them() {
     quic.send_stream(of_session, header.into(), true).unwrap();
     quic.send_stream(of_request, get, true).unwrap();
     site.run();
-    let told = site.take(Theirs);
+    let reported = site.take(Theirs);
     let stop = What::Quic(quic::Event::StopSending {
         stream_id: of_session,
         error_code: 9,
         unsent: 0,
     });
     assert_eq!(
-        (opened(&told), told.last()),
+        (opened(&reported), reported.last()),
         (vec![of_session], Some(&stop))
     );
     let aborted = http::Event::Aborted {
         stream_id: of_request,
     };
     assert_eq!(
-        (site.http_told.len(), site.http_told.last()),
+        (site.http_events.len(), site.http_events.last()),
         (2, Some(&aborted))
     );
 }
@@ -240,8 +240,8 @@ fn an_early_stream_that_is_reset_behind_its_data_is_not_whole() {
         site.http.handle(quic, event, now);
     }
     site.accept(session, &[], None).unwrap();
-    let told = site.take(Theirs);
-    assert_eq!(told[1..], [What::Quic(pushed), What::Quic(reset(9))]);
+    let reported = site.take(Theirs);
+    assert_eq!(reported[1..], [What::Quic(pushed), What::Quic(reset(9))]);
 }
 
 /// A client that says what it is told, and the server's HTTP/3 of ours.
@@ -309,7 +309,7 @@ impl Raw {
         run(&mut self.http.webtransport().unwrap(), quic, now)
     }
 
-    fn told(&mut self) -> Vec<What> {
+    fn reported(&mut self) -> Vec<What> {
         self.on_server(|handle, _, _| {
             std::iter::from_fn(|| handle.poll_event().map(|event| event.what)).collect()
         })
@@ -355,7 +355,7 @@ fn an_answer_that_its_client_does_not_take_is_cut_to_what_it_takes() {
         });
         assert_eq!(refused, Ok(()));
         raw.run();
-        assert_eq!(raw.told(), [What::Released]);
+        assert_eq!(raw.reported(), [What::Released]);
         assert_eq!(raw.pair.client.finished(raw.keys[0], 0), is_said);
         assert_eq!(raw.reset_with(0, Code::H3_REQUEST_REJECTED.0), !is_said);
         assert!(raw.on_server(|handle, _, _| handle.is_drained()));
@@ -369,7 +369,7 @@ fn a_session_whose_client_takes_no_answer_cannot_be_accepted() {
     raw.run();
     let accepted = raw.on_server(|handle, quic, now| handle.accept(quic, 0, &[], None, now));
     assert_eq!(accepted, Err(Error::Gone));
-    assert!(ended(&raw.told()).is_some());
+    assert!(ended(&raw.reported()).is_some());
     raw.run();
     assert!(raw.reset_with(0, Code::H3_REQUEST_REJECTED.0));
     assert!(raw.on_server(|handle, _, _| handle.is_drained()));
@@ -421,8 +421,8 @@ fn there_are_no_more_sessions_than_allowed() {
     site.run();
     let [_, _, third] = sessions;
     assert!(reset_with(&site, third, Code::H3_REQUEST_REJECTED.0));
-    let told = site.take(Ours);
-    let (code, reason, is_clean) = ended(&told).unwrap();
+    let reported = site.take(Ours);
+    let (code, reason, is_clean) = ended(&reported).unwrap();
     assert!(reason.contains("rejected"), "{reason}");
     assert_eq!((code, is_clean), (0, false));
     site.accept(sessions[0], &[], None).unwrap();
@@ -442,9 +442,11 @@ fn sessions_are_among_the_requests_that_one_connection_may_make() {
         site.connect(request()).unwrap();
         site.run();
     }
-    let told = std::mem::take(&mut site.http_told);
-    let at = told.iter().position(|event| *event == http::Event::UsedUp);
-    assert_eq!((told.len(), at), (4, Some(1)), "{told:?}");
+    let reported = std::mem::take(&mut site.http_events);
+    let at = reported
+        .iter()
+        .position(|event| *event == http::Event::UsedUp);
+    assert_eq!((reported.len(), at), (4, Some(1)), "{reported:?}");
 }
 
 #[test]

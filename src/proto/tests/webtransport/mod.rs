@@ -36,8 +36,8 @@ struct Site {
     client: Client,
     http: http::Connection,
     seen: [usize; 2],
-    told: [Vec<Event>; 2],
-    http_told: Vec<http::Event>,
+    reported: [Vec<Event>; 2],
+    http_events: Vec<http::Event>,
 }
 
 impl Site {
@@ -86,8 +86,8 @@ impl Site {
             client,
             http,
             seen,
-            told: Default::default(),
-            http_told: Vec::new(),
+            reported: Default::default(),
+            http_events: Vec::new(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Site {
                 self.http.handle(quic, event, now);
             }
         }
-        self.take_told();
+        self.take_events();
     }
 
     fn client_handles(&mut self) {
@@ -130,7 +130,7 @@ impl Site {
                 self.client.handle(quic, event, now);
             }
         }
-        self.take_told();
+        self.take_events();
     }
 
     /// The server's HTTP/3 takes no further requests.
@@ -138,7 +138,7 @@ impl Site {
         let now = self.pair.now;
         let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
         self.http.go_away(quic, now);
-        self.take_told();
+        self.take_events();
     }
 
     /// Both sides look at the clock.
@@ -150,12 +150,12 @@ impl Site {
         self.http.tick(quic, now);
     }
 
-    fn take_told(&mut self) {
+    fn take_events(&mut self) {
         let mut client = self.client.webtransport();
-        self.told[0].extend(std::iter::from_fn(|| client.poll_event()));
+        self.reported[0].extend(std::iter::from_fn(|| client.poll_event()));
         let mut server = self.http.webtransport().unwrap();
-        self.told[1].extend(std::iter::from_fn(|| server.poll_event()));
-        self.http_told
+        self.reported[1].extend(std::iter::from_fn(|| server.poll_event()));
+        self.http_events
             .extend(std::iter::from_fn(|| self.http.poll_event()));
     }
 
@@ -177,7 +177,7 @@ impl Site {
                 run(&mut self.http.webtransport().unwrap(), quic, now)
             }
         };
-        self.take_told();
+        self.take_events();
         result
     }
 
@@ -194,7 +194,7 @@ impl Site {
         let now = self.pair.now;
         let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
         let session = self.client.connect(quic, request, now);
-        self.take_told();
+        self.take_events();
         session
     }
 
@@ -205,7 +205,7 @@ impl Site {
         self.accept(session, &[], None).unwrap();
         self.run();
         let accepted = |event: &Event| matches!(event.what, What::Accepted { .. });
-        assert!(self.told[0].iter().any(accepted), "{:?}", self.told);
+        assert!(self.reported[0].iter().any(accepted), "{:?}", self.reported);
         self.forget();
         session
     }
@@ -217,13 +217,13 @@ impl Site {
     }
 
     fn forget(&mut self) {
-        self.told = Default::default();
-        self.http_told.clear();
+        self.reported = Default::default();
+        self.http_events.clear();
     }
 
     fn take(&mut self, side: Side) -> Vec<What> {
-        let told = std::mem::take(&mut self.told[side as usize]);
-        told.into_iter().map(|event| event.what).collect()
+        let reported = std::mem::take(&mut self.reported[side as usize]);
+        reported.into_iter().map(|event| event.what).collect()
     }
 
     fn open_stream(&mut self, side: Side, session: u64, uni: bool) -> u64 {
@@ -301,26 +301,26 @@ fn request() -> Request {
 }
 
 /// Which streams of the peer's were opened.
-fn opened(told: &[What]) -> Vec<u64> {
+fn opened(reported: &[What]) -> Vec<u64> {
     let opened = |what: &What| match what {
         What::Opened { stream_id, .. } => Some(*stream_id),
         _ => None,
     };
-    told.iter().filter_map(opened).collect()
+    reported.iter().filter_map(opened).collect()
 }
 
-fn datagrams(told: &[What]) -> Vec<Bytes> {
+fn datagrams(reported: &[What]) -> Vec<Bytes> {
     let datagram = |what: &What| match what {
         What::Quic(quic::Event::Datagram { data, .. }) => Some(data.clone()),
         _ => None,
     };
-    told.iter().filter_map(datagram).collect()
+    reported.iter().filter_map(datagram).collect()
 }
 
 /// How a session has ended, after which nothing is told but that the peer knows.
-fn ended(told: &[What]) -> Option<(u32, &str, bool)> {
-    let told = told.strip_suffix(&[What::Released]).unwrap_or(told);
-    match told.last()? {
+fn ended(reported: &[What]) -> Option<(u32, &str, bool)> {
+    let reported = reported.strip_suffix(&[What::Released]).unwrap_or(reported);
+    match reported.last()? {
         What::Ended {
             code,
             reason,
@@ -337,7 +337,7 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
         let mut site = Site::speaking(draft);
         let session = site.connect(request()).unwrap();
         site.run();
-        let told = std::mem::take(&mut site.http_told);
+        let reported = std::mem::take(&mut site.http_events);
         let [
             http::Event::Session {
                 session_id,
@@ -345,9 +345,9 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
                 protocols,
                 draft: spoken,
             },
-        ] = &told[..]
+        ] = &reported[..]
         else {
-            panic!("{told:?}")
+            panic!("{reported:?}")
         };
         assert_eq!((*session_id, *spoken), (session, draft));
         assert!(head.is_webtransport && protocols.is_empty());
@@ -358,16 +358,16 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
         assert!(site.take(Ours).is_empty());
         site.accept(session, &[(b"x-room", b"1")], None).unwrap();
         site.run();
-        let told = site.take(Ours);
+        let reported = site.take(Ours);
         let [
             What::Accepted {
                 fields,
                 protocol: None,
                 draft: spoken,
             },
-        ] = &told[..]
+        ] = &reported[..]
         else {
-            panic!("{told:?}")
+            panic!("{reported:?}")
         };
         assert_eq!(*spoken, draft);
         assert!(fields.contains(&("x-room".into(), "1".into())));
@@ -391,9 +391,9 @@ fn all_that_a_session_has(site: &mut Site, session: u64) {
             let stream = site.open_stream(side, session, uni);
             site.send(side, stream, b"hello", true);
             site.run();
-            let told = site.take(other);
+            let reported = site.take(other);
             assert_eq!(
-                told,
+                reported,
                 [
                     What::Opened {
                         stream_id: stream,
@@ -468,17 +468,17 @@ fn one_of_the_protocols_that_are_offered_is_taken() {
     offering.protocols = vec!["chat-2".into(), "chat-1".into()];
     let session = site.connect(offering).unwrap();
     site.run();
-    let [http::Event::Session { protocols, .. }] = &site.http_told[..] else {
-        panic!("{:?}", site.http_told)
+    let [http::Event::Session { protocols, .. }] = &site.http_events[..] else {
+        panic!("{:?}", site.http_events)
     };
     assert_eq!(protocols[..], ["chat-2", "chat-1"]);
     let other = site.accept(session, &[], Some("other"));
     assert!(matches!(other, Err(Error::Invalid(_))));
     site.accept(session, &[], Some("chat-1")).unwrap();
     site.run();
-    let told = site.take(Ours);
-    let [What::Accepted { protocol, .. }] = &told[..] else {
-        panic!("{told:?}")
+    let reported = site.take(Ours);
+    let [What::Accepted { protocol, .. }] = &reported[..] else {
+        panic!("{reported:?}")
     };
     assert_eq!(protocol.as_deref(), Some("chat-1"));
 }
@@ -491,8 +491,11 @@ fn a_protocol_that_was_not_offered_ends_the_session() {
     let fields: Fields<'_> = &[(b"wt-protocol", b"\"other\"")];
     site.accept(session, fields, None).unwrap();
     site.run();
-    let told = site.take(Ours);
-    assert!(matches!(ended(&told), Some((0, _, false))), "{told:?}");
+    let reported = site.take(Ours);
+    assert!(
+        matches!(ended(&reported), Some((0, _, false))),
+        "{reported:?}"
+    );
     assert_eq!(ended(&site.take(Theirs)), Some((0, "", false)));
     site.check_nothing_is_left();
 }
@@ -511,9 +514,9 @@ fn a_request_beside_sessions_is_answered_as_ever() {
         .unwrap();
     quic.deliver_stream(stream);
     site.run();
-    let told = std::mem::take(&mut site.http_told);
-    let [http::Event::Request { stream_id, .. }] = &told[..] else {
-        panic!("{told:?}")
+    let reported = std::mem::take(&mut site.http_events);
+    let [http::Event::Request { stream_id, .. }] = &reported[..] else {
+        panic!("{reported:?}")
     };
     assert_eq!(*stream_id, stream);
     let now = site.pair.now;
@@ -557,15 +560,15 @@ fn there_are_many_sessions_on_one_connection() {
         site.send(Ours, *stream, &stream.to_be_bytes(), true);
     }
     site.run();
-    let told = std::mem::take(&mut site.told[1]);
-    let told = told.iter().filter_map(|event| match event.what {
+    let reported = std::mem::take(&mut site.reported[1]);
+    let reported = reported.iter().filter_map(|event| match event.what {
         What::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
         _ => None,
     });
-    let mut told: Vec<(u64, u64)> = told.collect();
-    told.sort_unstable();
+    let mut reported: Vec<(u64, u64)> = reported.collect();
+    reported.sort_unstable();
     let expected: Vec<(u64, u64)> = open.iter().copied().zip(streams.clone()).collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     for stream in streams {
         let data = site.read(Theirs, stream).0;
         assert_eq!(data, stream.to_be_bytes());
@@ -591,9 +594,9 @@ fn streams_and_datagrams_that_come_before_the_answer_wait_for_it() {
     site.run();
     assert!(site.take(Theirs).is_empty());
     site.accept(session, &[], None).unwrap();
-    let told = site.take(Theirs);
-    assert_eq!(opened(&told), [stream]);
-    assert_eq!(datagrams(&told), [Bytes::from("d")]);
+    let reported = site.take(Theirs);
+    assert_eq!(opened(&reported), [stream]);
+    assert_eq!(datagrams(&reported), [Bytes::from("d")]);
     let whole = (b"early".to_vec(), Some(StreamEnd::Finished));
     assert_eq!(site.read(Theirs, stream), whole);
 }
@@ -612,10 +615,10 @@ fn a_stream_that_comes_before_its_request_loses_nothing() {
         assert_eq!(site.connect(request()).unwrap(), session);
         site.run();
         site.accept(session, &[], None).unwrap();
-        let told = site.take(Theirs);
-        assert_eq!(opened(&told), [stream_id]);
+        let reported = site.take(Theirs);
+        assert_eq!(opened(&reported), [stream_id]);
         let mut read = Vec::new();
-        for what in told {
+        for what in reported {
             if let What::Quic(quic::Event::StreamData { data, .. }) = what {
                 read.extend(data.to_vec());
             }
@@ -726,8 +729,8 @@ fn the_counters_are_told_with_the_end() {
     let stream = site.open_stream(Ours, session, true);
     site.send(Ours, stream, &[0; 1_000], false);
     site.close(Ours, session, 0, "");
-    let told = site.take(Ours);
-    let stats = told.iter().find_map(|what| match what {
+    let reported = site.take(Ours);
+    let stats = reported.iter().find_map(|what| match what {
         What::Ended { stats, .. } => Some(*stats),
         _ => None,
     });
@@ -752,14 +755,14 @@ fn what_had_come_when_the_connection_ended_is_told() {
     let now = site.pair.now;
     site.quic(Ours).close(now, Code::H3_NO_ERROR.0, None, b"");
     site.run();
-    let told = site.take(Theirs);
-    let data = told.iter().find_map(|what| match what {
+    let reported = site.take(Theirs);
+    let data = reported.iter().find_map(|what| match what {
         What::Quic(quic::Event::StreamData { data, .. }) => Some(data.to_vec()),
         _ => None,
     });
-    assert_eq!(data, Some(b"last words".to_vec()), "{told:?}");
+    assert_eq!(data, Some(b"last words".to_vec()), "{reported:?}");
     site.http.webtransport().unwrap().connection_lost();
-    site.take_told();
+    site.take_events();
     assert_eq!(ended(&site.take(Theirs)), Some((0, "", false)));
 }
 
@@ -793,15 +796,15 @@ fn streams_find_their_session_on_a_link_that_loses_and_reorders() {
         for _ in 0..20 {
             site.run();
         }
-        let told = std::mem::take(&mut site.told[1]);
-        let told = told.iter().filter_map(|event| match event.what {
+        let reported = std::mem::take(&mut site.reported[1]);
+        let reported = reported.iter().filter_map(|event| match event.what {
             What::Opened { stream_id, .. } => Some((event.session_id, stream_id)),
             _ => None,
         });
-        let mut told: Vec<(u64, u64)> = told.collect();
-        told.sort_unstable();
+        let mut reported: Vec<(u64, u64)> = reported.collect();
+        reported.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         for (_, stream) in expected {
             let whole = (vec![stream as u8; 3_000], Some(StreamEnd::Finished));
             assert_eq!(site.read(Theirs, stream), whole);

@@ -64,8 +64,8 @@ fn a_session_that_is_rejected_says_so() {
     // This draft has no word for the number.
     site.connect(request()).unwrap();
     site.run();
-    let told = site.take(Ours);
-    let (_, reason, is_clean) = ended(&told).unwrap();
+    let reported = site.take(Ours);
+    let (_, reason, is_clean) = ended(&reported).unwrap();
     assert!(reason.contains("takes no further one"), "{reason}");
     assert!(!is_clean);
     all_but_the_end(&mut site, first);

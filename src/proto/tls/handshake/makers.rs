@@ -106,7 +106,7 @@ impl ClientCrypto {
     }
 
     /// The same after a Version Negotiation packet. What it led to is begun with for good.
-    pub fn told(&self, recorder: Option<Arc<Recorder>>) -> Self {
+    pub fn reported(&self, recorder: Option<Arc<Recorder>>) -> Self {
         // The server that a ticket is from spoke the version of the first flight.
         let mut config = (*self.config).clone();
         config.enable_early_data = false;
@@ -116,7 +116,7 @@ impl ClientCrypto {
             clock: self.clock.clone(),
             supported: self.supported.clone(),
             first: None,
-            beginning: Beginning::Told,
+            beginning: Beginning::Reported,
             is_recorded: self.is_recorded,
             takes_reset_at: self.takes_reset_at,
             datagram_limit: self.datagram_limit,

@@ -79,7 +79,7 @@ struct Session {
     clock: HostClock,
     versions: Arc<Versions>,
     tap: Arc<Tap>,
-    told_handshake_data: bool,
+    reported_handshake_data: bool,
     checked_versions: bool,
     phases: Option<Phases>,
     /// A client's, until it has chosen where its first packet goes.
@@ -125,7 +125,7 @@ impl Session {
             clock,
             versions,
             tap,
-            told_handshake_data: false,
+            reported_handshake_data: false,
             checked_versions: false,
             phases: None,
             ids: None,
@@ -382,8 +382,8 @@ impl crypto::Session for Session {
         self.versions.handshake_bytes();
         self.read(buf)?;
         self.check_versions()?;
-        let first_time = !self.told_handshake_data && self.has_handshake_data();
-        self.told_handshake_data |= first_time;
+        let first_time = !self.reported_handshake_data && self.has_handshake_data();
+        self.reported_handshake_data |= first_time;
         Ok(first_time)
     }
 

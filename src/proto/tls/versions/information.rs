@@ -103,7 +103,7 @@ impl Versions {
         if server.chosen != negotiated {
             return Err(negotiation_error("the server chose another version"));
         }
-        if self.beginning == Beginning::Told {
+        if self.beginning == Beginning::Reported {
             // What would have been begun with, had the authentic list come first?
             let honest = preferred(&self.supported, &server.available);
             if honest.is_none_or(|version| version != negotiated && version != self.original) {
@@ -226,24 +226,29 @@ mod tests {
             0x11
         );
         // After a Version Negotiation packet.
-        let told = client(
+        let reported = client(
             VERSION_1,
             VERSION_1,
             &[VERSION_2, VERSION_1],
-            Beginning::Told,
+            Beginning::Reported,
         );
         assert!(
-            told.check(Some(&information(VERSION_1, &[VERSION_1])))
+            reported
+                .check(Some(&information(VERSION_1, &[VERSION_1])))
                 .is_ok()
         );
-        assert!(told.check(None).is_ok(), "RFC 9368 section 8");
-        let downgraded = told.check(Some(&information(VERSION_1, &both)));
+        assert!(reported.check(None).is_ok(), "RFC 9368 section 8");
+        let downgraded = reported.check(Some(&information(VERSION_1, &both)));
         assert_eq!(code(downgraded), 0x11, "the server has version 2 after all");
-        assert_eq!(code(told.check(Some(&information(VERSION_1, &[])))), 0x11);
-        let told = client(VERSION_2, VERSION_2, &both, Beginning::Told);
-        assert_eq!(code(told.check(None)), 0x11);
+        assert_eq!(
+            code(reported.check(Some(&information(VERSION_1, &[])))),
+            0x11
+        );
+        let reported = client(VERSION_2, VERSION_2, &both, Beginning::Reported);
+        assert_eq!(code(reported.check(None)), 0x11);
         assert!(
-            told.check(Some(&information(VERSION_2, &[VERSION_2])))
+            reported
+                .check(Some(&information(VERSION_2, &[VERSION_2])))
                 .is_ok()
         );
     }

@@ -54,7 +54,7 @@ pub(crate) enum Beginning {
     #[default]
     Chosen,
     /// By a Version Negotiation packet, which anybody could have sent (RFC 9368 section 4).
-    Told,
+    Reported,
 }
 
 /// The versions of one connection, shared by its session, its keys and its driver.
@@ -200,7 +200,7 @@ impl Versions {
     pub fn answer(&self, offered: &[u32]) -> Answer {
         let heard_before = self.received.load(Ordering::Relaxed) != UNDECIDED
             || self.is_retried()
-            || self.beginning == Beginning::Told;
+            || self.beginning == Beginning::Reported;
         if heard_before || offered.contains(&self.first) {
             return Answer::Ignore;
         }
@@ -261,7 +261,7 @@ mod tests {
         let versions = begun(VERSION_1, &both, Beginning::Chosen);
         versions.set_retried();
         assert_eq!(versions.answer(&[VERSION_2]), Answer::Ignore);
-        let versions = begun(VERSION_1, &both, Beginning::Told);
+        let versions = begun(VERSION_1, &both, Beginning::Reported);
         assert_eq!(versions.answer(&[VERSION_2]), Answer::Ignore);
         let versions = begun(0x1a2a_3a4a, &[0x1a2a_3a4a, VERSION_1], Beginning::Chosen);
         assert_eq!(

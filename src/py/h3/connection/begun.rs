@@ -34,7 +34,7 @@ pub(super) struct Begun {
     /// the client open.
     pub(super) early: GilCell<FxHashSet<u64>>,
     /// What is to go into the connection's trace, where it has one: it begins with the connection.
-    pub(super) untold: Option<GilCell<Vec<Logged>>>,
+    pub(super) unreported: Option<GilCell<Vec<Logged>>>,
 }
 
 /// What differs from the usual course because of a subclass, or of the QUIC connection object.
@@ -83,7 +83,7 @@ impl Begun {
             .cast_into::<PyBytes>()
             .ok()
             .map(|data| (stream_id, data));
-        let told = self.finish(host, whole.as_ref());
+        let reported = self.finish(host, whole.as_ref());
         if is_early {
             // Content that follows is not asked about.
             let (early, core) = (&self.early, &self.core);
@@ -91,7 +91,7 @@ impl Begun {
                 early.with(py, |early| early.remove(&stream_id));
             }
         }
-        told
+        reported
     }
 
     /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
@@ -160,18 +160,18 @@ impl Begun {
 
     /// Writes down what there is, as soon as there is a trace.
     pub(super) fn log(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(untold) = &self.untold else {
+        let Some(unreported) = &self.unreported else {
             return Ok(());
         };
         let logged = self.core.with(py, Connection::take_log);
         let Some(trace) = trace::of(&self.quic(py)?)? else {
-            return untold.with(py, |untold| {
-                let room = trace::WAITING_MAX.saturating_sub(untold.len());
-                untold.extend(logged.into_iter().take(room));
+            return unreported.with(py, |unreported| {
+                let room = trace::WAITING_MAX.saturating_sub(unreported.len());
+                unreported.extend(logged.into_iter().take(room));
                 Ok(())
             });
         };
-        let before = untold.with(py, std::mem::take);
+        let before = unreported.with(py, std::mem::take);
         let mut all = before.into_iter().chain(logged);
         all.try_for_each(|logged| trace::write(&trace, logged))
     }

@@ -37,8 +37,8 @@ pub(super) fn start_client(
     let key = endpoint
         .get()
         .open(py, held, setup, remote, server_name, Some(now))?;
-    let prologue = slf.get().take_prologue(py)?;
-    slf.get().begin(py, endpoint, key, prologue)
+    let pre_connect = slf.get().take_pre_connect(py)?;
+    slf.get().begin(py, endpoint, key, pre_connect)
 }
 
 pub(super) fn start_server(
@@ -52,9 +52,9 @@ pub(super) fn start_server(
     endpoint
         .get()
         .set_on_accept(py, slf.getattr("_accepted")?.unbind());
-    let prologue = slf.get().take_prologue(py)?;
+    let pre_connect = slf.get().take_pre_connect(py)?;
     let old = slf.get().state.with(py, |state| {
-        std::mem::replace(&mut state.phase, Phase::Listening(prologue, endpoint))
+        std::mem::replace(&mut state.phase, Phase::Listening(pre_connect, endpoint))
     });
     drop(old);
     Ok(())
@@ -93,7 +93,7 @@ pub(super) fn accepted(
     key: ConnectionKey,
 ) -> PyResult<()> {
     let py = slf.py();
-    let prologue = slf.get().take_prologue(py)?;
+    let pre_connect = slf.get().take_pre_connect(py)?;
     if slf.get().is_listening(py) {
         // The endpoint is this connection's alone. A copy of the client's first packet may come
         // late, even after the end, and must not begin another connection.
@@ -102,5 +102,5 @@ pub(super) fn accepted(
             .with_protocol(py, |endpoint, _| endpoint.set_server(None))?;
     }
     endpoint.get().adopt(py, key, slf.clone().unbind());
-    slf.get().begin(py, endpoint, key, prologue)
+    slf.get().begin(py, endpoint, key, pre_connect)
 }

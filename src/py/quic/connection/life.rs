@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use uringcore_proto::quic::{
     Command, CommandError, Connection, ConnectionKey, ConnectionStats, DatagramError, Event,
-    Prologue, StreamError,
+    PreConnectCommands, StreamError,
 };
 
 use super::QuicConnectionCore;
@@ -103,10 +103,10 @@ impl QuicConnectionCore {
     pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
+            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
                 command
                     .take()
-                    .map_or(Ok(()), |command| prologue.push(command))?;
+                    .map_or(Ok(()), |command| pre_connect.push(command))?;
                 Ok(None)
             }
             Phase::Running(endpoint, key) => Ok(Some((endpoint.clone_ref(py), *key))),
@@ -160,13 +160,13 @@ impl QuicConnectionCore {
     }
 
     /// Runs `run` on what waits for the connection's beginning; `None` from there on.
-    pub(super) fn prologue<R>(
+    pub(super) fn pre_connect<R>(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&Prologue) -> R,
+        run: impl FnOnce(&PreConnectCommands) -> R,
     ) -> Option<R> {
         self.state.with(py, |state| match &state.phase {
-            Phase::Idle(prologue) | Phase::Listening(prologue, _) => Some(run(prologue)),
+            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => Some(run(pre_connect)),
             Phase::Running(..) | Phase::Over(..) => None,
         })
     }
@@ -236,11 +236,11 @@ impl QuicConnectionCore {
     }
 
     /// Takes the waiting commands out; an error when the connection has begun already.
-    pub(super) fn take_prologue(&self, py: Python<'_>) -> PyResult<Prologue> {
+    pub(super) fn take_pre_connect(&self, py: Python<'_>) -> PyResult<PreConnectCommands> {
         self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(prologue) | Phase::Listening(prologue, _) => {
-                let empty = Prologue::new(prologue.is_client());
-                Ok(std::mem::replace(prologue, empty))
+            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
+                let empty = PreConnectCommands::new(pre_connect.is_client());
+                Ok(std::mem::replace(pre_connect, empty))
             }
             _ => Err(PyRuntimeError::new_err("this connection has already begun")),
         })
@@ -252,7 +252,7 @@ impl QuicConnectionCore {
         py: Python<'_>,
         endpoint: Py<QuicEndpoint>,
         key: ConnectionKey,
-        prologue: Prologue,
+        pre_connect: PreConnectCommands,
     ) -> PyResult<()> {
         let old = self.state.with(py, |state| {
             std::mem::replace(
@@ -262,7 +262,7 @@ impl QuicConnectionCore {
         });
         drop(old);
         endpoint.get().with_connection(py, key, |connection| {
-            prologue.replay(connection, |reason| {
+            pre_connect.replay(connection, |reason| {
                 log::warn!(
                     "a command given before the connection began was not possible: {reason}"
                 );

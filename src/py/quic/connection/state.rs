@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Event, Prologue};
+use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
 
 use crate::quic::endpoint::QuicEndpoint;
 
 /// Where the connection is in its life.
 pub(super) enum Phase {
     /// Not begun: commands wait.
-    Idle(Prologue),
+    Idle(PreConnectCommands),
     /// A server without a loop, before its client's first packet.
-    Listening(Prologue, Py<QuicEndpoint>),
+    Listening(PreConnectCommands, Py<QuicEndpoint>),
     Running(Py<QuicEndpoint>, ConnectionKey),
     /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
     Over(Option<Py<QuicEndpoint>>, Box<Summary>),
@@ -56,7 +56,7 @@ pub(super) struct State {
 impl State {
     pub fn new(is_client: bool) -> Self {
         Self {
-            phase: Phase::Idle(Prologue::new(is_client)),
+            phase: Phase::Idle(PreConnectCommands::new(is_client)),
             attached: None,
             receiver: None,
             on_batch: None,

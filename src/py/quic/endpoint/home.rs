@@ -188,7 +188,7 @@ impl QuicEndpoint {
         &self,
         py: Python<'_>,
         fd: Option<RawFd>,
-        run: impl FnOnce(&mut uringcore_engine::HostedEndpoint),
+        run: impl FnOnce(&mut uringcore_engine::QuicSocket),
     ) -> PyResult<bool> {
         let Home::Loop { owner, key, .. } = &self.home else {
             return Ok(false);

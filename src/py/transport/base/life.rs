@@ -7,7 +7,7 @@
 use pyo3::exceptions::PyConnectionError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use uringcore_engine::{Engine, Key, View};
+use uringcore_engine::{Engine, Key, SharedState};
 use uringcore_io::Errno;
 
 use super::{BaseTransport, Descriptor, Given, Method, Parts, Receiver, State, extra_info};
@@ -32,7 +32,7 @@ impl BaseTransport {
             owner: owner.clone().unbind(),
             fd: parts.fd,
             class: parts.class,
-            view: View::default(),
+            shared: SharedState::default(),
             state: GilCell::new(State {
                 key: None,
                 descriptor: parts.descriptor,
@@ -52,7 +52,7 @@ impl BaseTransport {
     /// Python socket is still the caller's.
     pub fn attach(
         slf: &Bound<'_, Self>,
-        open: impl FnOnce(&mut Engine, View) -> Key,
+        open: impl FnOnce(&mut Engine, SharedState) -> Key,
     ) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -63,7 +63,7 @@ impl BaseTransport {
         if let Some(server) = &server {
             owner.call_method1(intern!(py, "_server_attach"), (server, slf))?;
         }
-        match this.command(py, |engine| open(engine, this.view.clone())) {
+        match this.command(py, |engine| open(engine, this.shared.clone())) {
             Ok(key) => {
                 this.state.with(py, |state| state.key = Some(key));
                 let hosted = slf.clone().unbind();
@@ -107,7 +107,7 @@ impl BaseTransport {
         let py = slf.py();
         let this = slf.get();
         match this.key(py) {
-            Some(key) if !this.view.is_quiet() => this.end(py, error, |engine| engine.abort(key)),
+            Some(key) if !this.shared.is_quiet() => this.end(py, error, |engine| engine.abort(key)),
             _ => Ok(()),
         }
     }

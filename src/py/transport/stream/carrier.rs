@@ -28,7 +28,7 @@ impl StreamTransport {
     }
 
     pub fn write_queue_bytes(slf: &Bound<'_, Self>) -> usize {
-        slf.as_super().get().view.queued()
+        slf.as_super().get().shared.queued()
     }
 
     /// Sends what is queued, then ends the connection with `error`.

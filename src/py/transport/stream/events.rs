@@ -98,7 +98,7 @@ impl StreamTransport {
         let target = protocol.call_method1(intern!(py, "get_buffer"), (-1,));
         let received = match &target {
             // It may have ended the connection.
-            _ if this.view.is_closing() => return Ok(()),
+            _ if this.shared.is_closing() => return Ok(()),
             Ok(target) => buffer::receive_into(target, fd),
             Err(error) => Err(error.clone_ref(py)),
         };
@@ -114,18 +114,18 @@ impl StreamTransport {
             _ => NextReceive::WhenReadable,
         };
         let is_followed = Self::note_received(this, py, result.as_ref().copied(), next)?;
-        let told = match result {
+        let reported = match result {
             Ok(count @ 1..) => Self::filled(base, &protocol, inside, count).map(drop),
             _ => Ok(()),
         };
         let Some(key) = this.key(py).filter(|_| is_followed) else {
-            return told;
+            return reported;
         };
         let is_due = this.command(py, |engine| engine.receives_again(key))?;
-        match told {
+        match reported {
             // By another protocol, perhaps.
             Ok(()) if is_due => Self::readable(base, fd),
-            told => told,
+            reported => reported,
         }
     }
 
@@ -210,7 +210,7 @@ impl StreamTransport {
         let this = base.get();
         while !data.is_empty() {
             let (receiver, key) = this.state.with(py, |state| (state.receiver, state.key));
-            let (false, Some(key)) = (this.view.is_closing(), key) else {
+            let (false, Some(key)) = (this.shared.is_closing(), key) else {
                 return Ok(());
             };
             if receiver != Receiver::Buffer {

@@ -1,0 +1,233 @@
+"""The processes that serve with a group's workers: begun, replaced, told to end.
+
+What they share, and where the kernel sends a packet, is :mod:`uringcore.quic.workers`'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.connection
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Any, Protocol
+
+__all__ = ["ProcessGroup"]
+
+
+class Worker(Protocol):
+    """What a process serves with."""
+
+    @property
+    def index(self) -> int:
+        """Its place in the group."""
+
+
+class Mark(Protocol):
+    """Says whether there is a process for a worker."""
+
+    def __call__(self, index: int, *, serving: bool) -> None: ...
+
+
+class ProcessGroup:
+    """A process for each of ``workers``, as ``PortGroup.run`` says.
+
+    ``mark`` is told which of them are there; from ``news`` comes a byte with the index of each that
+    begins to serve.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        target: Callable[..., object],
+        args: tuple[Any, ...],
+        context: BaseContext,
+        mark: Mark,
+        news: socket.socket,
+    ) -> None:
+        self._places = [_Place(worker, target, args, context, mark) for worker in workers]
+        self._news = news
+
+    def run(self) -> None:
+        """Until all have returned."""
+        turns: deque[_Place] = deque()
+        stopping = False
+
+        def stop(signum: int, frame: FrameType | None) -> None:
+            nonlocal stopping
+            stopping = True
+            for place in self._places:
+                place.terminate()
+
+        def replace(signum: int, frame: FrameType | None) -> None:
+            turns.clear()
+            turns.extend(self._places)
+
+        with _handling({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: replace}):
+            try:
+                for place in self._places:
+                    place.start()
+                while waiting := [place for place in self._places if not place.is_done]:
+                    if stopping:
+                        # Whatever was started while the signal came.
+                        stop(signal.SIGTERM, None)
+                    elif turns:
+                        # What a process told before the signal came counts.
+                        self._hear()
+                        if any(place.is_failing for place in waiting):
+                            turns.clear()
+                        elif all(place.is_settled for place in waiting):
+                            turns.popleft().replace()
+                    _wait_for_one(waiting, self._news)
+                    # Who has ended now has told all that it will tell, before its successor begins.
+                    for place in waiting:
+                        place.notice()
+                    self._hear()
+                    for place in waiting:
+                        place.look(may_start=not stopping)
+            finally:
+                stop(signal.SIGTERM, None)
+
+    def _hear(self) -> None:
+        for index in _received(self._news):
+            self._places[index].serves()
+
+
+class _Place:
+    """One worker's process, and the one that replaces it."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        target: Callable[..., object],
+        args: tuple[Any, ...],
+        context: BaseContext,
+        mark: Mark,
+    ) -> None:
+        self._index = worker.index
+        self._args = (target, worker, *args)
+        self._context = context
+        self._mark = mark
+        self.process: BaseProcess | None = None
+        self.is_done = False
+        self.begin_at = 0.0
+        self._began_at = 0.0
+        self._delay = 0.0
+        self._tells = False
+        self._is_serving = False
+        self._is_replaced = False
+        self._has_ended = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is another place's turn to be replaced."""
+        return not self._is_replaced and (self._is_serving or not self._tells)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last process failed soon, and no other has served since."""
+        return self._delay > 0 and not self._is_serving
+
+    def start(self) -> None:
+        self._began_at = time.monotonic()
+        if not self._tells:
+            # Its target may have another way to serve than those that tell.
+            self._mark(self._index, serving=True)
+        process: BaseProcess = self._context.Process(  # type: ignore[attr-defined]
+            target=_begin, args=self._args
+        )
+        process.start()
+        self.process = process
+
+    def serves(self) -> None:
+        """The process has said so."""
+        self._tells = True
+        if self.process is not None and not self._is_replaced:
+            self._is_serving = True
+            self._mark(self._index, serving=True)
+
+    def terminate(self) -> None:
+        process = self.process
+        if process is None:
+            self.is_done = True
+        elif process.is_alive():
+            process.terminate()
+
+    def replace(self) -> None:
+        """Has the process end, and another one begin, whatever it returns."""
+        if self.process is not None:
+            self._is_replaced = True
+            self.process.terminate()
+
+    def notice(self) -> None:
+        """Sees whether the process has ended."""
+        self._has_ended = self.process is not None and not self.process.is_alive()
+
+    def look(self, may_start: bool) -> None:
+        """Settles the end that was noticed, and begins the next process when it is time."""
+        if self.process is not None and self._has_ended:
+            self._has_ended = False
+            self.process.join()
+            if may_start:
+                self._mark(self._index, serving=False)
+            self._end(failed=self.process.exitcode != 0, may_start=may_start)
+        if self.process is None and not self.is_done and time.monotonic() >= self.begin_at:
+            self.start()
+
+    def _end(self, failed: bool, may_start: bool) -> None:
+        replaced, self._is_replaced = self._is_replaced, False
+        self.process = None
+        self._is_serving = False
+        self.is_done = not ((failed or replaced) and may_start)
+        lasted = time.monotonic() - self._began_at
+        is_hasty = lasted < 10 and not replaced
+        self._delay = min(30.0, max(0.25, self._delay * 2)) if is_hasty else 0.0
+        self.begin_at = time.monotonic() + self._delay
+
+
+def _begin(target: Callable[..., object], worker: Worker, *args: Any) -> None:
+    """In the child: a forked one has the parent's handlers, which are about the parent's children."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # A terminal sends them to all; what they mean here is the parent's to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    target(worker, *args)
+
+
+def _wait_for_one(places: list[_Place], news: socket.socket) -> None:
+    """Until a process ends, has something to tell or is to be begun; at most a second, so that no
+    signal is missed."""
+    sentinels = [place.process.sentinel for place in places if place.process is not None]
+    waits = [place.begin_at - time.monotonic() for place in places if place.process is None]
+    multiprocessing.connection.wait([news, *sentinels], timeout=max(0.0, min([1.0, *waits])))
+
+
+def _received(news: socket.socket) -> Iterator[int]:
+    while True:
+        try:
+            yield news.recv(1)[0]
+        except BlockingIOError:
+            return
+
+
+@contextlib.contextmanager
+def _handling(
+    handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], None]],
+) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in handlers}
+    try:
+        for number, handler in handlers.items():
+            # Who has the hang-up ignored (nohup) wants it so.
+            if number != signal.SIGHUP or before[number] != signal.SIG_IGN:
+                signal.signal(number, handler)
+        yield
+    finally:
+        for number, old in before.items():
+            # None is a handler that Python has not set and cannot set again.
+            if old is not None:
+                signal.signal(number, old)

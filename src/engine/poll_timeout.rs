@@ -1,0 +1,94 @@
+//! How long a turn that finds nothing to do may sleep in the kernel.
+//!
+//! Not here: what there is to be awake for, which timers, endpoints and lanes know, and the clocks.
+
+use std::time::{Duration, Instant};
+
+/// The shortest of the reasons to be awake again. Without one a turn sleeps until an operation completes or
+/// somebody wakes the host. A clock is asked only for what goes by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PollTimeout(Option<Duration>);
+
+impl PollTimeout {
+    /// What [`Engine::enter`](crate::Engine::enter) takes.
+    pub fn timeout(self) -> Option<Duration> {
+        self.0
+    }
+
+    pub fn at_most(self, limit: Option<Duration>) -> Self {
+        Self(self.0.into_iter().chain(limit).min())
+    }
+
+    /// No time at all, if that has passed.
+    pub fn until(self, deadline: Option<Instant>, now: impl FnOnce() -> Instant) -> Self {
+        self.at_most(deadline.map(|deadline| deadline.saturating_duration_since(now())))
+    }
+
+    /// The same on the clock of a host's own timers, which counts in seconds.
+    pub fn until_due(self, due: Option<f64>, now: impl FnOnce() -> f64) -> Self {
+        self.at_most(due.map(|due| Self::seconds(due - now())))
+    }
+
+    /// A day at most, and no time at all for what is no number: a host's clock may be a program's, and say
+    /// anything.
+    pub fn seconds(seconds: f64) -> Duration {
+        let positive = if seconds > 0.0 { seconds } else { 0.0 };
+        Duration::from_secs_f64(positive.min(SECONDS_MAX))
+    }
+}
+
+/// asyncio's MAXIMUM_SELECT_TIMEOUT.
+const SECONDS_MAX: f64 = 24.0 * 3600.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn without_a_reason_there_is_no_limit() {
+        let unasked = || -> Instant { panic!("nothing goes by this clock") };
+        let timeout = PollTimeout::default()
+            .at_most(None)
+            .until(None, unasked)
+            .until_due(None, || panic!("nor by this one"));
+        assert_eq!(timeout.timeout(), None);
+    }
+
+    #[test]
+    fn the_first_reason_ends_the_sleep() {
+        let now = Instant::now();
+        let timeout = |timer: u32, deadline: u32, limit: u32| {
+            PollTimeout::default()
+                .until_due(Some(100.0 + f64::from(timer)), || 100.0)
+                .until(Some(now + deadline * SECOND), || now)
+                .at_most(Some(limit * SECOND))
+                .timeout()
+        };
+        for (timer, deadline, limit) in [(1, 2, 3), (3, 1, 2), (2, 3, 1), (1, 1, 1)] {
+            assert_eq!(timeout(timer, deadline, limit), Some(SECOND));
+        }
+    }
+
+    #[test]
+    fn what_is_over_due_leaves_no_time() {
+        let now = Instant::now() + SECOND;
+        let passed = PollTimeout::default().until(Some(now - SECOND), || now);
+        assert_eq!(passed.timeout(), Some(Duration::ZERO));
+        let passed = PollTimeout::default().until_due(Some(5.0), || 6.5);
+        assert_eq!(passed.timeout(), Some(Duration::ZERO));
+        assert_eq!(passed.at_most(Some(SECOND)), passed);
+    }
+
+    #[test]
+    fn a_clock_may_say_anything() {
+        assert_eq!(PollTimeout::seconds(0.25), SECOND / 4);
+        for none in [-1.0, -0.0, f64::NAN, f64::NEG_INFINITY] {
+            assert_eq!(PollTimeout::seconds(none), Duration::ZERO, "{none}");
+        }
+        for day in [86_400.0, 1e30, f64::INFINITY] {
+            assert_eq!(PollTimeout::seconds(day), 86_400 * SECOND, "{day}");
+        }
+    }
+}

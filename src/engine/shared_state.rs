@@ -1,0 +1,112 @@
+//! What any thread may ask about a transport while the engine is in use elsewhere.
+//!
+//! The engine's thread alone writes it, so a load and a store do, without a locked instruction. Whoever
+//! wants to know asks here: nobody else keeps a copy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+
+/// Clones show the same transport.
+#[derive(Clone, Debug)]
+pub struct SharedState(Arc<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    queued: AtomicUsize,
+    low_mark: AtomicUsize,
+    high_mark: AtomicUsize,
+    flags: AtomicU8,
+}
+
+impl Default for SharedState {
+    fn default() -> Self {
+        Self(Arc::new(Shown {
+            queued: AtomicUsize::new(0),
+            low_mark: AtomicUsize::new(HIGH_MARK_BYTES / 4),
+            high_mark: AtomicUsize::new(HIGH_MARK_BYTES),
+            flags: AtomicU8::new(0),
+        }))
+    }
+}
+
+impl SharedState {
+    /// Bytes accepted for sending and not yet taken by the kernel.
+    pub fn queued(&self) -> usize {
+        self.0.queued.load(Relaxed)
+    }
+
+    /// Nothing is read any more, and nothing more is accepted for sending.
+    pub fn is_closing(&self) -> bool {
+        self.has(CLOSING)
+    }
+
+    /// Nothing is sent any more either: the end was told, or is about to be.
+    pub fn is_quiet(&self) -> bool {
+        self.has(QUIET)
+    }
+
+    /// A send has failed. Its end comes behind what had arrived before; nothing more is accepted for sending.
+    pub fn has_failed(&self) -> bool {
+        self.has(FAILED)
+    }
+
+    /// The reader has paused.
+    pub fn is_paused(&self) -> bool {
+        self.has(PAUSED)
+    }
+
+    /// The last byte was accepted for sending.
+    pub fn is_finished(&self) -> bool {
+        self.has(FINISHED)
+    }
+
+    /// The producer was told to pause, and not yet that it may go on.
+    pub fn is_above(&self) -> bool {
+        self.has(ABOVE)
+    }
+
+    /// The producer may go on when the queue has come down to so many bytes.
+    pub fn low_mark(&self) -> usize {
+        self.0.low_mark.load(Relaxed)
+    }
+
+    /// It has to pause when there are more.
+    pub fn high_mark(&self) -> usize {
+        self.0.high_mark.load(Relaxed)
+    }
+
+    pub(crate) fn set_marks(&self, low: usize, high: usize) {
+        self.0.low_mark.store(low, Relaxed);
+        self.0.high_mark.store(high, Relaxed);
+    }
+
+    pub(crate) fn add_queued(&self, bytes: usize) {
+        self.0.queued.store(self.queued() + bytes, Relaxed);
+    }
+
+    pub(crate) fn sub_queued(&self, bytes: usize) {
+        debug_assert!(bytes <= self.queued(), "more bytes left than were queued");
+        let left = self.queued().saturating_sub(bytes);
+        self.0.queued.store(left, Relaxed);
+    }
+
+    pub(crate) fn set(&self, flag: u8, on: bool) {
+        let others = self.0.flags.load(Relaxed) & !flag;
+        let flag = if on { flag } else { 0 };
+        self.0.flags.store(others | flag, Relaxed);
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.0.flags.load(Relaxed) & flag != 0
+    }
+}
+
+pub(crate) const CLOSING: u8 = 1;
+pub(crate) const QUIET: u8 = 2;
+pub(crate) const PAUSED: u8 = 4;
+pub(crate) const FINISHED: u8 = 8;
+pub(crate) const ABOVE: u8 = 16;
+pub(crate) const FAILED: u8 = 32;
+
+/// asyncio's default; the low mark is a quarter of it.
+pub const HIGH_MARK_BYTES: usize = 64 * 1024;

@@ -1,0 +1,488 @@
+//! Who is next on a host's own sockets, when a system call is worth a try, and when the host looks.
+
+mod common;
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{BACKENDS, engine, tcp_pair, turn};
+use uringcore_engine::{Engine, Event, Key, OpQueueId, OpQueues, SocketOp, Start};
+use uringcore_io::{Backend, Errno, Outcome};
+
+const FD: RawFd = 7;
+const SOCKET: usize = 1;
+
+fn key(index: u32) -> Key {
+    Key {
+        index,
+        generation: 0,
+    }
+}
+
+fn send(data: &'static [u8]) -> SocketOp {
+    SocketOp::Send(Bytes::from_static(data))
+}
+
+/// A receive that brought nothing. Only the driver makes one that did.
+fn nothing() -> Outcome {
+    Outcome::Received(Err(Errno::CANCELED))
+}
+
+/// The keys of what is up.
+fn starts(op_queues: &mut OpQueues) -> Vec<u32> {
+    std::iter::from_fn(|| op_queues.take_start())
+        .map(|start| start.key.index)
+        .collect()
+}
+
+fn everyone(_: Key) -> bool {
+    true
+}
+
+// Lanes ----------------------------------------------------------------------------------------------
+
+#[test]
+fn the_directions_of_a_socket_and_other_sockets_wait_for_nobody() {
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(1), FD, SOCKET, SocketOp::Recv(10));
+    op_queues.join(key(2), FD, SOCKET, send(b"x"));
+    op_queues.join(key(3), FD + 1, SOCKET + 1, SocketOp::Recv(10));
+    assert_eq!(starts(&mut op_queues), [1, 2, 3]);
+}
+
+#[test]
+fn operations_of_one_direction_start_one_after_the_other() {
+    let mut op_queues = OpQueues::default();
+    let ops = [
+        SocketOp::Recv(1),
+        SocketOp::RecvFrom(1),
+        SocketOp::Accept,
+        SocketOp::Recv(1),
+    ];
+    for (index, op) in (0..).zip(ops) {
+        op_queues.join(key(index), FD, SOCKET, op);
+    }
+    for index in 0..4 {
+        assert_eq!(starts(&mut op_queues), [index]);
+        assert_eq!(
+            op_queues.current(OpQueueId::read(FD)),
+            Some((key(index), SOCKET))
+        );
+        op_queues.land(OpQueueId::read(FD), key(index), &nothing(), everyone);
+    }
+    assert_eq!(starts(&mut op_queues), []);
+    assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
+    assert!(op_queues.skip_turn());
+}
+
+#[test]
+fn who_stopped_waiting_in_line_is_passed_over() {
+    let mut op_queues = OpQueues::default();
+    for index in 0..5 {
+        op_queues.join(key(index), FD, SOCKET, SocketOp::Recv(1));
+    }
+    assert_eq!(starts(&mut op_queues), [0]);
+    let gone = HashSet::from([key(1), key(2), key(4)]);
+    let is_wanted = |key| !gone.contains(&key);
+    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), is_wanted);
+    assert_eq!(starts(&mut op_queues), [3]);
+    op_queues.land(OpQueueId::read(FD), key(3), &nothing(), is_wanted);
+    assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
+    assert!(op_queues.skip_turn(), "those who went are counted out");
+}
+
+#[test]
+fn an_operation_that_had_left_frees_no_queue_when_it_ends() {
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    op_queues.leave(OpQueueId::read(FD), key(0), everyone);
+    op_queues.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
+    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), everyone);
+    op_queues.leave(OpQueueId::read(FD), key(0), everyone);
+    assert_eq!(
+        op_queues.current(OpQueueId::read(FD)),
+        Some((key(1), SOCKET + 1)),
+        "the number's new owner keeps it"
+    );
+    // The host finds nobody who waits for the first one, and says so again.
+    assert_eq!(starts(&mut op_queues), [0, 1]);
+}
+
+#[test]
+fn the_next_in_line_belongs_to_its_own_socket() {
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    op_queues.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
+    op_queues.leave(OpQueueId::read(FD), key(0), everyone);
+    assert_eq!(
+        op_queues.current(OpQueueId::read(FD)),
+        Some((key(1), SOCKET + 1))
+    );
+}
+
+// Short sends ----------------------------------------------------------------------------------------
+
+#[test]
+fn a_short_send_goes_on_before_others() {
+    let mut op_queues = OpQueues::default();
+    let queue_id = OpQueueId::write(FD);
+    op_queues.join(key(0), FD, SOCKET, send(b"abcdef"));
+    op_queues.join(key(1), FD, SOCKET, send(b"later"));
+    assert_eq!(starts(&mut op_queues), [0]);
+    let rest = op_queues.rest_of(queue_id, key(0), &Outcome::Done(Ok(4)));
+    op_queues.go_on(queue_id, key(2), rest.expect("two bytes"));
+    match op_queues.take_start() {
+        Some(Start {
+            key: again,
+            op: SocketOp::Send(data),
+            ..
+        }) => assert_eq!((again, &data[..]), (key(2), &b"ef"[..])),
+        _ => panic!("no send"),
+    }
+    assert_eq!(starts(&mut op_queues), [], "the next one waits still");
+    assert_eq!(op_queues.current(queue_id), Some((key(2), SOCKET)));
+    assert_eq!(
+        op_queues.rest_of(queue_id, key(2), &Outcome::Done(Ok(2))),
+        None
+    );
+    op_queues.land(queue_id, key(2), &Outcome::Done(Ok(2)), everyone);
+    assert_eq!(starts(&mut op_queues), [1]);
+}
+
+#[test]
+fn nothing_is_left_of_what_was_sent_whole_failed_or_was_no_stream_of_bytes() {
+    let mut op_queues = OpQueues::default();
+    let queue_id = OpQueueId::write(FD);
+    op_queues.join(key(0), FD, SOCKET, send(b"abc"));
+    for outcome in [Outcome::Done(Ok(3)), Outcome::Done(Err(Errno(libc::EPIPE)))] {
+        assert_eq!(op_queues.rest_of(queue_id, key(0), &outcome), None);
+    }
+    let short = Outcome::Done(Ok(1));
+    assert_eq!(
+        op_queues.rest_of(queue_id, key(9), &short),
+        None,
+        "another one's"
+    );
+    op_queues.leave(queue_id, key(0), everyone);
+    assert_eq!(
+        op_queues.rest_of(queue_id, key(0), &short),
+        None,
+        "it has left"
+    );
+    // A message is sent whole or not at all.
+    let message = SocketOp::SendTo(Bytes::from_static(b"abc"), None);
+    op_queues.join(key(1), FD, SOCKET, message);
+    assert_eq!(op_queues.rest_of(queue_id, key(1), &short), None);
+}
+
+// Tries ----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_system_call_is_tried_unless_an_operation_of_that_direction_is_under_way() {
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    assert!(!op_queues.may_try(OpQueueId::read(FD)));
+    assert!(op_queues.may_try(OpQueueId::write(FD)));
+    op_queues.leave(OpQueueId::read(FD), key(0), everyone);
+    assert!(op_queues.may_try(OpQueueId::read(FD)));
+}
+
+#[test]
+fn who_is_answered_at_once_again_and_again_waits_for_the_next_turn() {
+    let mut op_queues = OpQueues::default();
+    let answers = |op_queues: &mut OpQueues| {
+        let tries = (0..100).filter(|_| op_queues.may_try(OpQueueId::read(FD)));
+        tries.count()
+    };
+    assert_eq!(answers(&mut op_queues), 16);
+    assert!(
+        !op_queues.may_try(OpQueueId::write(FD)),
+        "of one descriptor"
+    );
+    assert!(op_queues.may_try(OpQueueId::read(FD + 1)));
+    assert!(op_queues.skip_turn());
+    assert_eq!(answers(&mut op_queues), 16);
+    op_queues.begin_turn(Instant::now);
+    assert_eq!(answers(&mut op_queues), 16);
+}
+
+/// Receives by operation until a try is worth it again.
+fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
+    let queue_id = OpQueueId::read(FD);
+    let mut count = 0;
+    loop {
+        op_queues.begin_turn(Instant::now);
+        if op_queues.may_try(queue_id) {
+            return count;
+        }
+        op_queues.join(key(count), FD, SOCKET, SocketOp::Recv(10));
+        op_queues.land(queue_id, key(count), &nothing(), everyone);
+        count += 1;
+        assert!(count < 1000, "never tried again");
+    }
+}
+
+#[test]
+fn vain_tries_become_rarer_and_one_that_finds_something_ends_that() {
+    let mut op_queues = OpQueues::default();
+    let mut pauses = Vec::new();
+    for _ in 0..7 {
+        op_queues.tried(FD, false);
+        pauses.push(operations_before_a_try(&mut op_queues));
+    }
+    assert_eq!(pauses, [1, 3, 7, 15, 31, 31, 31]);
+    assert!(
+        op_queues.may_try(OpQueueId::write(FD)),
+        "sends are tried all along"
+    );
+    op_queues.tried(FD, true);
+    op_queues.tried(FD, false);
+    assert_eq!(operations_before_a_try(&mut op_queues), 1);
+}
+
+// Looks ----------------------------------------------------------------------------------------------
+
+#[test]
+fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
+    let mut op_queues = OpQueues::default();
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    op_queues.join(key(1), FD, SOCKET, SocketOp::Recv(1));
+    op_queues.join(key(2), FD, SOCKET, send(b"x"));
+    assert_eq!(op_queues.begin_turn(|| at(0)), []);
+    assert_eq!(op_queues.next_look(), Some(at(100)));
+    assert_eq!(op_queues.begin_turn(|| at(99)), []);
+    let (read, write) = (OpQueueId::read(FD), OpQueueId::write(FD));
+    let all = [(key(0), read), (key(1), read), (key(2), write)];
+    assert_eq!(op_queues.begin_turn(|| at(100)), all);
+    // No callback ran since: nothing can have been closed.
+    assert_eq!(op_queues.next_look(), None);
+    assert_eq!(op_queues.begin_turn(|| at(150)), []);
+    assert_eq!(op_queues.next_look(), Some(at(200)));
+    assert_eq!(op_queues.begin_turn(|| at(5000)), all);
+}
+
+#[test]
+fn without_operations_nobody_asks_the_clock() {
+    let mut op_queues = OpQueues::default();
+    let nobody = || -> Instant { panic!("asked") };
+    assert_eq!(op_queues.begin_turn(nobody), []);
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    op_queues.begin_turn(Instant::now);
+    op_queues.leave(OpQueueId::read(FD), key(0), everyone);
+    assert_eq!(op_queues.begin_turn(nobody), []);
+    assert_eq!(op_queues.next_look(), None);
+}
+
+#[test]
+fn a_host_that_comes_back_from_a_rest_looks_at_once() {
+    let mut op_queues = OpQueues::default();
+    let start = Instant::now();
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    assert_eq!(op_queues.begin_turn(|| start), []);
+    op_queues.look_now(start);
+    assert_eq!(
+        op_queues.begin_turn(|| start),
+        [(key(0), OpQueueId::read(FD))],
+        "a number may have changed its owner"
+    );
+}
+
+// Memory ---------------------------------------------------------------------------------------------
+
+#[test]
+fn a_descriptor_takes_room_for_itself_alone_however_high_its_number() {
+    let mut op_queues = OpQueues::default();
+    for fd in [1_000_000, RawFd::MAX, -1] {
+        assert!(op_queues.may_try(OpQueueId::read(fd)));
+        op_queues.tried(fd, false);
+        op_queues.join(key(0), fd, SOCKET, SocketOp::Recv(1));
+        assert_eq!(starts(&mut op_queues), [0]);
+        op_queues.leave(OpQueueId::read(fd), key(0), everyone);
+    }
+    assert_eq!(op_queues.descriptors(), 3);
+}
+
+#[test]
+fn descriptors_that_are_not_used_any_more_are_forgotten() {
+    let mut op_queues = OpQueues::default();
+    let mut peak = 0;
+    // One waits all along; of the others each is used in one turn.
+    op_queues.join(key(0), 0, SOCKET, SocketOp::Recv(1));
+    for fd in 1..100_000 {
+        op_queues.may_try(OpQueueId::read(fd));
+        op_queues.begin_turn(Instant::now);
+        peak = peak.max(op_queues.descriptors());
+    }
+    assert!(peak < 2_000, "{peak}");
+    assert_eq!(
+        op_queues.current(OpQueueId::read(0)),
+        Some((key(0), SOCKET))
+    );
+    op_queues.leave(OpQueueId::read(0), key(0), everyone);
+    assert_eq!(starts(&mut op_queues), [0]);
+    // A loop that has nothing else to do forgets them too.
+    for _ in 0..2_000 {
+        if !op_queues.skip_turn() {
+            op_queues.begin_turn(Instant::now);
+        }
+    }
+    assert_eq!(op_queues.descriptors(), 0);
+    assert!(op_queues.skip_turn());
+}
+
+#[test]
+fn those_who_gave_up_waiting_in_line_are_forgotten() {
+    let mut op_queues = OpQueues::default();
+    op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
+    for index in 1..1000 {
+        op_queues.join(key(index), FD, SOCKET, SocketOp::Recv(1));
+    }
+    let start = Instant::now();
+    op_queues.begin_turn(|| start);
+    assert_eq!(
+        op_queues
+            .begin_turn(|| start + Duration::from_secs(1))
+            .len(),
+        1000
+    );
+    op_queues.drop_unwanted(|key| [0, 500].contains(&key.index));
+    let looked_at = op_queues.begin_turn(|| start + Duration::from_secs(2));
+    assert_eq!(looked_at.len(), 2);
+    assert_eq!(starts(&mut op_queues), [0]);
+    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), everyone);
+    assert_eq!(starts(&mut op_queues), [500]);
+    op_queues.leave(OpQueueId::read(FD), key(500), everyone);
+    assert!(op_queues.skip_turn(), "those who went are counted out");
+}
+
+// With sockets ---------------------------------------------------------------------------------------
+
+/// A host that waits for what its operations bring, and lets short sends go on.
+struct Host {
+    engine: Engine,
+    op_queues: OpQueues,
+    done: Vec<(Key, Outcome)>,
+}
+
+impl Host {
+    fn new(backend: Backend) -> Self {
+        Self {
+            engine: engine(backend),
+            op_queues: OpQueues::default(),
+            done: Vec::new(),
+        }
+    }
+
+    fn ask(&mut self, fd: RawFd, op: SocketOp) -> Key {
+        let key = self.engine.reserve_op();
+        self.op_queues.join(key, fd, SOCKET, op);
+        key
+    }
+
+    /// Turns until `count` operations have ended.
+    fn turn_until(&mut self, queue_id: OpQueueId, count: usize) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while self.done.len() < count {
+            assert!(Instant::now() < end, "nothing happened for ten seconds");
+            self.turn(queue_id);
+        }
+    }
+
+    fn turn(&mut self, queue_id: OpQueueId) {
+        self.op_queues.begin_turn(Instant::now);
+        while let Some(Start { key, queue_id, op }) = self.op_queues.take_start() {
+            let queue = |driver: &mut _, token| op.queue(driver, queue_id.fd, token);
+            assert!(self.engine.start_op(key, queue));
+        }
+        let (op_queues, done) = (&mut self.op_queues, &mut self.done);
+        turn(
+            &mut self.engine,
+            Duration::from_millis(20),
+            |engine, event| {
+                let Event::OpDone { op: key, outcome } = event else {
+                    panic!("an event that nobody asked for");
+                };
+                match op_queues.rest_of(queue_id, key, &outcome) {
+                    Some(rest) => op_queues.go_on(queue_id, engine.reserve_op(), rest),
+                    None => {
+                        op_queues.land(queue_id, key, &outcome, everyone);
+                        done.push((key, outcome));
+                    }
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn sends_arrive_whole_and_in_order_however_full_the_socket() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (ours, mut peer) = tcp_pair();
+        let queue_id = OpQueueId::write(ours.as_raw_fd());
+        let first: Bytes = (0..8_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut expected = first.to_vec();
+        expected.extend_from_slice(b"and then this");
+        let length = expected.len();
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; length];
+            peer.read_exact(&mut got).map(|()| got)
+        });
+        host.ask(queue_id.fd, SocketOp::Send(first));
+        host.ask(queue_id.fd, send(b"and then this"));
+        host.turn_until(queue_id, 2);
+        let got = reader.join().expect("reader").expect("all of it");
+        assert!(got == expected, "{}", backend.as_str());
+    }
+}
+
+#[test]
+fn receives_get_the_bytes_in_the_order_in_which_they_asked() {
+    for backend in BACKENDS {
+        let mut host = Host::new(backend);
+        let (ours, mut peer) = tcp_pair();
+        let queue_id = OpQueueId::read(ours.as_raw_fd());
+        let keys: Vec<_> = (0..5)
+            .map(|_| host.ask(queue_id.fd, SocketOp::Recv(2)))
+            .collect();
+        peer.write_all(b"aabbccddee").expect("write");
+        host.turn_until(queue_id, keys.len());
+        for ((key, pair), (done, outcome)) in keys.iter().zip(b"abcde").zip(&host.done) {
+            assert_eq!(done, key);
+            assert!(
+                matches!(outcome, Outcome::Received(Ok(data)) if data[..] == [*pair; 2]),
+                "{}: {outcome:?}",
+                backend.as_str()
+            );
+        }
+    }
+}
+
+#[test]
+fn after_a_receive_that_brought_all_it_could_a_try_is_worth_it() {
+    for (most, is_worth_it) in [(4, true), (5, false)] {
+        for backend in BACKENDS {
+            let mut host = Host::new(backend);
+            let (ours, mut peer) = tcp_pair();
+            let queue_id = OpQueueId::read(ours.as_raw_fd());
+            for _ in 0..3 {
+                host.op_queues.tried(queue_id.fd, false);
+            }
+            assert!(!host.op_queues.may_try(queue_id));
+            host.ask(queue_id.fd, SocketOp::Recv(most));
+            peer.write_all(b"four").expect("write");
+            host.turn_until(queue_id, 1);
+            assert_eq!(
+                host.op_queues.may_try(queue_id),
+                is_worth_it,
+                "{}",
+                backend.as_str()
+            );
+        }
+    }
+}

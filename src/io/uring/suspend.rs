@@ -1,0 +1,403 @@
+//! Parking: taking every operation back from the kernel, so that the next `enter` may come from any
+//! thread.
+//!
+//! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may be run by
+//! another thread, or be closed by one, and nothing tells beforehand; so the operations are taken back
+//! when it stops, while its own thread is still here to do it. One `enter` submits what the last turn
+//! queued, cancels everything and waits for the answers, which takes microseconds. What was cancelled
+//! stays in its slot and is armed again by the next `enter`, on whatever thread that is; what had
+//! something to tell (bytes, a connection, the count of a send cut short) tells it as always. The
+//! caller notices nothing.
+//!
+//! Readiness waits alone are left where they are: they carry nothing, so a thread that takes the
+//! driver over abandons them with the old ring and arms new ones. A loop that has nothing but its own
+//! wake-up and some watchers pays nothing for coming to rest.
+//!
+//! Arming and taking back costs a microsecond or two each, and only what is in use pays it in every
+//! run: an operation that told nothing in a whole run is set aside (`idle_epoll`). A run that ends without a sleep (a
+//! `run_until_complete` of something short, a loop driven turn by turn) is spared both: its few turns
+//! ask poll(2) whether any other parked receive would find something, which costs a twentieth, and arm
+//! only then.
+//!
+//! A descriptor that its owner closes while the driver rests may have given its number away when the
+//! operation is armed again. So the file is remembered with the number; an operation whose file is gone
+//! stays parked until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
+//! an epoll set, which such a descriptor leaves in silence. Eventfds and their like share one inode, so
+//! they are set aside at once: the set knows them apart.
+//!
+//! Not here: the second ring for another thread (`change_thread`).
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::time::{Duration, Instant};
+
+use io_uring::squeue::Entry;
+
+use super::{Uring, entry};
+use crate::common::Common;
+use crate::errno::Errno;
+use crate::net::{FileId, file_of};
+use crate::op::{OpId, OpKind, Payload, Phase, Slot};
+
+/// An operation that was taken back.
+pub(super) struct Suspended {
+    pub(super) op: OpId,
+    /// Its descriptor's file; `None` where that is not looked at.
+    pub(super) file: Option<FileId>,
+    /// It told nothing in the run before this rest, or none that has been since.
+    pub(super) is_silent: bool,
+}
+
+/// What poll(2) is asked while the driver rests.
+#[derive(Default)]
+pub(super) struct Peek {
+    /// Made of `suspended` by the first look of a rest.
+    set: Vec<libc::pollfd>,
+    /// How often this run has looked.
+    looks: u32,
+}
+
+impl Uring {
+    /// Returns with nothing in the kernel's hands, or after `limit` (a file operation that has begun
+    /// can't be taken back). Does nothing on a thread that does not own the ring.
+    pub(crate) fn suspend(&mut self, common: &mut Common, limit: Duration) {
+        self.peek.looks = 0;
+        if self.suspends_at_once(common) {
+            if self.is_owner() {
+                if self.resting {
+                    self.suspended
+                        .iter_mut()
+                        .for_each(|one| one.is_silent = true);
+                }
+                self.resting = true;
+            }
+            return;
+        }
+        let deadline = Instant::now() + limit;
+        self.suspend_is_answered = false;
+        self.push(entry::cancel_everything(), &mut common.stats.syscalls);
+        self.watch_lost = true;
+        self.resting = true;
+        let mut ready = std::mem::take(&mut common.ready);
+        loop {
+            let in_kernel = common.table.in_kernel() as u32;
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if in_kernel == 0 || rest.is_zero() {
+                break;
+            }
+            self.submit_backlog(&mut common.stats.syscalls);
+            common.stats.enters += 1;
+            common.stats.syscalls += 1;
+            // The answer of the cancel itself, too, unless an interrupted round has brought it.
+            let wanted = in_kernel + u32::from(!self.suspend_is_answered);
+            let wanted = wanted.min(self.ring.params().cq_entries() / 2);
+            let queued = self.ring.submission().len() as u32;
+            let entered = self.enter_kernel(queued, wanted, Some(rest));
+            self.take_completions(common, &mut ready);
+            if entered.is_err_and(|error| !is_passing(&error)) {
+                break;
+            }
+        }
+        ready.append(&mut common.ready);
+        common.ready = ready;
+    }
+
+    /// Whether there is nothing to take back, or nobody here to do it.
+    pub(crate) fn suspends_at_once(&self, common: &Common) -> bool {
+        let only_polls = common.table.in_kernel() == common.table.polls_in_kernel();
+        // What a run has queued that never woke this driver from its rest is still to go out.
+        let rests = self.resting && self.backlog.is_empty();
+        !self.is_owner() || rests || only_polls
+    }
+
+    /// Whether the operations are with us instead of the kernel until the next `enter`.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.resting
+    }
+
+    /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and
+    /// no parked operation could go on, so that all of them may stay parked.
+    pub(super) fn rests_on(&mut self, common: &mut Common) -> bool {
+        // SAFETY: the queue views are dropped before anything else looks at the queues.
+        let quiet = unsafe {
+            let (submission, completion) =
+                (self.ring.submission_shared(), self.ring.completion_shared());
+            let work = submission.taskrun() || submission.cq_overflow();
+            submission.is_empty() && completion.is_empty() && !work
+        };
+        if !quiet || !self.backlog.is_empty() || self.has_food(common) {
+            return false;
+        }
+        self.move_silent_to_idle_epoll(common);
+        if self.peek.looks >= LOOKS_MAX || !self.fill_peek(common) {
+            return false;
+        }
+        self.peek.looks += 1;
+        common.stats.syscalls += 1;
+        let set = &mut self.peek.set;
+        // SAFETY: a live array of as many entries; no time-out to wait for.
+        unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) == 0 }
+    }
+
+    /// False if there are operations that poll(2) can't tell about.
+    fn fill_peek(&mut self, common: &mut Common) -> bool {
+        let idle_epoll = readable(self.idle_epoll.unwatched().unwrap_or(-1));
+        if self.peek.set.len() == self.suspended.len() + 1 {
+            self.peek.set[0] = idle_epoll;
+            return true;
+        }
+        self.peek.set.clear();
+        self.peek.set.push(idle_epoll);
+        for &Suspended { op, .. } in &self.suspended {
+            let Some(slot) = common.table.get(op) else {
+                // Cancelled since. The kernel passes over a negative number.
+                self.peek.set.push(readable(-1));
+                continue;
+            };
+            let Some(bits) = awaited(slot) else {
+                self.peek.set.clear();
+                return false;
+            };
+            self.peek.set.push(libc::pollfd {
+                events: bits as libc::c_short,
+                ..readable(slot.fd)
+            });
+        }
+        true
+    }
+
+    /// Arms what was parked. True if the driver has rested.
+    pub(super) fn resume(&mut self, common: &mut Common) -> bool {
+        if !std::mem::take(&mut self.resting) {
+            return false;
+        }
+        self.peek.set.clear();
+        if std::mem::take(&mut self.watch_lost) {
+            let watch = entry::watch_eventfd(common.waker.fd());
+            self.push(watch, &mut common.stats.syscalls);
+        }
+        self.move_silent_to_idle_epoll(common);
+        for Suspended { op, file, .. } in std::mem::take(&mut self.suspended) {
+            if let Some(slot) = common.table.get(op)
+                && slot.phase == Phase::Suspended
+                && (file.is_none() || file_of(slot.fd) == file)
+            {
+                slot.is_silent = true;
+                self.arm_again(common, op);
+            }
+        }
+        true
+    }
+
+    /// What told nothing in a whole run goes where it costs nothing.
+    fn move_silent_to_idle_epoll(&mut self, common: &mut Common) {
+        if !self.suspended.iter().any(|one| one.is_silent) {
+            return;
+        }
+        self.peek.set.clear();
+        let mut suspended = std::mem::take(&mut self.suspended);
+        suspended.retain_mut(|one| {
+            if !std::mem::take(&mut one.is_silent) {
+                return true;
+            }
+            let Some(slot) = common.table.get(one.op) else {
+                return false;
+            };
+            let is_there = slot.phase == Phase::Suspended
+                && (one.file.is_none() || file_of(slot.fd) == one.file);
+            is_there && !self.move_to_idle_epoll(common, one.op)
+        });
+        self.suspended = suspended;
+    }
+
+    /// An operation that must not hold its file waits in the set from the start. False where the set cannot
+    /// stand for it, or it is of another kind.
+    pub(super) fn waits_unheld(&mut self, common: &mut Common, op: OpId) -> bool {
+        let index = op.index();
+        let is_unheld = matches!(common.table.at(index).payload, Payload::EventsUnheld(_));
+        let waits = is_unheld && self.move_to_idle_epoll(common, op);
+        if waits {
+            common.table.set_phase(index, Phase::Suspended);
+        }
+        waits
+    }
+
+    fn move_to_idle_epoll(&mut self, common: &mut Common, op: OpId) -> bool {
+        let slot = common.table.at(op.index());
+        let fd = slot.fd;
+        awaited(slot).is_some_and(|bits| {
+            self.idle_epoll
+                .add(fd, bits, op, &mut common.stats.syscalls)
+        })
+    }
+
+    /// Arms what was set aside and has something to tell, and waits for the rest of it. The first
+    /// `enter` of a run looks in any case: what came while the loop rested belongs to the first turn.
+    pub(super) fn poll_idle_epoll(&mut self, common: &mut Common, rested: bool) {
+        if self.idle_epoll.is_empty() {
+            return;
+        }
+        if rested || self.idle_epoll.unwatched().is_some() {
+            let syscalls = &mut common.stats.syscalls;
+            for (op, events) in self.idle_epoll.take_ready(syscalls) {
+                let Some(slot) = common.table.get(op) else {
+                    continue;
+                };
+                let is_poll = slot.kind == OpKind::Poll;
+                if !self
+                    .idle_epoll
+                    .remove(slot.fd, op, &mut common.stats.syscalls)
+                {
+                    continue;
+                }
+                if is_poll {
+                    common.finish_later(op.index(), events as i32);
+                } else {
+                    self.arm_again(common, op);
+                }
+            }
+        }
+        if let Some(set) = self.idle_epoll.unwatched() {
+            self.idle_epoll.is_watched = true;
+            self.push(entry::watch_set(set), &mut common.stats.syscalls);
+        }
+    }
+
+    /// Another thread takes the driver over: readiness waits are armed again there, and forgotten here.
+    pub(super) fn abandon_polls(&mut self, common: &mut Common) {
+        let queued: HashSet<u64> = self.backlog.iter().map(Entry::get_user_data).collect();
+        for index in common.table.indexes() {
+            let op = common.table.id_at(index);
+            let slot = common.table.at(index);
+            if slot.kind != OpKind::Poll
+                || slot.phase == Phase::Suspended
+                || queued.contains(&op.as_u64())
+            {
+                continue;
+            }
+            if slot.cancelled {
+                common.finish_later(index, -libc::ECANCELED);
+            } else {
+                common.table.set_phase(index, Phase::Suspended);
+                self.suspended.push(Suspended {
+                    op,
+                    file: None,
+                    is_silent: false,
+                });
+            }
+        }
+    }
+
+    /// A readiness wait that ends while the driver rests must end now: it holds on to a file that its
+    /// owner is about to close.
+    pub(super) fn cancel_at_rest(&mut self, common: &mut Common, cancel: Entry) {
+        if !self.is_owner() || !self.backlog.is_empty() {
+            return self.push(cancel, &mut common.stats.syscalls);
+        }
+        self.resting = false;
+        self.push(cancel, &mut common.stats.syscalls);
+        self.resting = true;
+        common.stats.enters += 1;
+        common.stats.syscalls += 1;
+        let queued = self.ring.submission().len() as u32;
+        // A failure leaves the entry in the queue for the next enter.
+        let _ = self.enter_kernel(queued, 0, None);
+    }
+
+    /// An operation ended without a result that the caller should see: again, now or after the rest.
+    pub(super) fn arm_or_suspend(&mut self, common: &mut Common, index: u32) {
+        let op = common.table.id_at(index);
+        if self.resting {
+            let slot = common.table.at(index);
+            if let Payload::Descriptor(_) = slot.payload {
+                return close_now(common, index);
+            }
+            let is_silent = slot.is_silent;
+            let file = match slot.kind {
+                // Its descriptor may be a directory, or none.
+                OpKind::File => None,
+                _ => file_of(slot.fd),
+            };
+            let is_gone = slot.kind != OpKind::File && file.is_none();
+            common.table.set_phase(index, Phase::Suspended);
+            let is_anonymous = file.is_some() && file == self.anonymous;
+            let is_in_idle_epoll = is_anonymous && self.move_to_idle_epoll(common, op);
+            if !is_gone && !is_in_idle_epoll {
+                self.suspended.push(Suspended {
+                    op,
+                    file,
+                    is_silent,
+                });
+            }
+        } else {
+            self.arm_again(common, op);
+        }
+    }
+
+    /// Whether an operation was taken back by somebody who was not its owner: parking, or the end of
+    /// the thread that submitted it.
+    pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
+        let slot = common.table.at(index);
+        let resumable = match (-result, &slot.payload) {
+            (libc::ECANCELED, _) => true,
+            // A worker thread was interrupted.
+            (libc::EINTR, Payload::File(request)) => request.may_repeat(),
+            // It has given the number up all the same.
+            (libc::EINTR, Payload::Descriptor(_)) => false,
+            (libc::EINTR, _) => true,
+            _ => false,
+        };
+        resumable && !slot.cancelled && !slot.discarded
+    }
+}
+
+/// A close that was taken back before it began: its peer is not to wait for the next run.
+pub(super) fn close_now(common: &mut Common, index: u32) {
+    let payload = std::mem::replace(&mut common.table.at(index).payload, Payload::None);
+    let result = match payload {
+        Payload::Descriptor(fd) => {
+            common.stats.syscalls += 1;
+            // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.
+            match unsafe { libc::close(fd.into_raw_fd()) } {
+                0 => 0,
+                _ => -Errno::last().0,
+            }
+        }
+        _ => -libc::EBADF,
+    };
+    common.finish_later(index, result);
+}
+
+/// What poll(2) would have to tell for the operation to go on; `None` where it can't.
+fn awaited(slot: &Slot) -> Option<u32> {
+    match (slot.kind, &slot.payload) {
+        (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg | OpKind::Accept, _) => {
+            Some(libc::POLLIN as u32)
+        }
+        // Taken back along with the others.
+        (
+            OpKind::Poll,
+            Payload::Events(bits) | Payload::EventsAgain(bits) | Payload::EventsUnheld(bits),
+        ) => Some(*bits),
+        _ => None,
+    }
+}
+
+fn readable(fd: libc::c_int) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// A run of more turns than this is not short.
+const LOOKS_MAX: u32 = 4;
+
+fn is_passing(error: &io::Error) -> bool {
+    let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| expected.contains(&errno))
+}

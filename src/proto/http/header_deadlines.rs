@@ -1,0 +1,84 @@
+//! Header sections that are not complete, and since when their streams wait for them.
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+/// As many streams as QUIC lets the client open, at most. Nothing is kept of those that are over.
+#[derive(Debug, Default)]
+pub(super) struct HeaderDeadlines {
+    since: FxHashMap<u64, Instant>,
+}
+
+impl HeaderDeadlines {
+    /// Something has come, and no header section yet.
+    pub fn begun(&mut self, stream_id: u64, now: Instant) {
+        self.since.entry(stream_id).or_insert(now);
+    }
+
+    /// The header section is there, or will never be. True if it had been waited for.
+    pub fn ended(&mut self, stream_id: u64) -> bool {
+        self.since.remove(&stream_id).is_some()
+    }
+
+    /// Keeps no room for what is to come.
+    pub fn rest(&mut self) {
+        self.since.shrink_to_fit();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.since.is_empty()
+    }
+
+    /// Takes those that have had their time, in the order in which they began. It looks at all of them, which a
+    /// host does once a second.
+    pub fn take_overdue(&mut self, timeout: Duration, now: Instant) -> Vec<u64> {
+        let is_over = |since: Instant| now.saturating_duration_since(since) > timeout;
+        let overdue = self.since.iter();
+        let overdue = overdue.filter(|&(_, &since)| is_over(since));
+        let mut overdue: Vec<(Instant, u64)> = overdue.map(|(&id, &since)| (since, id)).collect();
+        overdue.sort_unstable();
+        for (_, stream_id) in &overdue {
+            self.since.remove(stream_id);
+        }
+        overdue
+            .into_iter()
+            .map(|(_, stream_id)| stream_id)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overdue_streams_are_taken_once_in_the_order_in_which_they_began() {
+        let begin = Instant::now();
+        let mut unfinished = HeaderDeadlines::default();
+        for (second, stream_id) in (0..).zip([8, 0, 4]) {
+            unfinished.begun(stream_id, begin + Duration::from_secs(second));
+        }
+        let timeout = Duration::from_secs(10);
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(unfinished.take_overdue(timeout, after(10)), []);
+        // More of it has come: that is not another beginning.
+        unfinished.begun(8, after(10));
+        assert_eq!(unfinished.take_overdue(timeout, after(12)), [8, 0]);
+        assert!(unfinished.ended(4) && unfinished.is_empty());
+        assert_eq!(unfinished.take_overdue(timeout, after(60)), []);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_streams_whose_header_sections_have_come() {
+        let now = Instant::now();
+        let mut unfinished = HeaderDeadlines::default();
+        // One that never ends, and a client that makes requests beside it.
+        unfinished.begun(0, now);
+        for stream_id in (4..400_000).step_by(4) {
+            unfinished.begun(stream_id, now);
+            assert!(unfinished.ended(stream_id));
+        }
+        assert!(unfinished.since.capacity() < 16);
+    }
+}

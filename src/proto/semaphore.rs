@@ -1,0 +1,46 @@
+//! How many of something expensive one client may have at once. The host says what it is and who asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The permits of one client.
+pub struct Semaphore {
+    taken: AtomicUsize,
+    max: usize,
+    /// Somebody has asked in vain.
+    is_wanted: AtomicBool,
+}
+
+/// One of them; free again when this is dropped.
+pub struct Permit(Arc<Semaphore>);
+
+impl Semaphore {
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            taken: AtomicUsize::new(0),
+            max,
+            is_wanted: AtomicBool::new(false),
+        })
+    }
+
+    pub fn take(self: &Arc<Self>) -> Option<Permit> {
+        if self.taken.fetch_add(1, Ordering::Relaxed) < self.max {
+            return Some(Permit(self.clone()));
+        }
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        self.is_wanted.store(true, Ordering::Relaxed);
+        None
+    }
+
+    /// Whether somebody has asked in vain, and there is one by now. Said once.
+    pub fn take_wanted(&self) -> bool {
+        let has_room = self.taken.load(Ordering::Relaxed) < self.max;
+        has_room && self.is_wanted.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}

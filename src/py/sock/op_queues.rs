@@ -1,0 +1,188 @@
+//! What the loop does for the lanes of its `sock_*` calls: it makes the futures, looks which socket objects
+//! still have their descriptor, and tells operations of the others to end.
+//!
+//! Who is next on a socket, and when the loop looks, is the engine's (`OpQueues`). An orphan goes to the next
+//! call before the kernel is asked for anything, so it is at most what one operation brings. The calls
+//! themselves are in `calls`, futures and cancelling in `ops::waiting`.
+
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use uringcore_engine::{Direction, Key, OpQueueId, OpQueues, SocketOp, Start};
+
+use crate::capi::error;
+use crate::event_loop::loop_core::LoopCore;
+use crate::ops::waiting;
+use crate::sock::orphans;
+use crate::sock::plain_socket::fileno;
+
+/// Queues an operation and returns its future. The operation starts at the end of the turn.
+pub fn launch(
+    slf: &Bound<'_, LoopCore>,
+    plan: &'static waiting::Plan,
+    socket: &Bound<'_, PyAny>,
+    fd: RawFd,
+    op: SocketOp,
+) -> PyResult<Py<PyAny>> {
+    let py = slf.py();
+    let this = slf.get();
+    this.check_closed()?;
+    let address = socket.as_ptr() as usize;
+    // Operations of a socket object that is closed while its number belongs to `socket` now must not
+    // stand in the new one's way, and on epoll would take its bytes.
+    forget_closed(slf, fd, address)?;
+    let queue_id = OpQueueId::new(fd, op.direction());
+    let (future, key) = waiting::reserve(slf, plan, socket, queue_id)?;
+    this.op_queues
+        .with(py, |op_queues| op_queues.join(key, fd, address, op));
+    Ok(future)
+}
+
+/// Starts what the last turn's callbacks asked for. Called before the engine is flushed.
+pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let looks = this
+        .op_queues
+        .with(py, |op_queues| op_queues.begin_turn(Instant::now));
+    if !looks.is_empty() {
+        let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
+        this.op_queues
+            .with(py, |op_queues| op_queues.drop_unwanted(is_wanted));
+    }
+    for (key, queue_id) in looks {
+        let socket = this.waiters.with(py, |waiters| waiters.subject(py, key));
+        if let Some(socket) = socket
+            && fileno(socket.bind(py))? != queue_id.fd
+        {
+            forget(this, py, queue_id, key)?;
+        }
+    }
+    while let Some(start) = this.op_queues.with(py, OpQueues::take_start) {
+        begin(slf, start)?;
+    }
+    Ok(())
+}
+
+fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let Some(socket) = this.waiters.with(py, |waiters| waiters.subject(py, key)) else {
+        leave(this, py, queue_id, key);
+        return Ok(());
+    };
+    let socket = socket.bind(py);
+    if fileno(socket)? != queue_id.fd {
+        // Closed since. Nothing was asked of the kernel, and nobody is told, as in asyncio.
+        return forget(this, py, queue_id, key);
+    }
+    if queue_id.direction == Direction::Read && orphans::has(this, socket) {
+        if waiting::is_wanted(slf, key)?
+            && let Some(item) = orphans::take(this, socket)
+        {
+            waiting::answer(slf, key, item)?;
+        }
+        return forget(this, py, queue_id, key);
+    }
+    this.with_engine(py, |engine| {
+        engine.start_op(key, |driver, token| op.queue(driver, queue_id.fd, token))
+    })?;
+    Ok(())
+}
+
+/// Forgets the operations of closed sockets that had the number `fd`; those of the socket object at
+/// `address` are not looked at.
+pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    for queue_id in both(fd) {
+        while let Some((key, socket)) = current(this, py, queue_id)
+            && socket != address
+        {
+            let other = this.waiters.with(py, |waiters| waiters.subject(py, key));
+            if let Some(other) = other
+                && fileno(other.bind(py))? == fd
+            {
+                // Two objects over one descriptor: they share its lanes.
+                break;
+            }
+            forget(this, py, queue_id, key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every operation on `fd` belongs to a socket object that is closed: the number has a new owner.
+pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
+    for queue_id in both(fd) {
+        while let Some((key, _)) = current(this, py, queue_id) {
+            forget(this, py, queue_id, key)?;
+        }
+    }
+    Ok(())
+}
+
+fn both(fd: RawFd) -> [OpQueueId; 2] {
+    [OpQueueId::read(fd), OpQueueId::write(fd)]
+}
+
+/// The operation that has this lane, and the address of its socket object, which it keeps alive.
+pub fn current(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId) -> Option<(Key, usize)> {
+    this.op_queues
+        .with(py, |op_queues| op_queues.current(queue_id))
+}
+
+/// Cancels an operation and lets the next one of its lane start. The future, if it still waits, is left
+/// as it is: pending, as asyncio leaves it.
+fn forget(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) -> PyResult<()> {
+    let waiter = this.waiters.with(py, |waiters| waiters.take(key));
+    drop(waiter);
+    leave(this, py, queue_id, key);
+    this.with_engine(py, |engine| engine.cancel_op(key))?;
+    Ok(())
+}
+
+fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
+    let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
+    this.op_queues
+        .with(py, |op_queues| op_queues.leave(queue_id, key, is_wanted));
+}
+
+/// Ends what receives from `socket` now, before a transport reads from it. What that brings is an orphan.
+pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    let this = slf.get();
+    let queue_id = OpQueueId::read(fileno(socket)?);
+    while let Some((key, _)) = current(this, py, queue_id) {
+        let outcome = this
+            .with_engine(py, |engine| engine.settle_op(key, Instant::now()))?
+            .map_err(|error| error::io_error(&error))?;
+        match outcome {
+            Some(outcome) => waiting::done(slf, key, outcome)?,
+            None => forget(this, py, queue_id, key)?,
+        }
+    }
+    Ok(())
+}
+
+/// Gives a new transport the orphans of its socket: they are received first.
+pub fn hand_over(
+    slf: &Bound<'_, LoopCore>,
+    socket: &Bound<'_, PyAny>,
+    stream: Key,
+) -> PyResult<()> {
+    let py = slf.py();
+    let mut data = Vec::new();
+    while let Some(item) = orphans::take(slf.get(), socket) {
+        if let Ok(bytes) = item.bind(py).cast::<PyBytes>() {
+            data.extend_from_slice(bytes.as_bytes());
+        }
+    }
+    if data.is_empty() {
+        return Ok(());
+    }
+    slf.get()
+        .with_engine(py, |engine| engine.put_back(stream, data.into()))
+}

@@ -1,0 +1,414 @@
+//! `QuicStreams`: between the events of one connection, or of a session on one, and those who wait for them.
+//!
+//! A connection has futures and no streams; streams have the connection. So waiting keeps no object alive. A stream
+//! that is collected is ended: its sending side by a reset, because incomplete data must not look complete. A
+//! connection that is collected with its streams is closed, and so is a listener, because its endpoint has the
+//! backlog. The collector runs on any thread, so this is done on the loop (`on_loop`, `StreamManager::forgotten`). In debug
+//! mode a warning names where the object was made.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use rustc_hash::FxHashMap;
+use uringcore_proto::budget::Charge;
+use uringcore_proto::quic::{Command, Event, Received};
+use uringcore_proto::streams::{Inbox, Key, Overflow, StreamTransport};
+
+use super::reach::Reach;
+use crate::capi::awaited::{is_done, wake};
+use crate::capi::cell::GilCell;
+use crate::quic::{Attached, QuicConnectionCore};
+
+/// What takes the events about streams of one connection or session. It belongs to that and is kept by
+/// it; the program's objects refer to this one, and nothing here to them.
+#[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
+pub struct StreamManager {
+    reach: Box<dyn Reach>,
+    /// The loop's `create_future`.
+    new_future: Py<PyAny>,
+    /// In debug mode: says where the program is.
+    made_at: Option<Py<PyAny>>,
+    state: GilCell<State>,
+}
+
+struct State {
+    inbox: Inbox,
+    waiting: FxHashMap<Key, Waiters>,
+    /// Called after commands on a loop that has to be told to send.
+    transmit: Option<Py<PyAny>>,
+    end: Option<End>,
+    /// Streams that were collected where the carrier was out of reach.
+    forgotten: Vec<u64>,
+}
+
+/// Futures of those who wait for the same. Some were cancelled: programs with a time limit come again and
+/// again.
+#[derive(Default)]
+struct Waiters {
+    futures: Vec<Py<PyAny>>,
+    /// How many there may be before those that are done are sorted out.
+    max: usize,
+}
+
+/// How the carrier has ended.
+struct End {
+    /// Makes the exception: each that is raised is one of its own.
+    make_error: Py<PyAny>,
+    /// An application closed it and had nothing to complain of.
+    is_orderly: bool,
+}
+
+#[pymethods]
+impl StreamManager {
+    /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop
+    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait, and the oldest are
+    /// dropped for others, or with `drops_newest` those that come. `made_at()` says where a stream is made,
+    /// if somebody wants to know that of those which are forgotten.
+    #[new]
+    #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, drops_newest = false, transmit = None, made_at = None))]
+    fn new(
+        quic: &Bound<'_, QuicConnectionCore>,
+        new_future: Py<PyAny>,
+        is_client: bool,
+        datagram_bytes: usize,
+        drops_newest: bool,
+        transmit: Option<Py<PyAny>>,
+        made_at: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Self>> {
+        let py = quic.py();
+        let mut inbox = Inbox::new(is_client, datagram_bytes);
+        inbox.set_overflow(overflow(drops_newest));
+        if let Some(queued) = quic.get().running(py, |quic| quic.queued())? {
+            inbox.set_charge(Charge::new(queued));
+        }
+        let manager = Self::on(
+            Box::new(quic.clone().unbind()),
+            new_future,
+            made_at,
+            inbox,
+            transmit,
+        );
+        let manager = Py::new(py, manager)?;
+        let object = manager.clone_ref(py).into_any();
+        let receive = Self::receive;
+        quic.get().attach(py, Attached { object, receive });
+        quic.get().command(py, Command::ReadOnDemand)?;
+        Ok(manager)
+    }
+
+    /// The carrier is over: everybody who waits hears of it. `make_error()` makes an exception that says
+    /// why; `is_orderly` if an application closed it without an error.
+    pub fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
+        let end = End {
+            make_error,
+            is_orderly,
+        };
+        let (old, waiting) = self.state.with(py, |state| {
+            if !is_orderly {
+                // A program that does not look for a while would keep what nobody sends any more.
+                state.inbox.drop_datagrams();
+            }
+            let old = (state.transmit.take(), state.end.replace(end));
+            (old, std::mem::take(&mut state.waiting))
+        });
+        drop(old);
+        self.reach.let_go(py);
+        let waiting = waiting.into_values().flat_map(|waiters| waiters.futures);
+        wake(py, waiting.collect())
+    }
+
+    /// Received datagrams that were dropped, because newer ones needed their room.
+    #[getter]
+    fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
+        self.state.with(py, |state| state.inbox.datagrams_dropped())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.reach.traverse(&visit)?;
+        visit.call(&self.new_future)?;
+        visit.call(&self.made_at)?;
+        self.state
+            .traverse(|state| {
+                visit.call(&state.transmit)?;
+                visit.call(state.end.as_ref().map(|end| &end.make_error))?;
+                let waiters = state.waiting.values();
+                let mut futures = waiters.flat_map(|waiters| &waiters.futures);
+                futures.try_for_each(|future| visit.call(future))
+            })
+            .unwrap_or(Ok(()))
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let old = self.state.with(py, |state| {
+            let waiting = std::mem::take(&mut state.waiting);
+            (waiting, state.transmit.take(), state.end.take())
+        });
+        drop(old);
+    }
+}
+
+impl StreamManager {
+    pub fn on(
+        reach: Box<dyn Reach>,
+        new_future: Py<PyAny>,
+        made_at: Option<Py<PyAny>>,
+        inbox: Inbox,
+        transmit: Option<Py<PyAny>>,
+    ) -> Self {
+        let state = State {
+            inbox,
+            waiting: FxHashMap::default(),
+            transmit,
+            end: None,
+            forgotten: Vec::new(),
+        };
+        Self {
+            reach,
+            new_future,
+            made_at,
+            state: GilCell::new(state),
+        }
+    }
+
+    /// Runs `run` on the carrier; `None` when it has not begun, and when it is over or its loop is.
+    pub fn reach<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut dyn StreamTransport) -> R,
+    ) -> PyResult<Option<R>> {
+        let (mut run, mut result) = (Some(run), None);
+        self.reach.reach(py, &mut |stream_transport| {
+            result = run.take().map(|run| run(stream_transport));
+        })?;
+        let transmit = self.state.with(py, |state| {
+            state.transmit.as_ref().map(|call| call.clone_ref(py))
+        });
+        if let Some(transmit) = transmit {
+            transmit.bind(py).call0()?;
+        }
+        Ok(result)
+    }
+
+    /// The program has written all that it has for now.
+    pub fn written(&self, py: Python<'_>) {
+        self.reach.written(py);
+    }
+
+    /// As [`reach`](Self::reach), where the carrier's end is an error.
+    pub fn need<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&mut dyn StreamTransport) -> R,
+    ) -> PyResult<R> {
+        match self.reach(py, run)? {
+            Some(result) => Ok(result),
+            None => Err(self.ended(py)),
+        }
+    }
+
+    /// Asks the carrier something, which changes nothing.
+    pub fn ask<R>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&dyn StreamTransport) -> R,
+    ) -> PyResult<Option<R>> {
+        let (mut run, mut result) = (Some(run), None);
+        self.reach.ask(py, &mut |stream_transport| {
+            result = run.take().map(|run| run(stream_transport));
+        })?;
+        Ok(result)
+    }
+
+    pub fn inbox<R>(&self, py: Python<'_>, run: impl FnOnce(&mut Inbox) -> R) -> R {
+        self.state.with(py, |state| run(&mut state.inbox))
+    }
+
+    /// Where the program is that makes a stream, in debug mode.
+    pub fn origin(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        match &self.made_at {
+            Some(made_at) => made_at.bind(py).call0()?.extract(),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads at most `max` bytes of a stream.
+    pub fn pull(&self, py: Python<'_>, stream_id: u64, max: usize) -> PyResult<Received> {
+        let rest = self.inbox(py, |inbox| inbox.take_rest(stream_id, max));
+        match rest {
+            Some(rest) => Ok(rest),
+            None => Ok(self
+                .reach(py, |stream_transport| {
+                    stream_transport.read_stream(stream_id, max)
+                })?
+                .unwrap_or_default()),
+        }
+    }
+
+    pub fn is_over(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| state.end.is_some())
+    }
+
+    /// Whether the connection is over, and nobody complains.
+    pub fn is_over_orderly(&self, py: Python<'_>) -> bool {
+        self.state.with(py, |state| {
+            state.end.as_ref().is_some_and(|end| end.is_orderly)
+        })
+    }
+
+    /// What to raise when the connection is over.
+    pub fn ended(&self, py: Python<'_>) -> PyErr {
+        let make_error = self.state.with(py, |state| {
+            let end = state.end.as_ref()?;
+            Some(end.make_error.clone_ref(py))
+        });
+        match make_error.map(|make| make.bind(py).call0()) {
+            Some(Ok(error)) => PyErr::from_value(error),
+            Some(Err(error)) => error,
+            None => PyRuntimeError::new_err("the connection is not open, or its loop is closed"),
+        }
+    }
+
+    /// A future that is set when whoever waits for `key` is to look again.
+    pub fn waiter<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.new_future.bind(py).call0()?;
+        let full = self.state.with(py, |state| {
+            let waiters = state.waiting.entry(key).or_default();
+            waiters.futures.push(future.clone().unbind());
+            (waiters.futures.len() > waiters.max.max(WAITERS_FEW))
+                .then(|| std::mem::take(&mut waiters.futures))
+        });
+        if let Some(futures) = full {
+            self.sort_out(py, key, futures)?;
+        }
+        Ok(future)
+    }
+
+    /// Keeps those who still wait. It comes again when there are twice as many, so that it costs each
+    /// waiter the same, however many there are.
+    fn sort_out(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
+        let mut live = Vec::with_capacity(futures.len());
+        for future in futures {
+            if !is_done(future.bind(py))? {
+                live.push(future);
+            }
+        }
+        self.state.with(py, |state| {
+            let waiters = state.waiting.entry(key).or_default();
+            waiters.max = live.len() * 2;
+            waiters.futures.append(&mut live);
+        });
+        Ok(())
+    }
+
+    /// Has those who wait for one of `keys` look again.
+    pub fn wake(&self, py: Python<'_>, keys: impl IntoIterator<Item = Key>) -> PyResult<()> {
+        let waiting: Vec<_> = self.state.with(py, |state| {
+            if state.waiting.is_empty() {
+                return Vec::new();
+            }
+            let found = keys
+                .into_iter()
+                .filter_map(|key| state.waiting.remove(&key));
+            found.flat_map(|waiters| waiters.futures).collect()
+        });
+        wake(py, waiting)
+    }
+
+    /// The program has dropped a stream; what it had not ended is `abandoned`.
+    pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
+        // Who waits has the stream, so these are of some that were cancelled.
+        let left = self.state.with(py, |state| {
+            state.inbox.forget(stream_id);
+            if state.waiting.is_empty() {
+                return [None, None, None];
+            }
+            Key::of_stream(stream_id).map(|key| state.waiting.remove(&key))
+        });
+        drop(left);
+        let is_of_interest = !abandoned.is_nothing() || self.reach.keeps_streams();
+        if is_of_interest
+            && self
+                .reach(py, |stream_transport| {
+                    abandoned.forget(stream_transport, stream_id)
+                })
+                .is_err()
+        {
+            // On another thread than the loop's: it is looked after with the next events.
+            self.state.with(py, |state| state.forgotten.push(stream_id));
+        }
+    }
+
+    /// A turn's stream events.
+    fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
+        let this = object.cast::<Self>()?.get();
+        this.take_in(object.py(), |inbox, keys| {
+            for event in events {
+                inbox.handle(event, |key| keys.push(key));
+            }
+        })
+    }
+
+    /// Has `take` tell the arrivals what has come, and then those who are to look again.
+    pub fn take_in(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&mut Inbox, &mut Vec<Key>),
+    ) -> PyResult<()> {
+        let mut keys = Vec::new();
+        let forgotten = self.state.with(py, |state| {
+            take(&mut state.inbox, &mut keys);
+            std::mem::take(&mut state.forgotten)
+        });
+        for stream_id in forgotten {
+            self.reach(py, |stream_transport| {
+                Abandoned::BOTH.forget(stream_transport, stream_id)
+            })?;
+        }
+        self.wake(py, keys)
+    }
+}
+
+/// So few are not worth a look at who of them still waits.
+const WAITERS_FEW: usize = 8;
+
+/// Which datagrams are dropped where there is no room.
+pub fn overflow(drops_newest: bool) -> Overflow {
+    match drops_newest {
+        true => Overflow::Newest,
+        false => Overflow::Oldest,
+    }
+}
+
+/// The directions of a stream that nobody will use any more and nobody has ended.
+#[derive(Clone, Copy)]
+pub struct Abandoned {
+    pub sending: bool,
+    pub receiving: bool,
+}
+
+impl Abandoned {
+    pub const BOTH: Self = Self {
+        sending: true,
+        receiving: true,
+    };
+
+    pub fn is_nothing(self) -> bool {
+        !self.sending && !self.receiving
+    }
+
+    fn forget(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
+        self.carry_out(stream_transport, stream_id);
+        stream_transport.forget_stream(stream_id);
+    }
+
+    /// What is not complete must not look complete: sending ends with a reset.
+    pub fn carry_out(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
+        // A direction that there is not, or that has ended by itself, refuses.
+        if self.sending {
+            let _ = stream_transport.reset_stream(stream_id, 0);
+        }
+        if self.receiving {
+            let _ = stream_transport.stop_stream(stream_id, 0);
+        }
+    }
+}

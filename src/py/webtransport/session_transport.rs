@@ -1,0 +1,133 @@
+//! A session as what carries streams and datagrams.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use uringcore_proto::quic::{self, DatagramError, Priority, Received, StreamError};
+use uringcore_proto::streams::StreamTransport;
+use uringcore_proto::webtransport::Handle;
+
+use super::session::Host;
+use crate::streams::reach::Reach;
+
+/// One session, while its connection is at hand.
+struct SessionTransport<'a> {
+    handle: Handle<'a>,
+    quic: &'a mut quic::Connection,
+    session_id: u64,
+    now: Instant,
+}
+
+impl StreamTransport for SessionTransport<'_> {
+    fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
+        let Self {
+            quic,
+            session_id,
+            now,
+            ..
+        } = self;
+        // That the session is over has been seen to.
+        let opened = self
+            .handle
+            .open_stream(quic, *session_id, unidirectional, *now);
+        opened.ok().flatten()
+    }
+
+    fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
+        self.handle
+            .send_stream(self.quic, stream_id, data, fin, self.now)
+    }
+
+    fn is_stream_full(&self, stream_id: u64) -> bool {
+        self.handle.is_stream_full(self.quic, stream_id)
+    }
+
+    fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
+        self.handle.read_stream(self.quic, stream_id, max, self.now)
+    }
+
+    fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        let code = u32::try_from(error_code).map_err(|_| StreamError::OutOfRange)?;
+        self.handle
+            .reset_stream(self.quic, stream_id, code, self.now)
+    }
+
+    fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        let code = u32::try_from(error_code).map_err(|_| StreamError::OutOfRange)?;
+        self.handle
+            .stop_stream(self.quic, stream_id, code, self.now)
+    }
+
+    fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
+        self.handle.set_priority(self.quic, stream_id, priority)
+    }
+
+    fn is_sending(&self, stream_id: u64) -> bool {
+        self.handle.is_sending(self.quic, stream_id)
+    }
+
+    fn is_finishing(&self) -> bool {
+        self.handle.is_finishing(self.session_id)
+    }
+
+    fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
+        self.handle.send_datagram(self.quic, self.session_id, &data)
+    }
+
+    fn max_datagram_size(&mut self) -> Option<usize> {
+        self.handle.max_datagram_size(self.quic, self.session_id)
+    }
+
+    fn forget_stream(&mut self, stream_id: u64) {
+        self.handle.forget_stream(self.quic, stream_id, self.now);
+    }
+
+    /// draft-ietf-webtrans-http3 section 4.4.
+    fn code_bits(&self) -> u32 {
+        32
+    }
+}
+
+/// The way to one session, by its connection.
+pub struct SessionReach {
+    pub host: Box<dyn Host>,
+    pub session_id: u64,
+}
+
+impl Reach for SessionReach {
+    fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()> {
+        let session_id = self.session_id;
+        self.host.reach(py, &mut |handle, quic, now| {
+            if handle.stats(session_id).is_some() {
+                run(&mut SessionTransport {
+                    handle,
+                    quic,
+                    session_id,
+                    now,
+                });
+            }
+        })
+    }
+
+    fn written(&self, py: Python<'_>) {
+        self.host.written(py);
+    }
+
+    fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()> {
+        self.reach(py, &mut |stream_transport| run(stream_transport))
+    }
+
+    /// A stream that is over is kept until the program has let go of it.
+    fn keeps_streams(&self) -> bool {
+        true
+    }
+
+    /// The connection's events are others' as well.
+    fn let_go(&self, _py: Python<'_>) {}
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.host.traverse(visit)
+    }
+}
