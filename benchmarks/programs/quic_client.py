@@ -19,7 +19,7 @@ import uringcore
 from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.bulk import ALPN, WINDOW, pattern
 from uringcore import quic
-from uringcore.quic.native.making import Making
+from uringcore.quic._native.making import Making
 
 MESSAGE = bytes(100)
 AT_ONCE = 100

@@ -53,8 +53,8 @@ async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
 
 async def start_uringcore(application: Any, port: int, cert: str, key: str) -> asyncio.Future[None]:
     """This project's server, HTTP/3 beside HTTP/1.1, as the command line starts it; it accepts now."""
-    from uringcore.server.config import ServerConfig
-    from uringcore.server.server import Server
+    from uringcore.server._config import ServerConfig
+    from uringcore.server._server import Server
 
     server = Server(
         ServerConfig(

@@ -16,8 +16,8 @@ from typing import TextIO
 import uringcore
 from examples.interop import client, server
 from examples.interop.cases import CASES, UNSUPPORTED
+from uringcore.quic import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.logger import QuicFileLogger
 
 __all__ = ["main", "parser"]

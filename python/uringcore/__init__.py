@@ -5,18 +5,19 @@
 
 | file | noun |
 | --- | --- |
-| ``loop`` | ``UringEventLoop`` |
-| ``transports`` | the classes of its transports and handles, for ``isinstance`` |
+| ``_loop`` | ``UringEventLoop`` |
+| ``_transports`` | the classes of its transports and handles, for ``isinstance`` |
 | ``aio`` | files: ``open``, ``os``, ``tempfile`` |
 | ``quic`` | QUIC: a typed client and server, and aioquic's modules |
 | ``asyncio`` | aioquic's ``connect`` and ``serve`` |
 | ``buffer``, ``tls`` | aioquic's modules of these names |
 | ``h3``, ``h0`` | HTTP/3 and HTTP/0.9 over a QUIC connection, in aioquic's shape |
 | ``http3`` | the HTTP/3 client |
-| ``httpx`` | a transport for httpx and httpx2 |
+| ``contrib`` | adapters to packages of others: httpx, Starlette, gunicorn, aiopquic's names |
+| ``httpx`` | the former name of ``contrib.httpx`` |
 | ``webtransport`` | WebTransport clients and servers |
 | ``server`` | the ASGI server |
-| ``cli`` | the command ``uringcore`` |
+| ``_cli`` | the command ``uringcore`` |
 | ``devcert`` | certificates for development |
 | ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
@@ -44,10 +45,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._loop import UringEventLoop
 from ._policy import has_policies as _has_policies
 from ._policy import install, new_event_loop, run
 from ._uringcore import __version__
-from .loop import UringEventLoop
 
 if TYPE_CHECKING:
     from ._policy import EventLoopPolicy

@@ -2,7 +2,7 @@
 
 import sys
 
-from uringcore.cli import main
+from uringcore._cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

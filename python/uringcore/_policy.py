@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from .loop import UringEventLoop
+from ._loop import UringEventLoop
 
 if TYPE_CHECKING:
 

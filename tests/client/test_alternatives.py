@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.clock import Clock
 from uringcore.http3 import Alternative, AlternativeCache
-from uringcore.http3.alternatives import BROKEN_SECONDS, BROKEN_SECONDS_MAX, parse_alt_svc
-from uringcore.http3.url import parse_url
+from uringcore.http3._alternatives import BROKEN_SECONDS, BROKEN_SECONDS_MAX, parse_alt_svc
+from uringcore.http3._url import parse_url
 
 ORIGIN = parse_url("https://example.org/")[0]
 DAY = 86400.0

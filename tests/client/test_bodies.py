@@ -166,7 +166,7 @@ def fields_of(request):
 
 
 def test_headers_are_pairs_or_a_mapping():
-    from uringcore.http3.request import Request
+    from uringcore.http3._request import Request
 
     url = "https://localhost/"
     expected = [(b"x-one", b"1"), (b"ab", b"c")]

@@ -19,7 +19,7 @@ from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.http3 import URLError
-from uringcore.http3.redirects import Asked, redirected
+from uringcore.http3._redirects import Asked, redirected
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(),

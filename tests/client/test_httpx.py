@@ -16,8 +16,8 @@ import pytest
 from tests.client.peer import Peer
 from tests.quic import certificates
 from tests.support.ports import free_port
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import AlternativeCache
-from uringcore.httpx import AsyncHTTP3Transport
 from uringcore.quic.configuration import QuicConfiguration
 
 TIMEOUT = httpx.Timeout(60)

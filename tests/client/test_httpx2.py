@@ -17,7 +17,7 @@ from tests.quic import certificates
 from tests.server.harness import ROOT, environment
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
-from uringcore.httpx import AsyncHTTP3Transport
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 
 httpx2 = pytest.importorskip("httpx2")
 truststore = pytest.importorskip("truststore")
@@ -137,7 +137,7 @@ import asyncio, sys
 sys.modules[sys.argv[1]] = None
 import importlib
 library = importlib.import_module(sys.argv[2])
-from uringcore.httpx import AsyncHTTP3Transport
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 
 async def main():
     transport = AsyncHTTP3Transport(verify=sys.argv[4], http3="always")
@@ -160,7 +160,7 @@ def test_without_either_it_says_what_to_install():
         "import sys\n"
         "sys.modules['httpx'] = sys.modules['httpx2'] = None\n"
         "try:\n"
-        "    import uringcore.httpx\n"
+        "    import uringcore.contrib.httpx\n"
         "except ImportError as exc:\n"
         "    print(exc)\n"
     )
@@ -172,8 +172,8 @@ import asyncio, sys
 import httpx2
 httpx2.alias_httpx()
 import httpx
-from uringcore.httpx import AsyncHTTP3Transport
-from uringcore.httpx.libraries import LIBRARIES
+from uringcore.contrib.httpx import AsyncHTTP3Transport
+from uringcore.contrib.httpx._libraries import LIBRARIES
 assert LIBRARIES == (httpx2,), LIBRARIES
 
 async def main():
@@ -266,7 +266,7 @@ import truststore
 truststore.inject_into_ssl()
 import importlib
 library = importlib.import_module(sys.argv[1])
-from uringcore.httpx import AsyncHTTP3Transport
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 
 async def main():
     async with library.AsyncClient(transport=AsyncHTTP3Transport(http3="always")) as client:

@@ -14,9 +14,9 @@ import pytest
 from tests.client.peer import Peer, until
 from tests.client.test_httpx import TIMEOUT
 from tests.support.ports import free_port
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.http3.url import parse_url
-from uringcore.httpx import AsyncHTTP3Transport
+from uringcore.http3._url import parse_url
 
 
 class Site:

@@ -22,7 +22,7 @@ from uringcore.http3 import (
     URLError,
     WriteTimeout,
 )
-from uringcore.quic.errors import QuicCertificateError, QuicConnectionRefusedError
+from uringcore.quic._errors import QuicCertificateError, QuicConnectionRefusedError
 
 
 def pool_for(peer, **options):

@@ -21,7 +21,7 @@ from uringcore.http3 import (
     connect,
     pooled,
 )
-from uringcore.http3.url import parse_url
+from uringcore.http3._url import parse_url
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def suite(tmp_path: Path) -> Suite:
         "small",
         "1",
         arguments=("test_it.py",),
-        environment={"WANTED_MODULE": "uringcore.loop"},
+        environment={"WANTED_MODULE": "uringcore._loop"},
         test_seconds=5.0,
     )
     return Suite(project, "epoll", Path(sys.executable), sources, tmp_path / "results")

@@ -21,12 +21,13 @@ from uringcore._uringcore import (
     WebTransportLimits,
 )
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic import ClientConfig, ServerConfig, setup
+from uringcore.quic import ClientConfig, ServerConfig
+from uringcore.quic import _setup as setup
+from uringcore.quic._place_states import PlaceStates
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.limits import ServerLimits
-from uringcore.quic.place_states import PlaceStates
-from uringcore.server.limits import HTTP3Limits, SessionLimits
+from uringcore.server._limits import HTTP3Limits, SessionLimits
 
 SERVER = ("127.0.0.1", 4433)
 PLACES = PlaceStates(1)

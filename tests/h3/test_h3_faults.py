@@ -10,6 +10,7 @@ import pytest
 from aioquic.quic.events import StopSendingReceived, StreamDataReceived, StreamReset
 
 from tests.h3.pair import Pair
+from uringcore.h3._qpack import QpackEncoder
 from uringcore.h3.connection import (
     ErrorCode,
     FrameUnexpected,
@@ -29,7 +30,6 @@ from uringcore.h3.exceptions import (
     InvalidStreamTypeError,
     NoAvailablePushIDError,
 )
-from uringcore.h3.qpack import QpackEncoder
 
 GET = [
     (b":method", b"GET"),

@@ -7,7 +7,7 @@ import random
 import pylsqpack
 import pytest
 
-from uringcore.h3.qpack import QpackDecoder, QpackEncoder
+from uringcore.h3._qpack import QpackDecoder, QpackEncoder
 
 NAMES = [b":path", b"user-agent", b"cookie", b"x-one", b"x-two", b"set-cookie", b"content-length"]
 

@@ -12,8 +12,8 @@ from tests.quic.native.pairs import pair, stream_pair
 from tests.quic.test_quic_sans_io import Pair, drained
 from uringcore.h3.connection import H3Connection
 from uringcore.quic import events
+from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConfigurationError
 
 BYTES = bytes(range(32))
 

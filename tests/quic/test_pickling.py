@@ -14,17 +14,17 @@ import pkgutil
 import pytest
 
 import uringcore
-from uringcore.h3 import codes
+from uringcore.h3 import _codes as codes
 from uringcore.h3 import exceptions as h3
-from uringcore.http3 import errors as http3
-from uringcore.http3.failures import Failure
-from uringcore.http3.websocket import WebSocketClosed, WebSocketRefused
-from uringcore.quic import errors as quic
+from uringcore.http3 import _errors as http3
+from uringcore.http3._failures import Failure
+from uringcore.http3._websocket import WebSocketClosed, WebSocketRefused
+from uringcore.quic import _errors as quic
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.logger import QuicLogger
 from uringcore.quic.sessions import SharedSessionStore
-from uringcore.server.startup import StartupError
-from uringcore.webtransport import errors as webtransport
+from uringcore.server._startup import StartupError
+from uringcore.webtransport import _errors as webtransport
 
 LOST = http3.ConnectionLost.by(quic.QuicIdleTimeoutError(0, None, "", "silent"), unsent=True)
 EXAMPLES = [
@@ -100,7 +100,7 @@ def test_every_exception_class_with_a_constructor_is_tried():
     for module in pkgutil.walk_packages(uringcore.__path__, "uringcore."):
         if module.name.endswith(("__main__", "gunicorn")) or ".starlette" in module.name:
             continue
-        if module.name == "uringcore.server.http2" and importlib.util.find_spec("zttp") is None:
+        if module.name == "uringcore.server._http2" and importlib.util.find_spec("zttp") is None:
             continue
         names = vars(importlib.import_module(module.name)).values()
         found |= {

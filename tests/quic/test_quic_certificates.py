@@ -12,8 +12,8 @@ from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, verifying
 from tests.quic.harness import Echo, Recorder, eventually, serving
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
+from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConfigurationError
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")
 aioquic_tls = pytest.importorskip("aioquic.tls")

@@ -9,7 +9,7 @@ import pytest
 from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.quic.errors import QuicConnectionError, QuicIdleTimeoutError
+from uringcore.quic._errors import QuicConnectionError, QuicIdleTimeoutError
 
 
 def test_the_handshake_says_what_was_agreed(
@@ -322,7 +322,7 @@ def test_one_socket_carries_many_client_connections(
     run_anywhere, server_configuration, client_configuration
 ):
     async def main():
-        from uringcore.quic.endpoint import create_quic_endpoint
+        from uringcore.quic._endpoint import create_quic_endpoint
 
         loop = asyncio.get_running_loop()
         configuration = client_configuration(server_name="localhost")

@@ -11,7 +11,7 @@ from tests.quic import certificates
 from tests.quic.aioquic_peer import aioquic_client, aioquic_serving, verifying
 from tests.quic.harness import Echo, Recorder, serving
 from uringcore.asyncio import connect
-from uringcore.quic.errors import QuicCertificateError
+from uringcore.quic._errors import QuicCertificateError
 from uringcore.tls import AlertDescription
 
 aioquic_asyncio = pytest.importorskip("aioquic.asyncio")

@@ -11,7 +11,7 @@ from tests.quic.harness import Echo, Recorder, eventually, serving
 from tests.support.ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
-from uringcore.quic.errors import (
+from uringcore.quic._errors import (
     QuicConnectionError,
     QuicConnectionRefusedError,
 )

@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.quic.errors import QuicConnectionError
+from uringcore.quic._errors import QuicConnectionError
 
 DEAD = Conditions(loss=1.0)
 

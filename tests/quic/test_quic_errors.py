@@ -17,8 +17,7 @@ from tests.quic.harness import Recorder, eventually, serving
 from tests.support.ports import free_port
 from uringcore.asyncio import connect
 from uringcore.quic import events
-from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import (
+from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
     QuicConfigurationError,
@@ -28,6 +27,7 @@ from uringcore.quic.errors import (
     QuicTlsError,
     error_from_event,
 )
+from uringcore.quic.configuration import QuicConfiguration
 from uringcore.tls import AlertDescription
 
 

@@ -18,15 +18,15 @@ from tests.support.ports import free_port
 from uringcore.asyncio import connect, serve
 from uringcore.http3 import connect as http3_connect
 from uringcore.quic import events
-from uringcore.quic.endpoint import create_quic_endpoint
-from uringcore.quic.errors import (
+from uringcore.quic._endpoint import create_quic_endpoint
+from uringcore.quic._errors import (
     QuicCertificateError,
     QuicConnectionError,
     QuicConnectionRefusedError,
     QuicIdleTimeoutError,
     QuicVersionError,
 )
-from uringcore.quic.eyeballs import interleaved
+from uringcore.quic._eyeballs import interleaved
 from uringcore.quic.packet import QuicProtocolVersion
 
 NAME = "several.example"

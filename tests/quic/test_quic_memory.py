@@ -2,9 +2,9 @@
 
 import pytest
 
-from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._memory import UNKNOWN, available_memory, default_memory
 from uringcore.quic.limits import ServerLimits
-from uringcore.quic.memory import UNKNOWN, available_memory, default_memory
 
 GIB = 1 << 30
 

@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
-from uringcore.quic.errors import QuicConfigurationError, QuicConnectionError
+from uringcore.quic._errors import QuicConfigurationError, QuicConnectionError
 
 DATA = patterned(3 << 20, seed=5)
 

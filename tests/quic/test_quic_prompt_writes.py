@@ -17,8 +17,8 @@ from tests.support.ports import free_port
 from uringcore import http3, quic
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.server.config import ServerConfig
-from uringcore.server.server import Server
+from uringcore.server._config import ServerConfig
+from uringcore.server._server import Server
 
 ROUNDS = 10
 PATIENCE = 15.0

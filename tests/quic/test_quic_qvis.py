@@ -21,8 +21,8 @@ from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
+from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.logger import QuicFileLogger
-from uringcore.quic.sequence_logger import QuicSequenceLogger
 
 SIZE = 300_000
 DELAY = 0.01

@@ -19,7 +19,7 @@ from tests.support.interpreter import is_newest_interpreter
 from tests.support.memory import grown, memory
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.quic.endpoint import create_quic_endpoint
+from uringcore.quic._endpoint import create_quic_endpoint
 
 
 def _resident_kib():
@@ -532,7 +532,7 @@ def test_hundreds_of_connections_share_turns(run, server_configuration, client_c
     """One message to each of 200 clients of one server takes a handful of turns, not 200."""
 
     async def main():
-        from uringcore.quic.endpoint import create_quic_endpoint
+        from uringcore.quic._endpoint import create_quic_endpoint
 
         loop = asyncio.get_running_loop()
         configuration = client_configuration(server_name="localhost")

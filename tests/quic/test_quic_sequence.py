@@ -18,9 +18,9 @@ from tests.quic.test_quic_qlog import exchange
 from tests.quic.test_quic_sans_io import CLIENT, SERVER
 from uringcore.asyncio import connect
 from uringcore.quic import events
+from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.sequence_logger import QuicSequenceLogger, TraceLimits
 
 NAME = re.compile(r"trace-\d{13}-[0-9a-f]{16}\.sqlog")
 
@@ -269,7 +269,7 @@ def test_a_path_that_is_no_folder():
 
 ENDS = """
 import os, signal, sys
-from uringcore.quic.sequence_logger import QuicSequenceLogger
+from uringcore.quic._sequence_logger import QuicSequenceLogger
 logger = QuicSequenceLogger(sys.argv[1])
 trace = logger.start_trace(is_client=True, odcid=b"x")
 trace.log_event(category="program", event="first", data={})

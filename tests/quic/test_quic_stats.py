@@ -15,8 +15,8 @@ from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
 from uringcore.asyncio import connect
 from uringcore.quic import events
+from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.errors import QuicConfigurationError
 from uringcore.quic.metrics import CONTENT_TYPE, openmetrics
 from uringcore.quic.stats import QuicConnectionStats
 

@@ -27,10 +27,10 @@ from tests.quic.harness import (
 )
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events, sessions
+from uringcore.quic._errors import QuicConnectionRefusedError
+from uringcore.quic._store_thread import StoreThread
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.errors import QuicConnectionRefusedError
 from uringcore.quic.sessions import SharedSessionStore
-from uringcore.quic.store_thread import StoreThread
 
 HOLDER = """
 import sqlite3, sys
@@ -602,7 +602,7 @@ def test_a_forked_child_has_a_thread_of_its_own():
 def test_a_process_ends_while_its_store_is_stuck():
     program = """
 import threading
-from uringcore.quic.store_thread import StoreThread
+from uringcore.quic._store_thread import StoreThread
 
 class Store:
     may_block = True
@@ -625,7 +625,7 @@ def test_an_interpreter_ends_while_its_store_thread_is_idle():
 import _testcapi
 
 _testcapi.run_in_subinterp('''
-from uringcore.quic.store_thread import StoreThread
+from uringcore.quic._store_thread import StoreThread
 
 class Store:
     may_block = True

@@ -17,7 +17,7 @@ from tests.quic.aioquic_peer import (
 )
 from tests.quic.harness import early_echo, eventually, patterned, serving, ticket_of
 from uringcore.asyncio import connect
-from uringcore.quic.errors import QuicConfigurationError
+from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.tls import AddressToken, SessionTicket
 

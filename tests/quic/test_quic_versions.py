@@ -12,9 +12,9 @@ from tests.quic.aioquic_peer import AioquicEcho, AioquicRecorder, aioquic_client
 from tests.quic.harness import Recorder, patterned, serving
 from tests.support.interpreter import is_default_interpreter
 from uringcore.asyncio import connect
+from uringcore.quic._errors import QuicVersionError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection
-from uringcore.quic.errors import QuicVersionError
 from uringcore.quic.events import HandshakeCompleted
 from uringcore.quic.packet import QuicProtocolVersion
 

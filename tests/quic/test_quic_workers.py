@@ -18,9 +18,10 @@ import uringcore
 from tests.quic.harness import Recorder
 from tests.quic.test_quic_server import Path
 from uringcore.asyncio import connect, serve
-from uringcore.quic import events, place_states
+from uringcore.quic import _place_states as place_states
+from uringcore.quic import events
+from uringcore.quic._errors import QuicConnectionRefusedError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConnectionRefusedError
 from uringcore.quic.workers import PortGroup
 
 WORKERS = 4

@@ -8,8 +8,8 @@ from tests.quic.harness import Recorder, serving
 from uringcore import quic
 from uringcore.asyncio import connect, serve
 from uringcore.http3 import URLError
-from uringcore.http3.url import parse_url
-from uringcore.quic.errors import QuicConfigurationError
+from uringcore.http3._url import parse_url
+from uringcore.quic._errors import QuicConfigurationError
 
 
 def test_a_port_may_be_text(run, server_configuration, client_configuration):

@@ -31,7 +31,7 @@ from tests.server.deploy import (
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.server.listener import tell_room
+from uringcore.server._listener import tell_room
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="a deployment is no interpreter's matter"

@@ -24,10 +24,10 @@ from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from tests.support.programs import Unavailable
 from uringcore.asyncio.client import connect
-from uringcore.http3.client import Client, client_configuration
-from uringcore.http3.connection import HTTP3ClientProtocol
-from uringcore.http3.limits import NO_TIMEOUTS
-from uringcore.http3.url import parse_url
+from uringcore.http3._client import Client, client_configuration
+from uringcore.http3._connection import HTTP3ClientProtocol
+from uringcore.http3._limits import NO_TIMEOUTS
+from uringcore.http3._url import parse_url
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="what a proxy does is no interpreter's matter"

@@ -13,8 +13,8 @@ import pytest
 from tests.server.harness import ROOT, command, environment
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.http3.progress import bytes_text, progress_line
-from uringcore.http3.url import URLError, parse_url
+from uringcore.http3._progress import bytes_text, progress_line
+from uringcore.http3._url import URLError, parse_url
 
 
 def get(server, path, *arguments, **options):

@@ -15,7 +15,7 @@ from aioquic.quic.events import ProtocolNegotiated
 import uringcore
 from tests.server.conftest import backends
 from uringcore.http3 import RequestReset, URLError, connect
-from uringcore.quic.errors import (
+from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
     QuicConnectionError,

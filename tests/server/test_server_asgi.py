@@ -9,7 +9,7 @@ import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import Server
-from uringcore.http3.errors import RequestReset
+from uringcore.http3._errors import RequestReset
 
 DRIVER = "tests.server.asgi_driver:app"
 

@@ -17,8 +17,8 @@ from tests.server.crowd import Asking, eventually
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.server.certificate import CertificateKeeper
-from uringcore.server.config import ServerConfig
+from uringcore.server._certificate import CertificateKeeper
+from uringcore.server._config import ServerConfig
 
 
 @pytest.fixture

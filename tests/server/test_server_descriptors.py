@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.harness import Server
 from tests.support.interpreter import is_default_interpreter
-from uringcore.server.descriptors import DESCRIPTORS_MAX
+from uringcore.server._descriptors import DESCRIPTORS_MAX
 
 pytestmark = pytest.mark.skipif(
     not is_default_interpreter(), reason="the limit is the system's, whatever the interpreter"

@@ -1,4 +1,4 @@
-"""``gunicorn -k uringcore.server.gunicorn.Worker``: its processes, our server in each."""
+"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: its processes, our server in each."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,8 @@ from gunicorn.glogging import Logger
 from tests.support.children import bound
 from tests.support.oracle import asked_for, victim
 from tests.support.ports import free_port
-from uringcore.quic.memory import default_memory
-from uringcore.server.gunicorn import Worker
+from uringcore.contrib.gunicorn import Worker
+from uringcore.quic._memory import default_memory
 
 
 class Gunicorn(Server):
@@ -39,7 +39,7 @@ class Gunicorn(Server):
         self._log = folder / "server.log"
         self.port = free_port()
         self.url = f"https://localhost:{self.port}"
-        command = [sys.executable, "-m", "gunicorn", "-k", "uringcore.server.gunicorn.Worker"]
+        command = [sys.executable, "-m", "gunicorn", "-k", "uringcore.contrib.gunicorn.Worker"]
         command += ["--bind", f"127.0.0.1:{self.port}", *arguments]
         if key is not None:
             command += ["--certfile", self.certificate, "--keyfile", key]

@@ -18,7 +18,7 @@ from tests.server.harness import ROOT, Server, environment
 from tests.server.test_server_processes import gone
 from tests.support.children import bound
 from tests.support.users import OTHER_USER, needs_other_user
-from uringcore.server.shared_folder import LOCK, SharedFolder
+from uringcore.server._shared_folder import LOCK, SharedFolder
 
 KINDS = {"sessions", "reports"}
 
@@ -224,7 +224,7 @@ import sys
 sys.argv = ["uringcore", *sys.argv[1:]]
 from uringcore import _private_files
 _private_files._is_reachable = lambda path: True
-from uringcore.cli import main
+from uringcore._cli import main
 main()
 """
     command = [sys.executable, "-c", program, "tests.server.crowd:app", "--port", "0"]

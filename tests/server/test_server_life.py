@@ -17,8 +17,8 @@ from tests.server.conftest import backends
 from tests.server.harness import PATIENT, ROOT, environment
 from tests.support.children import bound
 from uringcore.http3 import RequestFailed, RequestReset
-from uringcore.quic.errors import QuicConnectionError
-from uringcore.server.watch import LINGER_MAX_SECONDS
+from uringcore.quic._errors import QuicConnectionError
+from uringcore.server._watch import LINGER_MAX_SECONDS
 
 
 def test_http1_announces_http3(server):
@@ -332,7 +332,7 @@ def test_a_stop_before_the_start_leaves_no_certificate_behind(tmp_path):
 
 ASKED_AGAIN = """
 import os, signal, sys
-from uringcore.server.config import ServerConfig
+from uringcore.server._config import ServerConfig
 
 def cleanup(self, do=ServerConfig.cleanup):
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from uringcore.devcert import DevelopmentCertificate
+from uringcore.quic._memory import default_memory
 from uringcore.quic.limits import MEMORY_MIN, ServerLimits, beyond_memory
-from uringcore.quic.memory import default_memory
-from uringcore.server import config as module
-from uringcore.server.config import ServerConfig
-from uringcore.server.startup import StartupError
+from uringcore.server import _config as module
+from uringcore.server._config import ServerConfig
+from uringcore.server._startup import StartupError
 
 MIB = 1 << 20
 CONNECTION = 32 << 10

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic.sequence_logger import TraceLimits
-from uringcore.server.config import ServerConfig
-from uringcore.server.limits import HTTP3Limits, SessionLimits, limit_options
-from uringcore.server.startup import StartupError
+from uringcore.quic._sequence_logger import TraceLimits
+from uringcore.server._config import ServerConfig
+from uringcore.server._limits import HTTP3Limits, SessionLimits, limit_options
+from uringcore.server._startup import StartupError
 
 
 @pytest.fixture

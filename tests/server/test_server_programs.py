@@ -18,7 +18,7 @@ from tests.server.harness import APPLICATION, ROOT, STARTED, environment, until
 from tests.support.children import bound
 from tests.support.ports import free_port
 from uringcore.server import Config
-from uringcore.server.startup import StartupError
+from uringcore.server._startup import StartupError
 
 ENDLESS = "tests.server.endless:app"
 
@@ -305,7 +305,7 @@ def trust(server):
 
 def test_other_exceptions_of_a_stop_are_all_shown():
     """Only cancellations are alike."""
-    from uringcore.server.cancellations import one_traceback
+    from uringcore.server._cancellations import one_traceback
 
     logger = logging.getLogger("uvicorn.error")
     shown = []

@@ -14,8 +14,9 @@ from aioquic.h3.connection import H3Connection
 
 from tests.server.harness import APPLICATION, ROOT, environment
 from tests.support.oracle import asked_for, asked_of_one_that_ends, victim
-from uringcore.server import config, reset_key
-from uringcore.server.startup import StartupError
+from uringcore.server import _config as config
+from uringcore.server import _reset_key as reset_key
+from uringcore.server._startup import StartupError
 
 HOSTS = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
 

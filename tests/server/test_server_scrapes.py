@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from uringcore.server import observer as module
-from uringcore.server.observer import Observer
-from uringcore.server.shared_result import SECONDS_KEPT, SharedResult
+from uringcore.server import _observer as module
+from uringcore.server._observer import Observer
+from uringcore.server._shared_result import SECONDS_KEPT, SharedResult
 
 
 class Source:

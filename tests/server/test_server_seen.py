@@ -17,13 +17,13 @@ from tests.quic.sequences import records_of
 from tests.server.conftest import backends
 from tests.server.harness import command
 from tests.support.ports import free_port
-from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition
-from uringcore.server.config import ServerConfig
-from uringcore.server.counts import Counts, Histogram
-from uringcore.server.metrics import families
-from uringcore.server.observer import Observer
-from uringcore.server.report import Report, quantiles
-from uringcore.server.sockets import bind_metrics
+from uringcore.quic._exposition import CONTENT_TYPE, Family, exposition
+from uringcore.server._config import ServerConfig
+from uringcore.server._counts import Counts, Histogram
+from uringcore.server._metrics import families
+from uringcore.server._observer import Observer
+from uringcore.server._report import Report, quantiles
+from uringcore.server._sockets import bind_metrics
 
 
 def json_lines(server):
@@ -227,7 +227,7 @@ def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
     port = free_port()
     with socket.create_server(("127.0.0.2", port)):
         addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
-        monkeypatch.setattr("uringcore.server.sockets.addresses_of", lambda host: addresses)
+        monkeypatch.setattr("uringcore.server._sockets.addresses_of", lambda host: addresses)
         config = ServerConfig("a:b", metrics_port=port, log_config=AS_IT_IS)
         with pytest.raises(OSError, match=r"cannot listen on --metrics-port 127\.0\.0\.2:"):
             bind_metrics(config)

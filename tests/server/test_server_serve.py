@@ -231,7 +231,7 @@ def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, cert
 
             # After the start of everything else.
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("uringcore.server.server.MetricsPort.start", cancelled)
+                patch.setattr("uringcore.server._server.MetricsPort.start", cancelled)
                 group.start_soon(server.serve)
                 await asyncio.Event().wait()
         assert application.seen == ["lifespan.shutdown", "shut down"]
@@ -245,7 +245,7 @@ def test_the_shutdown_of_a_cancelled_servers_application_is_bounded(
     run, certificate, monkeypatch, caplog, how
 ):
     """Nobody may be left who could end it by another signal or cancellation."""
-    monkeypatch.setattr("uringcore.server.server.LIFESPAN_SECONDS_MIN", 0.05)
+    monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 0.05)
 
     class Hangs(Application):
         async def __call__(self, scope, receive, send):
@@ -400,9 +400,9 @@ def test_endless_responses_end_when_serve_is_cancelled(run, certificate, monkeyp
 def test_a_replaced_handle_exit_is_called_when_the_terminal_is_gone(certificate, monkeypatch):
     signals = []
     monkeypatch.setattr(uvicorn.Server, "handle_exit", lambda self, sig, frame: signals.append(sig))
-    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: True)
+    monkeypatch.setattr("uringcore.server._server.has_terminal", lambda: True)
     server = server_of(Application(), certificate, 0)
-    monkeypatch.setattr("uringcore.server.server.has_terminal", lambda: False)
+    monkeypatch.setattr("uringcore.server._server.has_terminal", lambda: False)
     server._hang_up(signal.SIGHUP, None)
     assert signals == [signal.SIGTERM]
 

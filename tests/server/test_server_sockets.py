@@ -17,7 +17,7 @@ from tests.server.harness import APPLICATION, ROOT, STARTED, Server, command, en
 from tests.server.test_server_seen import METRICS_ON, fetch
 from tests.support.children import bound
 from tests.support.ports import free_port
-from uringcore.server.sockets import bind_addresses, bind_unix, change_mode
+from uringcore.server._sockets import bind_addresses, bind_unix, change_mode
 
 ACTIVATED = """
 import os, sys
@@ -243,9 +243,9 @@ def test_environment_of_another_process_is_not_meant(run, pair):
 
 GIVEN = """
 import sys
-from uringcore.server.config import ServerConfig
-from uringcore.server.server import Server
-from uringcore.server.sockets import bind_addresses
+from uringcore.server._config import ServerConfig
+from uringcore.server._server import Server
+from uringcore.server._sockets import bind_addresses
 
 certificate, key, kinds = sys.argv[1:]
 bound = bind_addresses("127.0.0.1", 0, 0)

@@ -9,7 +9,7 @@ import pytest
 
 import uringcore
 from tests.server.test_server_seen import METRICS_ON, fetch
-from uringcore.server import status_page
+from uringcore.server import _status_page as status_page
 
 
 def test_the_page(start):

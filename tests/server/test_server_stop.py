@@ -23,8 +23,8 @@ from uringcore.h3.connection import ErrorCode, H3Connection
 from uringcore.h3.events import GoAwayReceived
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.events import ConnectionTerminated, ProtocolNegotiated
-from uringcore.server.lingering import close_lingering
-from uringcore.server.watch import LINGER_MAX_SECONDS, ClientWatch
+from uringcore.server._lingering import close_lingering
+from uringcore.server._watch import LINGER_MAX_SECONDS, ClientWatch
 
 SLOW_BYTES = 16 << 20
 """More than the kernel takes for a client that does not read."""
@@ -102,7 +102,7 @@ class Stuck(asyncio.Transport):
 
 def test_what_keeps_the_last_words_waiting_is_said(caplog, monkeypatch):
     """At once: what is left of it is a stop that takes long."""
-    monkeypatch.setattr("uringcore.server.lingering.logger", logging.getLogger("lingering"))
+    monkeypatch.setattr("uringcore.server._lingering.logger", logging.getLogger("lingering"))
 
     async def main():
         connection = types.SimpleNamespace(transport=Stuck())

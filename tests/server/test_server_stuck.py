@@ -12,11 +12,11 @@ import uringcore
 from tests.server.conftest import CROWD
 from tests.server.crowd import ask_once, eventually, processes
 from tests.server.test_server_processes import gone
-from uringcore.server import supervisor as supervisors
-from uringcore.server.config import ServerConfig
-from uringcore.server.sockets import ServerSockets
-from uringcore.server.supervisor import Supervisor
-from uringcore.server.worker import SERVING
+from uringcore.server import _supervisor as supervisors
+from uringcore.server._config import ServerConfig
+from uringcore.server._sockets import ServerSockets
+from uringcore.server._supervisor import Supervisor
+from uringcore.server._worker import SERVING
 
 
 def test_who_has_served_its_requests_is_replaced_as_soon_as_somebody_can_start(

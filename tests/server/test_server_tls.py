@@ -12,8 +12,8 @@ from tests.server.certificates import make_certificate
 from tests.server.conftest import backends
 from tests.server.harness import environment
 from uringcore.http3 import connect
+from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConnectionError
 
 PROGRAM = """
 import ssl, sys

@@ -101,8 +101,8 @@ def test_every_folder_of_the_bindings_has_a_row() -> None:
 
 
 OPTION_CLASSES = [
-    ("server/limits.py", "HTTP3Limits"),
-    ("server/limits.py", "SessionLimits"),
+    ("server/_limits.py", "HTTP3Limits"),
+    ("server/_limits.py", "SessionLimits"),
     ("quic/limits.py", "ServerLimits"),
 ]
 

@@ -8,7 +8,7 @@ import json
 import os
 
 from uringcore._uringcore import Stream
-from uringcore.webtransport.link import SessionLink
+from uringcore.webtransport._link import SessionLink
 
 
 async def app(scope, receive, send):

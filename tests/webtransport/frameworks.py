@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from uringcore.webtransport.starlette import (
+from uringcore.contrib.starlette import (
     WebTransportMiddleware,
     WebTransportRoute,
     add_webtransport_route,

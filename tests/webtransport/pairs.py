@@ -7,7 +7,7 @@ import contextlib
 
 from uringcore.quic import ClientConfig, ServerConfig
 from uringcore.webtransport import connect_webtransport, serve_webtransport
-from uringcore.webtransport.asgi import AsgiSession
+from uringcore.webtransport._asgi import AsgiSession
 
 
 def serving(certificate, config=None, **options):

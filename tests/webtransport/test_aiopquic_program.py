@@ -16,7 +16,7 @@ def program():
     source = path.read_text()
     for module in ("aiopquic.asyncio.webtransport", "aiopquic.quic.events"):
         assert module in source
-        source = source.replace(f"from {module} ", "from uringcore.webtransport.events ")
+        source = source.replace(f"from {module} ", "from uringcore.contrib.aiopquic ")
     moved = types.ModuleType("moved")
     exec(compile(source, path, "exec"), vars(moved))
     return moved

@@ -16,6 +16,7 @@ import uringcore
 from tests.quic.harness import patterned
 from tests.server.conftest import backends, certificate, start
 from tests.server.harness import Server
+from uringcore.contrib.starlette import add_webtransport_route
 from uringcore.quic import ClientConfig, StreamReset
 from uringcore.webtransport import (
     WebTransportError,
@@ -23,7 +24,6 @@ from uringcore.webtransport import (
     WebTransportSessionClosed,
     connect_webtransport,
 )
-from uringcore.webtransport.starlette import add_webtransport_route
 
 __all__ = ["certificate", "start"]
 

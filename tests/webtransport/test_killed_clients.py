@@ -15,10 +15,10 @@ from tests.support.interpreter import is_default_interpreter
 from tests.support.memory import memory
 from tests.webtransport.pairs import asked_of, serving
 from uringcore._uringcore import MemorySessionStore, Stream
-from uringcore.webtransport.asgi import AsgiSession
-from uringcore.webtransport.session_transport import SessionTransport
-from uringcore.webtransport.link import SessionLink
-from uringcore.webtransport.numbered import NumberedStreams
+from uringcore.webtransport._asgi import AsgiSession
+from uringcore.webtransport._link import SessionLink
+from uringcore.webtransport._numbered import NumberedStreams
+from uringcore.webtransport._session_transport import SessionTransport
 
 PROCESSES, CLIENTS, SESSIONS = 2, 20, 500
 """So many sessions, on the connections of so many clients, in each process that is killed."""

@@ -18,7 +18,7 @@ from tests.webtransport.event_pairs import (
 )
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import events as wt
-from uringcore.webtransport.outbox import Outboxes
+from uringcore.webtransport._outbox import Outboxes
 
 MEBIBYTE = 1 << 20
 

@@ -343,7 +343,7 @@ def test_a_client_leaves_a_server_that_listens_no_more(run_anywhere, certificate
     def impatient(config):
         return WebTransportLimits(patience=0.1)
 
-    monkeypatch.setattr("uringcore.webtransport.client.session_limits", impatient)
+    monkeypatch.setattr("uringcore.webtransport._client.session_limits", impatient)
 
     async def main():
         accepted = []

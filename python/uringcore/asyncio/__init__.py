@@ -5,9 +5,9 @@
 | ``client`` | ``connect`` |
 | ``server`` | ``serve`` |
 | ``protocol`` | ``QuicConnectionProtocol`` |
-| ``stream`` | the transport behind a stream's reader and writer |
-| ``first_flight`` | ``connect(..., transmit=False)`` |
-| ``migration`` | ``protocol.migrate`` |
+| ``_stream`` | the transport behind a stream's reader and writer |
+| ``_first_flight`` | ``connect(..., transmit=False)`` |
+| ``_migration`` | ``protocol.migrate`` |
 """
 
 from __future__ import annotations

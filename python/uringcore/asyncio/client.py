@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, overload
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
+from uringcore.quic._endpoint import begin_at, connect_first
+from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._sockets import resolve
+from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, QuicTokenHandler
-from uringcore.quic.endpoint import begin_at, connect_first
-from uringcore.quic.eyeballs import ATTEMPT_DELAY, interleaved
-from uringcore.quic.sockets import resolve
-from uringcore.quic.targets import check_target, server_name_of
-from uringcore.quic.transport import QuicTransport
 from uringcore.tls import SessionTicketHandler
 
 __all__ = ["connect"]
@@ -104,10 +104,10 @@ async def connect(
     first server whose TLS fails, because of its certificate or its application protocols, say, ends
     the search.
 
-    Raises :class:`~uringcore.quic.errors.QuicCertificateError` for a certificate that is not
-    accepted or not for ``host``, :class:`~uringcore.quic.errors.QuicAlpnError` when there is no
-    application protocol in common, :class:`~uringcore.quic.errors.QuicConnectionRefusedError` when
-    nobody listens there, another :class:`~uringcore.quic.errors.QuicConnectionError` for any other
+    Raises :class:`~uringcore.quic.QuicCertificateError` for a certificate that is not
+    accepted or not for ``host``, :class:`~uringcore.quic.QuicAlpnError` when there is no
+    application protocol in common, :class:`~uringcore.quic.QuicConnectionRefusedError` when
+    nobody listens there, another :class:`~uringcore.quic.QuicConnectionError` for any other
     end of the handshake, and ``QuicConfigurationError`` for an impossible configuration.
     """
     loop = asyncio.get_running_loop()

@@ -15,17 +15,17 @@ from typing import Any, cast
 
 from uringcore._raising import fresh
 from uringcore._uringcore import LoopCore
-from uringcore.asyncio.first_flight import FirstFlight
-from uringcore.asyncio.migration import DriverSockets, Migrator
-from uringcore.asyncio.stream import QuicStreamAdapter, StreamFlow
+from uringcore.asyncio._first_flight import FirstFlight
+from uringcore.asyncio._migration import DriverSockets, Migrator
+from uringcore.asyncio._stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
-from uringcore.quic.closing import check_code, check_reason
+from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._errors import QuicConnectionError, error_from_event
+from uringcore.quic._foreign import ForeignDriver, OwnConnection
+from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import NetworkAddress, QuicConnection
-from uringcore.quic.errors import QuicConnectionError, error_from_event
-from uringcore.quic.foreign import ForeignDriver, OwnConnection
 from uringcore.quic.packet import QuicErrorCode
 from uringcore.quic.stats import QuicConnectionStats
-from uringcore.quic.transport import QuicTransport
 
 __all__ = [
     "QuicConnectionIdHandler",
@@ -185,7 +185,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         Raises ``RuntimeError`` on a server, when the server forbids it
         (``disable_active_migration``) or has given no connection ID to spare, and when another
         migration is under way; ``OSError`` when ``local_addr`` cannot be bound;
-        :class:`~uringcore.quic.errors.QuicConnectionError` when the connection ends.
+        :class:`~uringcore.quic.QuicConnectionError` when the connection ends.
         """
         await self.wait_connected()
         if not self._quic._path[1]:
@@ -208,7 +208,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     async def ping(self) -> None:
         """Pings the peer and waits for the answer.
 
-        Raises :class:`~uringcore.quic.errors.QuicConnectionError` when the connection ends first.
+        Raises :class:`~uringcore.quic.QuicConnectionError` when the connection ends first.
         """
         if self._error is not None:
             raise fresh(self._error)
@@ -250,10 +250,10 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """Waits until the TLS handshake is complete.
 
         Raises what went wrong, as soon as it is known:
-        :class:`~uringcore.quic.errors.QuicCertificateError`,
-        :class:`~uringcore.quic.errors.QuicAlpnError`,
-        :class:`~uringcore.quic.errors.QuicConnectionRefusedError`, or another
-        :class:`~uringcore.quic.errors.QuicConnectionError`.
+        :class:`~uringcore.quic.QuicCertificateError`,
+        :class:`~uringcore.quic.QuicAlpnError`,
+        :class:`~uringcore.quic.QuicConnectionRefusedError`, or another
+        :class:`~uringcore.quic.QuicConnectionError`.
         """
         if self._error is not None:
             raise fresh(self._error)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from uringcore.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
-from uringcore.quic.acceptance import Acceptance, ServerFactory
+from uringcore.quic._acceptance import Acceptance, ServerFactory
+from uringcore.quic._endpoint import open_server
+from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from uringcore.quic.endpoint import open_server
 from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import _TicketCallbacks
-from uringcore.quic.transport import QuicTransport
 from uringcore.quic.workers import PortWorker
 from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 

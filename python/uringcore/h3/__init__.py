@@ -5,8 +5,8 @@
 | ``connection`` | :class:`~uringcore.h3.connection.H3Connection`, codes, frame and setting numbers |
 | ``events`` | what a connection tells its user |
 | ``exceptions`` | misuse by the caller |
-| ``qpack`` | QPACK (RFC 9204) on its own |
-| ``messages`` | frames, SETTINGS and field sections, for programs that build them themselves |
-| ``codes`` | numbers of HTTP/3, and exceptions with its error codes |
-| ``stream_table`` | aioquic's private table of a connection's streams |
+| ``_qpack`` | QPACK (RFC 9204) on its own |
+| ``_messages`` | frames, SETTINGS and field sections, for programs that build them themselves |
+| ``_codes`` | numbers of HTTP/3, and exceptions with its error codes |
+| ``_stream_table`` | aioquic's private table of a connection's streams |
 """

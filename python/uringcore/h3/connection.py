@@ -56,7 +56,7 @@ from typing import Any
 
 from uringcore._uringcore import H3ConnectionCore
 from uringcore.buffer import UINT_VAR_MAX_SIZE, encode_uint_var
-from uringcore.h3.codes import (
+from uringcore.h3._codes import (
     RESERVED_FRAME_TYPES,
     RESERVED_SETTINGS,
     ClosedCriticalStream,
@@ -77,14 +77,7 @@ from uringcore.h3.codes import (
     StreamCreationError,
     StreamType,
 )
-from uringcore.h3.events import (
-    DataReceived,
-    H3Event,
-    Headers,
-    HeadersReceived,
-    PushPromiseReceived,
-)
-from uringcore.h3.messages import (
+from uringcore.h3._messages import (
     CONNECTION_SPECIFIC_HEADERS,
     H3Stream,
     HeadersState,
@@ -101,7 +94,14 @@ from uringcore.h3.messages import (
     validate_response_headers,
     validate_trailers,
 )
-from uringcore.h3.stream_table import LiveStream, StreamTable
+from uringcore.h3._stream_table import LiveStream, StreamTable
+from uringcore.h3.events import (
+    DataReceived,
+    H3Event,
+    Headers,
+    HeadersReceived,
+    PushPromiseReceived,
+)
 from uringcore.quic.connection import QuicConnection, stream_is_unidirectional
 
 __all__ = [

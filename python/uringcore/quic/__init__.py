@@ -20,13 +20,14 @@ The public modules. ``configuration``, ``connection``, ``events``, ``logger`` an
 
 | file | noun |
 | --- | --- |
-| ``native`` | the client and the server above |
+| ``_native`` | the client and the server above |
 | ``configuration`` | ``QuicConfiguration`` |
 | ``connection`` | ``QuicConnection``: commands in, events out |
 | ``events`` | the events of a connection |
-| ``errors`` | why a connection or a stream failed, as exceptions |
-| ``logger`` | qlog traces in memory |
-| ``sequence_logger`` | qlog traces written to files as events happen, bounded |
+| ``_errors`` | why a connection or a stream failed, as exceptions |
+| ``logger`` | qlog traces: ``_memory_logger``'s and ``_sequence_logger``'s classes |
+| ``_memory_logger`` | qlog traces in memory |
+| ``_sequence_logger`` | qlog traces written to files as events happen, bounded |
 | ``packet`` | numbers of RFC 9000: error codes, frame types, versions |
 | ``limits`` | ``ServerLimits``, and when a server sends a Retry |
 | ``sessions`` | session stores of servers |
@@ -37,22 +38,24 @@ The modules behind them:
 
 | file | noun |
 | --- | --- |
-| ``endpoint``, ``transport`` | opening a UDP socket with its connections; the transport that it is |
-| ``foreign`` | the transport on a loop that is not uringcore's |
-| ``sockets`` | UDP sockets: found by name, bound, their buffers |
-| ``targets``, ``eyeballs`` | checks of hosts and ports; which address of a name is connected to (RFC 8305) |
-| ``setup``, ``fields`` | a configuration for the extension; the fields of a configuration |
-| ``credentials``, ``certificates`` | loading certificates and keys; which one a server shows |
-| ``acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
-| ``closing`` | arguments of closes and resets, checked |
-| ``memory`` | the memory of this process, and the part that clients may fill |
-| ``store_thread`` | the thread that calls a session store |
-| ``headers`` | headers of packets in the clear, for programs that route datagrams |
-| ``exposition`` | the text format of OpenMetrics |
-| ``process_group``, ``place_states`` | the processes of a ``PortGroup``; the state of each place on their port |
-| ``handshake``, ``private_names``, ``tables`` | attributes of aioquic's connection that programs read |
-| ``hello_hook`` | a ClientHello for programs that replace aioquic's handler |
-| ``peer_names`` | names of peers that are no IP addresses |
+| ``_endpoint``, ``_transport`` | opening a UDP socket with its connections; the transport that it is |
+| ``_foreign`` | the transport on a loop that is not uringcore's |
+| ``_sockets`` | UDP sockets: found by name, bound, their buffers |
+| ``_targets`` | checks of hosts and ports |
+| ``_eyeballs`` | which address of a name is connected to (RFC 8305) |
+| ``_setup``, ``_fields`` | a configuration for the extension; the fields of a configuration |
+| ``_credentials``, ``_certificates`` | loading certificates and keys; which one a server shows |
+| ``_acceptance`` | the limits of a server's endpoint, and the protocol object of a new connection |
+| ``_closing`` | arguments of closes and resets, checked |
+| ``_memory`` | the memory of this process, and the part that clients may fill |
+| ``_store_thread`` | the thread that calls a session store |
+| ``_headers`` | headers of packets in the clear, for programs that route datagrams |
+| ``_exposition`` | the text format of OpenMetrics |
+| ``_process_group`` | the processes of a ``PortGroup`` |
+| ``_place_states`` | the state of each place on their port |
+| ``_handshake``, ``_private_names``, ``_tables`` | attributes of aioquic's connection that programs read |
+| ``_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
+| ``_peer_names`` | names of peers that are no IP addresses |
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from uringcore._uringcore import BidirectionalStream, ReceiveStream, SendStream
-    from uringcore.quic.errors import (
+    from uringcore.quic._errors import (
         ConnectionClosed,
         DatagramError,
         ListenerClosed,
@@ -79,11 +82,11 @@ if TYPE_CHECKING:
         StreamReset,
         StreamStopped,
     )
+    from uringcore.quic._native.client import Connecting, connect
+    from uringcore.quic._native.config import ClientConfig, ServerConfig
+    from uringcore.quic._native.connection import Connection
+    from uringcore.quic._native.server import Listener, Listening, listen
     from uringcore.quic.limits import ServerLimits
-    from uringcore.quic.native.client import Connecting, connect
-    from uringcore.quic.native.config import ClientConfig, ServerConfig
-    from uringcore.quic.native.connection import Connection
-    from uringcore.quic.native.server import Listener, Listening, listen
 
 __all__ = [
     "BidirectionalStream",
@@ -121,10 +124,10 @@ __all__ = [
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
-    "quic.native.client": {"Connecting", "connect"},
-    "quic.native.config": {"ClientConfig", "ServerConfig"},
-    "quic.native.connection": {"Connection"},
-    "quic.native.server": {"Listener", "Listening", "listen"},
+    "quic._native.client": {"Connecting", "connect"},
+    "quic._native.config": {"ClientConfig", "ServerConfig"},
+    "quic._native.connection": {"Connection"},
+    "quic._native.server": {"Listener", "Listening", "listen"},
 }
 
 
@@ -136,7 +139,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
-        home = next((home for home, names in _HOMES.items() if name in names), "quic.errors")
+        home = next((home for home, names in _HOMES.items() if name in names), "quic._errors")
         found: object = getattr(importlib.import_module(f"uringcore.{home}"), name)
         globals()[name] = found
         return found

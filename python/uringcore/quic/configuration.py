@@ -1,9 +1,9 @@
-"""What one side of a QUIC connection is set up with, in aioquic's fields (:mod:`uringcore.quic.fields`).
+"""What one side of a QUIC connection is set up with, in aioquic's fields (:mod:`uringcore.quic._fields`).
 
 Certificates and keys may be given as files, PEM or DER bytes, or ``cryptography`` objects.
 :meth:`QuicConfiguration.setup` turns it all into what the state machine takes, and raises
-:class:`~uringcore.quic.errors.QuicConfigurationError`, which names the field, for anything that is
-impossible or that uringcore cannot do. How it does that is in :mod:`uringcore.quic.setup`.
+:class:`~uringcore.quic.QuicConfigurationError`, which names the field, for anything that is
+impossible or that uringcore cannot do. How it does that is in :mod:`uringcore.quic._setup`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 from uringcore._private_files import warn_if_exposed
 from uringcore._uringcore import QuicClientSetup, QuicServerSetup
-from uringcore.quic.certificates import NamedCertificate, refuse_names_twice
-from uringcore.quic.credentials import LOGGER, read_certificates, read_key
-from uringcore.quic.errors import QuicConfigurationError
-from uringcore.quic.fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
+from uringcore.quic._certificates import NamedCertificate, refuse_names_twice
+from uringcore.quic._credentials import LOGGER, read_certificates, read_key
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._fields import SMALLEST_MAX_DATAGRAM_SIZE, ConfigurationFields
+from uringcore.quic._setup import client_setup, server_setup
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sessions import SessionStore
-from uringcore.quic.setup import client_setup, server_setup
 from uringcore.tls import MemorySessionStore, load_pem_private_key, load_pem_x509_certificates
 
 __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicConfiguration"]
@@ -53,7 +53,7 @@ class QuicConfiguration(ConfigurationFields):
         """Loads a certificate with its chain and the private key, from PEM files.
 
         Without ``keyfile`` the key is looked for in ``certfile``. Raises ``OSError`` when a file
-        cannot be read and :class:`~uringcore.quic.errors.QuicConfigurationError`, a ``ValueError``,
+        cannot be read and :class:`~uringcore.quic.QuicConfigurationError`, a ``ValueError``,
         when it holds no certificate or no usable key. Whether key and certificate belong together
         is checked when they are used.
         """
@@ -100,7 +100,7 @@ class QuicConfiguration(ConfigurationFields):
         A server has at most 4096 names. Sessions are resumed only under the name that they were made
         with. A running server takes it up with ``server.reload()``.
 
-        Raises :class:`~uringcore.quic.errors.QuicConfigurationError`, and then nothing is added, for
+        Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing is added, for
         a file that cannot be read, a key that is not the certificate's, a name that the certificate
         is not for or that has a certificate with a key of this kind already, and on a client.
         """
@@ -148,7 +148,7 @@ class QuicConfiguration(ConfigurationFields):
         ``retry`` says when a server makes clients prove their address first (RFC 9000 section 8.1.2).
         ``session_store`` goes before the field, and 0-RTT data is read unless ``early_data`` says
         otherwise: that is what aioquic's callbacks for tickets mean.
-        Raises :class:`~uringcore.quic.errors.QuicConfigurationError`.
+        Raises :class:`~uringcore.quic.QuicConfigurationError`.
         """
         key = (retry, session_store, *self._fingerprint())
         if self._setup is None or self._setup[0] != key:

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uringcore._uringcore import QuicClientSetup, QuicConnectionCore, QuicEndpoint, QuicServerSetup
 from uringcore.buffer import UINT_VAR_MAX, UINT_VAR_MAX_SIZE
 from uringcore.quic import events
-from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from uringcore.quic.errors import (
+from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
     QuicConnectionError,
@@ -34,9 +33,19 @@ from uringcore.quic.errors import (
     QuicIdleTimeoutError,
     QuicTlsError,
 )
-from uringcore.quic.handshake import HandshakeView
-from uringcore.quic.hello_hook import HelloHook, destination_of
-from uringcore.quic.logger import QuicLoggerTrace
+from uringcore.quic._handshake import HandshakeView
+from uringcore.quic._hello_hook import HelloHook, destination_of
+from uringcore.quic._memory_logger import QuicLoggerTrace
+from uringcore.quic._peer_names import PeerNames
+from uringcore.quic._private_names import (
+    END_STATES,
+    PrivateNames,
+    QuicConnectionId,
+    QuicConnectionState,
+)
+from uringcore.quic._tables import NetworkPath, Stream, StreamCodes, Streams
+from uringcore.quic._targets import server_name_of
+from uringcore.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from uringcore.quic.packet import (
     CONNECTION_ID_MAX_SIZE,
     NON_ACK_ELICITING_FRAME_TYPES,
@@ -47,16 +56,7 @@ from uringcore.quic.packet import (
     QuicProtocolVersion,
     pull_quic_header,
 )
-from uringcore.quic.peer_names import PeerNames
-from uringcore.quic.private_names import (
-    END_STATES,
-    PrivateNames,
-    QuicConnectionId,
-    QuicConnectionState,
-)
 from uringcore.quic.sessions import _TicketCallbacks
-from uringcore.quic.tables import NetworkPath, Stream, StreamCodes, Streams
-from uringcore.quic.targets import server_name_of
 
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]

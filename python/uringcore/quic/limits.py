@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uringcore.quic.errors import QuicConfigurationError
-from uringcore.quic.memory import default_memory
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._memory import default_memory
 
 __all__ = ["RetryPolicy", "ServerLimits"]
 
@@ -46,7 +46,7 @@ class ServerLimits:
     ``refused_for_connections``, ``refused_for_address``, ``refused_for_handshakes`` and
     ``refused_for_closing``; ``incoming_retried``; ``ignored_for_rate``.
 
-    Raises :class:`~uringcore.quic.errors.QuicConfigurationError` naming the field.
+    Raises :class:`~uringcore.quic.QuicConfigurationError` naming the field.
     """
 
     max_connections: int = 65536
@@ -72,7 +72,7 @@ class ServerLimits:
     """Bytes that clients may make the server hold: data that the application has not read, responses
     that clients do not take, messages and datagrams that wait, and 32 KiB for each connection itself.
     ``None`` stands for a quarter of what the process may have, by its cgroup and the machine
-    (:mod:`uringcore.quic.memory`). Servers of one process that are given the same number share it.
+    (:mod:`uringcore.quic._memory`). Servers of one process that are given the same number share it.
 
     Clients of one address (IPv6: one /64) hold as much of it as is left: alone half of it, two of them
     a third each. Above that a connection of the address gets 64 KiB of credit at a time, and a new one

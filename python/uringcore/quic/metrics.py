@@ -1,6 +1,6 @@
 """QUIC's counters as OpenMetrics text, for Prometheus and the like to fetch.
 
-Here: QUIC's names, types and helps. Not here: the text format (:mod:`uringcore.quic.exposition`), an
+Here: QUIC's names, types and helps. Not here: the text format (:mod:`uringcore.quic._exposition`), an
 HTTP server, and counting, which the core does::
 
     text = openmetrics({"public": server.transport}, {"upstream": client})
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from uringcore.quic.exposition import CONTENT_TYPE, Family, exposition, is_name
+from uringcore.quic._exposition import CONTENT_TYPE, Family, exposition, is_name
 
 __all__ = ["CONTENT_TYPE", "endpoint_families", "openmetrics"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from uringcore.quic.headers import (
+from uringcore.quic._headers import (
     PACKET_FIXED_BIT,
     PACKET_LONG_HEADER,
     PACKET_TYPE_INITIAL,

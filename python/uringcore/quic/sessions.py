@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Protocol
 from uringcore._private_files import check_private, make_private
 
 # The core makes one for a store that may block, on a running loop, which imports nothing.
-from uringcore.quic import store_thread as store_thread
 from uringcore.tls import (
     _MAX_EARLY_DATA,
     CipherSuite,

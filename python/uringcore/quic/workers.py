@@ -42,9 +42,9 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from uringcore._uringcore import steer_by_connection_id
-from uringcore.quic.process_group import ProcessGroup
-from uringcore.quic.place_states import ABSENT, ACCEPTING, ENDING, PlaceStates
-from uringcore.quic.sockets import bind_udp
+from uringcore.quic._place_states import ABSENT, ACCEPTING, ENDING, PlaceStates
+from uringcore.quic._process_group import ProcessGroup
+from uringcore.quic._sockets import bind_udp
 
 __all__ = ["PortGroup", "PortWorker"]
 
@@ -94,7 +94,7 @@ class PortGroup:
     tells. The keys are made at random unless given: to keep them over a restart of the whole group,
     give 32 bytes each and keep them secret. Groups on several addresses may have one
     ``stateless_reset_key``, groups on several machines may not, as
-    :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic.fields.ConfigurationFields>` explains.
+    :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic._fields.ConfigurationFields>` explains.
 
     ``only_v6``: ``"::"`` leaves IPv4 to others.
 

@@ -8,46 +8,46 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 
 | file | noun |
 | --- | --- |
-| ``command``, ``completion`` | the command's options; what a shell offers of them |
-| ``startup`` | what keeps a server from starting |
-| ``options`` | uvicorn's options beside HTTP/3: those of TCP alone, those that do nothing |
-| ``config`` | what the server is set up with, checked before anything starts |
-| ``checks``, ``credentials`` | what cannot work, in one line |
-| ``server`` | uvicorn's server with the HTTP/3 side beside it |
-| ``sockets`` | what a server listens on, TCP and UDP |
-| ``activation`` | the sockets that systemd passes on |
-| ``listener`` | the QUIC endpoints of a server |
-| ``certificate``, ``signature`` | a certificate that is renewed while the server runs; changes of a file |
-| ``subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
-| ``http2`` | uvicorn's HTTP/2, with an end of requests without content |
-| ``lifespan`` | the application's own start and end |
-| ``shield`` | a shield against the cancel scopes of anyio, for the end of a server |
-| ``cancellations`` | the log lines of applications that a stop cancels |
-| ``reloader`` | the process above a server that ``--reload`` replaces |
-| ``supervisor`` | the process above several workers |
-| ``worker`` | one worker process, from both sides |
-| ``serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
-| ``descriptors`` | the limit of open files, and the three standard descriptors |
-| ``shared_folder`` | folders that the processes of a server share |
-| ``reset_key`` | the key of stateless resets that ``http3_reset_key`` names |
-| ``ports`` | UDP ports that workers share, and who has which place |
+| ``_command``, ``_completion`` | the command's options; what a shell offers of them |
+| ``_startup`` | what keeps a server from starting |
+| ``_options`` | uvicorn's options beside HTTP/3: those of TCP alone, those that do nothing |
+| ``_config`` | what the server is set up with, checked before anything starts |
+| ``_checks``, ``_credentials`` | what cannot work, in one line |
+| ``_server`` | uvicorn's server with the HTTP/3 side beside it |
+| ``_sockets`` | what a server listens on, TCP and UDP |
+| ``_activation`` | the sockets that systemd passes on |
+| ``_listener`` | the QUIC endpoints of a server |
+| ``_certificate``, ``_signature`` | a certificate that is renewed while the server runs; changes of a file |
+| ``_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
+| ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
+| ``_lifespan`` | the application's own start and end |
+| ``_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
+| ``_cancellations`` | the log lines of applications that a stop cancels |
+| ``_reloader`` | the process above a server that ``--reload`` replaces |
+| ``_supervisor`` | the process above several workers |
+| ``_worker`` | one worker process, from both sides |
+| ``_serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
+| ``_descriptors`` | the limit of open files, and the three standard descriptors |
+| ``_shared_folder`` | folders that the processes of a server share |
+| ``_reset_key`` | the key of stateless resets that ``http3_reset_key`` names |
+| ``_ports`` | UDP ports that workers share, and who has which place |
 | ``gunicorn`` | gunicorn's worker class |
-| ``terminal`` | whether SIGHUP came of a terminal's end |
-| ``service`` | what all HTTP/3 connections of a server share |
-| ``connection`` | the life of one HTTP/3 connection |
-| ``limits`` | what a server takes on |
-| ``lingering`` | TCP connections of a stopping server whose clients say nothing |
-| ``watch`` | whether a stopping connection's client is there |
-| ``log`` | the access log, and what goes wrong |
-| ``json_log`` | the log as JSON |
-| ``observer`` | what counts requests, and answers for the pages below |
-| ``shared_result`` | a report that concurrent callers share |
-| ``counts``, ``report`` | what is counted as it happens; how a server stands at one moment |
-| ``metrics``, ``status_page`` | what a report is called for Prometheus; what a browser shows |
-| ``metrics_port`` | a TCP port of their own for metrics |
-| ``worker_reports`` | the processes of one server, which tell each other |
-| ``scope`` | the part of ASGI's scope that all requests share |
-| ``webtransport`` | sessions, each an application's |
+| ``_terminal`` | whether SIGHUP came of a terminal's end |
+| ``_service`` | what all HTTP/3 connections of a server share |
+| ``_connection`` | the life of one HTTP/3 connection |
+| ``_limits`` | what a server takes on |
+| ``_lingering`` | TCP connections of a stopping server whose clients say nothing |
+| ``_watch`` | whether a stopping connection's client is there |
+| ``_log`` | the access log, and what goes wrong |
+| ``_json_log`` | the log as JSON |
+| ``_observer`` | what counts requests, and answers for the pages below |
+| ``_shared_result`` | a report that concurrent callers share |
+| ``_counts``, ``_report`` | what is counted as it happens; how a server stands at one moment |
+| ``_metrics``, ``_status_page`` | what a report is called for Prometheus; what a browser shows |
+| ``_metrics_port`` | a TCP port of their own for metrics |
+| ``_worker_reports`` | the processes of one server, which tell each other |
+| ``_scope`` | the part of ASGI's scope that all requests share |
+| ``_webtransport`` | sessions, each an application's |
 
 Requests themselves are answered in the extension: a scope, a task that runs the application, and
 what its ``receive`` and ``send`` do.
@@ -62,7 +62,7 @@ source changes none of them. Responses are served by the priority that their cli
 by the one in the application's own ``priority`` header.
 
 WebTransport sessions come on the same port, with a scope of the type ``webtransport``:
-:mod:`uringcore.webtransport.asgi` has the messages. An application that raises for such a scope is left
+:mod:`uringcore.webtransport._asgi` has the messages. An application that raises for such a scope is left
 alone, and its clients get a 501.
 
 HTTP datagrams (RFC 9297): an application that speaks a protocol of extended CONNECT, such as
@@ -78,8 +78,8 @@ be whole capsules in each message. Nobody waits for a datagram: what finds no ro
 
 What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
-:class:`~uringcore.server.limits.HTTP3Limits`, for WebTransport of
-:class:`~uringcore.server.limits.SessionLimits`, or, for all connections together, of
+:class:`~uringcore.server._limits.HTTP3Limits`, for WebTransport of
+:class:`~uringcore.server._limits.SessionLimits`, or, for all connections together, of
 :class:`~uringcore.quic.limits.ServerLimits`. Without their ``http3_``:
 
 | what | bound | when full |
@@ -139,7 +139,7 @@ their next response. SIGTTIN and SIGTTOU change the number of workers. Without w
 certificate again, as a change of its files does in any case.
 
 Sockets may be given: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=`` and ``ListenDatagram=``, told
-apart by their type), or as ``Server(config).run(sockets=[...])`` of :mod:`uringcore.server.server`. Workers
+apart by their type), or as ``Server(config).run(sockets=[...])`` of :mod:`uringcore.server._server`. Workers
 need a UDP port of their own (``--http3-port``): a UDP socket is one process's.
 
 Needs the extra ``uringcore[server]``; importing this package itself does not.
@@ -149,11 +149,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from uringcore.server.startup import StartupError, require_uvicorn
+from uringcore.server._startup import StartupError, require_uvicorn
 
 if TYPE_CHECKING:
-    from uringcore.server.config import ServerConfig as Config
-    from uringcore.server.server import Server
+    from uringcore.server._config import ServerConfig as Config
+    from uringcore.server._server import Server
 
 __all__ = ["Config", "Server", "StartupError", "run"]
 
@@ -163,13 +163,13 @@ def run(app: Any, **options: Any) -> None:
 
     ``app`` is an ASGI application or an import string ``"module:attribute"``. ``options`` are
     uvicorn's keyword arguments and those of
-    :class:`~uringcore.server.config.ServerConfig`: ``http3``, ``dev_cert``, ``backend`` and the
+    :class:`~uringcore.server._config.ServerConfig`: ``http3``, ``dev_cert``, ``backend`` and the
     ``http3_`` limits. Raises :class:`StartupError` when the options cannot work, and ``SystemExit``
     when start-up fails later, as uvicorn does.
     """
     require_uvicorn()
-    from uringcore.server.config import ServerConfig
-    from uringcore.server.serving import serve
+    from uringcore.server._config import ServerConfig
+    from uringcore.server._serving import serve
 
     serve(ServerConfig(app, **options))
 
@@ -186,9 +186,9 @@ if not TYPE_CHECKING:
         except StartupError as exc:
             raise ImportError(str(exc), name="uvicorn") from None
         if name == "Config":
-            from uringcore.server.config import ServerConfig
+            from uringcore.server._config import ServerConfig
 
             return ServerConfig
-        from uringcore.server.server import Server
+        from uringcore.server._server import Server
 
         return Server

@@ -23,38 +23,38 @@ opened beside its first one: ``session.open_session("/path")``. The drafts of th
 others speak are offered together: 02, 07, 14 and the newest.
 
 The ASGI server serves sessions as well, with a scope of the type ``webtransport``
-(:mod:`uringcore.webtransport.asgi`), which :mod:`uringcore.webtransport.starlette` brings to Starlette and
-FastAPI. :mod:`uringcore.webtransport.events` has the names of aiopquic, for programs that are written in
+(:mod:`uringcore.webtransport._asgi`), which :mod:`uringcore.contrib.starlette` brings to Starlette and
+FastAPI. :mod:`uringcore.contrib.aiopquic` has the names of aiopquic, for programs that are written in
 events.
 
 | file | noun |
 | --- | --- |
-| ``client`` | ``connect_webtransport`` |
-| ``server`` | ``serve_webtransport`` |
-| ``session`` | ``WebTransportSession`` |
-| ``request`` | a client's request for a session, before the answer |
-| ``errors`` | why a session ended, as exceptions |
-| ``link`` | how a session is answered, drained and ended |
-| ``session_transport`` | a server's connection that has sessions alone |
-| ``configured`` | a ``QuicConfiguration`` as settings of clients and servers |
-| ``fields`` | header fields |
-| ``asgi``, ``starlette`` | the ASGI scope ``webtransport``; its route for Starlette and FastAPI |
-| ``events``, ``event_classes`` | sessions in aiopquic's names, and the classes of their events |
-| ``numbered``, ``outbox`` | streams by number, for ``asgi`` and ``events``; data queued on one of them |
+| ``_client`` | ``connect_webtransport`` |
+| ``_server`` | ``serve_webtransport`` |
+| ``_session`` | ``WebTransportSession`` |
+| ``_request`` | a client's request for a session, before the answer |
+| ``_errors`` | why a session ended, as exceptions |
+| ``_link`` | how a session is answered, drained and ended |
+| ``_session_transport`` | a server's connection that has sessions alone |
+| ``_configured`` | a ``QuicConfiguration`` as settings of clients and servers |
+| ``_fields`` | header fields |
+| ``_asgi``, ``starlette`` | the ASGI scope ``webtransport``; its route for Starlette and FastAPI |
+| ``events``, ``_event_classes`` | sessions in aiopquic's names, and the classes of their events |
+| ``_numbered``, ``_outbox`` | streams by number, for ``asgi`` and ``events``; data queued on one of them |
 """
 
 from __future__ import annotations
 
-from uringcore.quic.native.config import ClientConfig, ServerConfig
-from uringcore.webtransport.client import connect_webtransport
-from uringcore.webtransport.errors import (
+from uringcore.quic._native.config import ClientConfig, ServerConfig
+from uringcore.webtransport._client import connect_webtransport
+from uringcore.webtransport._errors import (
     WebTransportError,
     WebTransportRefused,
     WebTransportSessionClosed,
 )
-from uringcore.webtransport.request import WebTransportRequest
-from uringcore.webtransport.server import Serving, WebTransportServer, serve_webtransport
-from uringcore.webtransport.session import Connecting, WebTransportSession
+from uringcore.webtransport._request import WebTransportRequest
+from uringcore.webtransport._server import Serving, WebTransportServer, serve_webtransport
+from uringcore.webtransport._session import Connecting, WebTransportSession
 
 __all__ = [
     "ClientConfig",

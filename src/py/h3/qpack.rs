@@ -1,7 +1,7 @@
 //! QPACK on its own (RFC 9204), for programs that frame HTTP/3 themselves and for tests against
 //! other implementations.
 //!
-//! `uringcore.h3.qpack` documents these classes.
+//! `uringcore.h3._qpack` documents these classes.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::capi::arguments::BytesLike;
 use crate::capi::cell::GilCell;
 
 /// Turns field lines into field sections.
-#[pyclass(module = "uringcore.h3.qpack", frozen)]
+#[pyclass(module = "uringcore.h3._qpack", frozen)]
 pub struct QpackEncoder {
     encoder: GilCell<Encoder>,
 }
@@ -83,7 +83,7 @@ impl QpackEncoder {
 }
 
 /// Turns field sections into field lines.
-#[pyclass(module = "uringcore.h3.qpack", frozen)]
+#[pyclass(module = "uringcore.h3._qpack", frozen)]
 pub struct QpackDecoder {
     decoder: GilCell<Decoder>,
 }

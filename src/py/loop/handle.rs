@@ -302,7 +302,7 @@ impl Handle {
 /// has slots, so the object names the class that it stands for.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
     Ok(py
-        .import(intern!(py, "uringcore.transports"))?
+        .import(intern!(py, "uringcore._transports"))?
         .getattr(name)?
         .unbind())
 }

@@ -403,7 +403,7 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
         other => other,
     };
     let made = py
-        .import(intern!(py, "uringcore.quic.errors"))
+        .import(intern!(py, "uringcore.quic._errors"))
         .and_then(|module| module.getattr(intern!(py, "QuicConfigurationError")))
         .and_then(|class| class.call1((field, error.message.as_str())));
     match made {

@@ -1,4 +1,4 @@
-//! The exceptions of `uringcore.quic.errors` that streams raise.
+//! The exceptions of `uringcore.quic._errors` that streams raise.
 
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
@@ -54,7 +54,7 @@ pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
 
 fn of_quic<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    made(py, &MODULE, "uringcore.quic.errors", class, args)
+    made(py, &MODULE, "uringcore.quic._errors", class, args)
 }
 
 fn of_asyncio<'py>(py: Python<'py>, class: &str, args: impl PyCallArgs<'py>) -> PyErr {

@@ -8,7 +8,7 @@
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
 //! | `reading`, `sending` | what their methods do, step by step |
 //! | `work` | what the methods give back: awaitables |
-//! | `errors` | the exceptions of `uringcore.quic.errors` |
+//! | `errors` | the exceptions of `uringcore.quic._errors` |
 //!
 //! No event becomes an object here. One that somebody waits for sets a future, and the awaitable behind
 //! it reads the bytes out of the state machine at its next step: so whoever is cancelled before that has

@@ -189,7 +189,7 @@ impl BaseTransport {
     /// from a Python class with slots: like a mock, the object names the class that it stands for.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let module = py.import(intern!(py, "uringcore.transports"))?;
+        let module = py.import(intern!(py, "uringcore._transports"))?;
         Ok(module.getattr(self.class.name())?.unbind())
     }
 

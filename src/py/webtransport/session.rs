@@ -301,7 +301,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         return Ok(None);
     }
     let made_at = py
-        .import(intern!(py, "uringcore.quic.native.origin"))?
+        .import(intern!(py, "uringcore.quic._native.origin"))?
         .getattr(intern!(py, "made_at"))?;
     let partial = py.import("functools")?.getattr("partial")?;
     Ok(Some(partial.call1((made_at, event_loop))?.unbind()))
@@ -313,7 +313,7 @@ pub fn failed(py: Python<'_>, error: &Error) -> PyErr {
         Error::Invalid(_) | Error::TooLarge { .. } => PyValueError::new_err(error.to_string()),
         Error::Gone | Error::GoingAway | Error::TooMany { .. } => {
             let made = py
-                .import(intern!(py, "uringcore.webtransport.errors"))
+                .import(intern!(py, "uringcore.webtransport._errors"))
                 .and_then(|module| module.getattr(intern!(py, "WebTransportError")))
                 .and_then(|class| class.call1((error.to_string(),)));
             made.map_or_else(|error| error, PyErr::from_value)

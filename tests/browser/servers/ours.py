@@ -13,7 +13,7 @@ import signal
 from urllib.parse import parse_qsl, urlsplit
 
 import uringcore
-from uringcore.quic.errors import QuicError, StreamReset, StreamStopped
+from uringcore.quic._errors import QuicError, StreamReset, StreamStopped
 from uringcore.webtransport import serve_webtransport
 
 

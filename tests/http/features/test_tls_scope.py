@@ -17,9 +17,9 @@ import uringcore
 import uringcore.http3
 from tests.quic.certificates import make
 from tests.server.harness import command
+from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.errors import QuicConnectionError
-from uringcore.server.subject import subject
+from uringcore.server._subject import subject
 
 TLS_1_3 = 0x0304
 SUITES = {0x1301, 0x1302, 0x1303}

@@ -11,7 +11,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import FileResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from uringcore.webtransport.starlette import WebTransportMiddleware, WebTransportRoute
+from uringcore.contrib.starlette import WebTransportMiddleware, WebTransportRoute
 
 PART = bytes(range(256)) * 64
 

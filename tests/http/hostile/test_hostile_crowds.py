@@ -9,7 +9,7 @@ import uringcore
 from tests.http.hostile.siege import siege
 from tests.http.hostile.test_hostile_memory import wait_metric
 from uringcore import quic
-from uringcore.quic.errors import QuicConnectionRefusedError
+from uringcore.quic._errors import QuicConnectionRefusedError
 
 REFUSED = "uringcore_quic_endpoint_incoming_turned_away_total"
 CONFIG = quic.ClientConfig(alpn=["h3"], verify=False, keep_alive=5.0, close_timeout=0.0)

@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from tests.stress.pattern import Pattern
-from uringcore.server import watch
+from uringcore.server import _watch as watch
 
 # A stopping worker must not take a client for gone that a busy machine keeps from answering.
 watch.SILENCE_SECONDS = 10.0

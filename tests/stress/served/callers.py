@@ -21,8 +21,8 @@ from aioquic.quic.events import QuicEvent, StreamDataReceived
 from examples.aioquic_peer import Peer, connect_peer
 from tests.http.wire import HIGHEST_REQUEST
 from tests.stress.pattern import Pattern, Violation
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import Pool, Timeouts
-from uringcore.httpx import AsyncHTTP3Transport
 
 SIZES = (0, 1, 1000, 20_000, 100_000, 400_000)
 REQUESTS_A_CONNECTION = 8

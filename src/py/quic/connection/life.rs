@@ -339,11 +339,11 @@ fn refused(error: CommandError) -> PyResult<()> {
     }
 }
 
-/// An exception of `uringcore.quic.errors`.
+/// An exception of `uringcore.quic._errors`.
 fn python_error(class: &str, message: String) -> PyErr {
     Python::attach(|py| {
         let made = py
-            .import(intern!(py, "uringcore.quic.errors"))
+            .import(intern!(py, "uringcore.quic._errors"))
             .and_then(|module| module.getattr(class)?.call1((message,)));
         made.map_or_else(|error| error, PyErr::from_value)
     })

@@ -1,7 +1,7 @@
 //! Asking the program's session store, from the thread that delivers events or on the store's own.
 //!
 //! A store in memory answers at once. One that may block is asked on its thread
-//! (`uringcore.quic.store_thread`), and its answer arrives here at a later `deliver`, which it causes
+//! (`uringcore.quic._store_thread`), and its answer arrives here at a later `deliver`, which it causes
 //! itself where there is a loop to wake. Not here: how long a handshake waits for it (the protocol).
 
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use super::{BaseTransport, Descriptor};
 use crate::capi::address;
 use crate::sock::socket_object;
 
-/// `_extra_info.py`, which `uringcore.loop` has imported.
+/// `_extra_info.py`, which `uringcore._loop` has imported.
 pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module =

@@ -1,4 +1,4 @@
-"""httpx on our transport, `uringcore.httpx.AsyncHTTP3Transport`."""
+"""httpx on our transport, `uringcore.contrib.httpx.AsyncHTTP3Transport`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.interop.web.clients import Orders, expect, name
-from uringcore.httpx import AsyncHTTP3Transport
+from uringcore.contrib.httpx import AsyncHTTP3Transport
 
 LACKING = {"trailers": "httpx does not show trailers"}
 

@@ -1,0 +1,150 @@
+"""``protocol.migrate``: a client's connection goes over to another network (RFC 9000 section 9).
+
+Here: the new socket, the waiting, and what becomes of the sockets. Not here: what is sent to try the
+path, and the way back when nobody answers there (the core).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from uringcore.quic import events
+from uringcore.quic._foreign import ForeignDriver
+from uringcore.quic._sockets import further_socket
+from uringcore.quic.connection import NetworkAddress, QuicConnection
+
+__all__ = ["DriverSockets", "Migrator"]
+
+
+class _Sockets(Protocol):
+    """Who has a connection's sockets: a ``QuicTransport``, or ``DriverSockets``."""
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]: ...
+    def _remove_socket(self, number: int) -> None: ...
+    def _moved(self, name: tuple[Any, ...]) -> None: ...
+    def flush(self) -> None: ...
+
+
+class DriverSockets:
+    """The sockets of a connection on a datagram transport of the program's own.
+
+    That transport stays the program's to close, also after a move; closing it closes the others.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, driver: ForeignDriver) -> None:
+        self._loop = loop
+        self._driver = driver
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]:
+        sock = await further_socket(self._loop, local_addr, remote)
+        return await self._driver.add_socket(sock, remote)
+
+    def _remove_socket(self, number: int) -> None:
+        self._driver.remove_socket(number)
+
+    def _moved(self, name: tuple[Any, ...]) -> None:
+        """Nobody is told: the transport is not ours."""
+
+    def flush(self) -> None:
+        """Sends what is queued."""
+        self._driver.flush()
+
+
+class Migrator:
+    """The moves of one connection, one at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, quic: QuicConnection) -> None:
+        self._loop = loop
+        self._quic = quic
+        self._waiter: asyncio.Future[bool] | None = None
+        # Who waits for the move that the core has begun, and what its end does to the sockets. Its
+        # caller may have given up, and another may be at the making of a socket.
+        self._under_way: tuple[asyncio.Future[bool], Callable[[bool], None]] | None = None
+
+    async def migrate(
+        self, transport: _Sockets, local_addr: NetworkAddress | None, timeout: float
+    ) -> None:
+        if self._waiter is not None:
+            raise RuntimeError("a migration is under way")
+        peer = self._quic.get_peer_address()
+        if peer is None:
+            raise RuntimeError("the connection has not begun")
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        self._waiter = waiter
+        number, has_begun = None, False
+        try:
+            number, name = await transport._add_socket(local_addr, peer)
+            old = self._quic._path[0]
+            # The connection may have ended while the socket was made.
+            if not waiter.done():
+                self._quic._migrate(number, timeout)
+                settle = functools.partial(self._settle, transport, number, name, old, timeout)
+                self._under_way, has_begun = (waiter, settle), True
+                transport.flush()
+            succeeded = await waiter
+        except BaseException:
+            self._waiter = None
+            # A caller that gives up waiting does not stop the move, whose end settles the sockets.
+            is_lost = not has_begun or self._has_ended(waiter)
+            if number is not None and is_lost and self._quic._path[0] != number:
+                transport._remove_socket(number)
+            raise
+        self._waiter = None
+        if not succeeded:
+            raise TimeoutError(
+                f"nothing was heard from {_text(peer)} at {_text(name)} within {timeout:g} seconds; "
+                "the connection is back on its old path"
+            )
+
+    @staticmethod
+    def _has_ended(waiter: asyncio.Future[bool]) -> bool:
+        """Whether the connection's end is what the waiter was told."""
+        return waiter.done() and not waiter.cancelled() and waiter.exception() is not None
+
+    def _settle(
+        self,
+        transport: _Sockets,
+        number: int,
+        name: tuple[Any, ...],
+        old: int,
+        timeout: float,
+        succeeded: bool,
+    ) -> None:
+        """Closes the socket that the connection does not use any more."""
+        if succeeded:
+            transport._moved(name)
+            # What is on its way to the old address may still come for a while.
+            self._loop.call_later(timeout, transport._remove_socket, old)
+        else:
+            transport._remove_socket(number)
+
+    def finished(self, event: events.MigrationFinished) -> None:
+        if self._under_way is None:
+            return
+        (waiter, settle), self._under_way = self._under_way, None
+        settle(event.succeeded)
+        if not waiter.done():
+            waiter.set_result(event.succeeded)
+
+    def terminated(self, transport: _Sockets | None, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+        number = self._quic._path[0]
+        if number and transport is not None:
+            # The close has to get out first, and may have to be said again.
+            self._loop.call_later(_CLOSING_MAX, transport._remove_socket, number)
+
+
+def _text(address: Any) -> str:
+    return f"{address[0]} port {address[1]}"
+
+
+# As long as the engine repeats a close.
+_CLOSING_MAX = 3.0

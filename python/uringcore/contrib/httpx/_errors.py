@@ -1,0 +1,46 @@
+"""The exceptions of httpx, or of httpx2, for those of :mod:`uringcore.http3`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from uringcore.contrib.httpx._libraries import library_of
+from uringcore.http3 import _errors as errors
+from uringcore.quic._errors import QuicConnectionRefusedError, QuicIdleTimeoutError
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["mapped"]
+
+# The first that fits.
+_KINDS: tuple[tuple[type[errors.HTTP3Error], str], ...] = (
+    (errors.ConnectTimeout, "ConnectTimeout"),
+    (errors.ReadTimeout, "ReadTimeout"),
+    (errors.WriteTimeout, "WriteTimeout"),
+    (errors.PoolTimeout, "PoolTimeout"),
+    (errors.ConnectFailed, "ConnectError"),
+    (errors.RequestInvalid, "LocalProtocolError"),
+    (errors.URLError, "UnsupportedProtocol"),
+    (errors.HTTP3Error, "RemoteProtocolError"),
+)
+
+
+@contextlib.contextmanager
+def mapped(request: httpx.Request) -> Iterator[None]:
+    """Errors of HTTP/3 become those of the request's library; the original is their ``__cause__``."""
+    try:
+        yield
+    except errors.HTTP3Error as exc:
+        kind: type[httpx.TransportError] = getattr(library_of(request), _kind(exc))
+        raise kind(str(exc), request=request) from exc
+
+
+def _kind(error: errors.HTTP3Error) -> str:
+    if isinstance(error, errors.ConnectionLost):
+        # Silence and unreachable networks are nobody's breach of the protocol.
+        network = isinstance(error.__cause__, (QuicIdleTimeoutError, QuicConnectionRefusedError))
+        return "ReadError" if network else "RemoteProtocolError"
+    return next(theirs for ours, theirs in _KINDS if isinstance(error, ours))

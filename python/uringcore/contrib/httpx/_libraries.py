@@ -1,0 +1,64 @@
+"""httpx and httpx2, whichever is installed: their names are alike, and their classes are not.
+
+A transport is of both kinds where both are installed, and answers each request in the terms of its own
+library. Not here: what a request becomes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["LIBRARIES", "AsyncBaseTransport", "AsyncByteStream", "is_httpx2", "library_of"]
+
+
+def installed() -> tuple[ModuleType, ...]:
+    """Raises ``ImportError`` if there is neither."""
+    found: list[ModuleType] = []
+    for name in ("httpx", "httpx2"):
+        try:
+            library = importlib.import_module(name)
+        except ModuleNotFoundError as exc:
+            if exc.name != name:
+                raise
+            continue
+        # With `httpx2.alias_httpx()` the former is the latter.
+        if library not in found:
+            found.append(library)
+    if not found:
+        raise ImportError(
+            "uringcore.contrib.httpx needs httpx or httpx2: "
+            "pip install 'uringcore[httpx]' or 'uringcore[httpx2]'",
+            name="httpx",
+        )
+    return tuple(found)
+
+
+LIBRARIES = installed()
+
+
+def library_of(request: object) -> Any:
+    """The library that has made a request."""
+    for library in LIBRARIES:
+        if isinstance(request, library.Request):
+            return library
+    raise TypeError(f"request: must be a Request of httpx or httpx2, not {type(request).__name__}")
+
+
+def is_httpx2(library: ModuleType) -> bool:
+    """True for httpx2, which trusts the system's authorities where httpx trusts certifi's."""
+    return library.__name__ == "httpx2"
+
+
+def common(name: str) -> Any:
+    """A class that is each library's of that name."""
+    bases = tuple(getattr(library, name) for library in LIBRARIES)
+    return bases[0] if len(bases) == 1 else type(name, bases, {})
+
+
+if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport, AsyncByteStream
+else:
+    AsyncBaseTransport = common("AsyncBaseTransport")
+    AsyncByteStream = common("AsyncByteStream")

@@ -1,0 +1,131 @@
+"""Whom QUIC trusts: the authorities that TCP trusts, and nobody else.
+
+OpenSSL verifies with an SSL context, QUIC with the certificates themselves. Not here: how they are verified.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from types import ModuleType
+from typing import Any
+
+from uringcore.contrib.httpx._libraries import is_httpx2
+from uringcore.http3._pool import pool_configuration
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["quic_configuration", "tls_context"]
+
+# Where distributions have their authorities, if OpenSSL's own paths lead nowhere: truststore's list.
+BUNDLES = (
+    "/etc/ssl/cert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/cert.pem",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+
+HASHED = re.compile(r"[0-9a-fA-F]{8}\.[0-9]")
+
+Verify = ssl.SSLContext | str | bool
+
+
+def tls_context(library: Any, verify: Verify, cert: Any, trust_env: bool) -> ssl.SSLContext:
+    """TLS for TCP, as the library has it; it warns of paths and of ``cert`` itself."""
+    context: ssl.SSLContext
+    if isinstance(verify, str):
+        context = ssl.create_default_context(**at(verify))
+    else:
+        context = library.create_ssl_context(verify=verify, trust_env=trust_env)
+    if cert is not None:
+        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+    return context
+
+
+def quic_configuration(
+    library: ModuleType, context: ssl.SSLContext, verify: Verify, cert: Any, trust_env: bool
+) -> QuicConfiguration:
+    """QUIC with the trust of ``context``, which ``verify`` has become.
+
+    Raises ``ValueError`` for a context whose authorities cannot be found.
+    """
+    verifies = context.verify_mode != ssl.CERT_NONE
+    configuration = pool_configuration(verify=verifies)
+    locations = named(verify, trust_env)
+    if locations:
+        configuration.load_verify_locations(**locations)
+    elif verifies:
+        configuration.load_verify_locations(**authorities(library, context, verify))
+    if cert is not None:
+        configuration.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+    return configuration
+
+
+def named(verify: Verify, trust_env: bool) -> dict[str, Any]:
+    """The files of the authorities, where a user has named them, or the environment as httpx asks it."""
+    if isinstance(verify, str):
+        return at(verify)
+    if verify is True and trust_env:
+        for name, kind in (("SSL_CERT_FILE", "cafile"), ("SSL_CERT_DIR", "capath")):
+            path = os.environ.get(name)
+            if path:
+                return {kind: path}
+    return {}
+
+
+def authorities(library: ModuleType, context: Any, verify: Verify) -> dict[str, Any]:
+    """Those of a context, as ``QuicConfiguration.load_verify_locations`` takes them."""
+    try:
+        loaded = context.get_ca_certs(binary_form=True)
+    except NotImplementedError:
+        # truststore's: those of the system, and what a program has loaded into the context inside.
+        return {**system(reads_environment=True), **inside(context)}
+    if verify is True and is_httpx2(library):
+        return system(reads_environment=False)
+    if not loaded:
+        raise unreadable()
+    return as_cadata(loaded)
+
+
+def inside(context: Any) -> dict[str, Any]:
+    """The authorities that a program has loaded into a truststore context: its inner context has them."""
+    inner = getattr(context, "_ctx", None)
+    if inner is None or not inner.cert_store_stats()["x509"]:
+        return {}
+    loaded = inner.get_ca_certs(binary_form=True)
+    if not loaded:
+        raise unreadable()
+    return as_cadata(loaded)
+
+
+def unreadable() -> ValueError:
+    return ValueError(
+        "verify: whom this SSL context trusts cannot be read from it (authorities in a directory, "
+        "or a certificate of no authority): give the path instead, or a configuration"
+    )
+
+
+def as_cadata(certificates: list[bytes]) -> dict[str, Any]:
+    return {"cadata": "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode()}
+
+
+def system(*, reads_environment: bool) -> dict[str, Any]:
+    """The system's authorities where OpenSSL looks for them, which SSL_CERT_FILE and SSL_CERT_DIR may say."""
+    paths = ssl.get_default_verify_paths()
+    cafile, capath = paths.cafile, paths.capath
+    if not reads_environment:
+        cafile, capath = paths.openssl_cafile, paths.openssl_capath
+    found: dict[str, Any] = {}
+    if cafile and os.path.isfile(cafile):
+        found["cafile"] = cafile
+    if capath and os.path.isdir(capath) and any(map(HASHED.fullmatch, os.listdir(capath))):
+        found["capath"] = capath
+    if not found:
+        bundle = next(filter(os.path.isfile, BUNDLES), None)
+        found = {} if bundle is None else {"cafile": bundle}
+    return found
+
+
+def at(path: str) -> dict[str, Any]:
+    return {"capath" if os.path.isdir(path) else "cafile": path}

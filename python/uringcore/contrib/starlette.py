@@ -1,0 +1,166 @@
+"""``WebTransportRoute``: sessions in Starlette and FastAPI applications, which know no such scope themselves.
+
+::
+
+    from uringcore.contrib.starlette import WebTransportMiddleware, WebTransportRoute
+
+    async def chat(webtransport):
+        async with await webtransport.accept() as session:
+            async for data in session.datagrams():
+                session.send_datagram(data)
+
+    app = Starlette(
+        routes=[WebTransportRoute("/chat/{room}", chat)],
+        middleware=[Middleware(WebTransportMiddleware)],
+    )
+
+The frameworks' own router refuses scopes of other types than theirs, so the middleware is what finds the
+route. :func:`add_webtransport_route` adds both to an application, FastAPI's as well. Routes are found where
+the application itself has them: one of an application that is mounted in it, or of a router that is included,
+is not. Of the application's middleware those run that stand before this one: it comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Match, NoMatchFound, compile_path, get_name
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from uringcore.webtransport._fields import HeadersLike
+from uringcore.webtransport._request import WebTransportRequest
+from uringcore.webtransport._session import WebTransportSession
+
+__all__ = [
+    "WebTransport",
+    "WebTransportMiddleware",
+    "WebTransportRoute",
+    "add_webtransport_route",
+]
+
+
+class WebTransport:
+    """A client that asks for a session, as an endpoint has it."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        """ASGI's own, instead of :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
+        self.send = send
+        self.request: WebTransportRequest = scope["extensions"]["uringcore.webtransport"]["request"]
+        """What is asked, and its answer."""
+
+    @property
+    def app(self) -> Any:
+        """The application."""
+        return self.scope["app"]
+
+    @property
+    def state(self) -> Any:
+        """What the application's lifespan has made, as a mapping."""
+        return self.scope.get("state", {})
+
+    @property
+    def path_params(self) -> Mapping[str, Any]:
+        """What stands in the path's places."""
+        params: Mapping[str, Any] = self.scope.get("path_params", {})
+        return params
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header fields."""
+        return Headers(scope=self.scope)
+
+    @property
+    def query_params(self) -> QueryParams:
+        """The path's query."""
+        return QueryParams(self.scope["query_string"])
+
+    async def accept(
+        self, *, protocol: str | None = None, headers: HeadersLike = ()
+    ) -> WebTransportSession:
+        """Opens the session: see :meth:`WebTransportRequest.accept`."""
+        return await self.request.accept(protocol=protocol, headers=headers)
+
+    def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
+        """Answers with a status instead of a session."""
+        self.request.refuse(status, headers)
+
+
+Endpoint = Callable[[WebTransport], Awaitable[object]]
+
+
+class WebTransportRoute(BaseRoute):
+    """A path at which ``endpoint(webtransport)`` is called for each session that is asked for."""
+
+    def __init__(self, path: str, endpoint: Endpoint, *, name: str | None = None) -> None:
+        if not path.startswith("/"):
+            raise ValueError(f"path: must begin with a slash, not {path!r}")
+        self.path = path
+        self.endpoint = endpoint
+        self.name = get_name(endpoint) if name is None else name
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a scope's path is this one, and what stands in its places."""
+        if scope["type"] != "webtransport":
+            return Match.NONE, {}
+        path, root = scope["path"], scope.get("root_path", "")
+        if root and path.startswith(root + "/"):
+            path = path[len(root) :]
+        found = self.path_regex.match(path)
+        if found is None:
+            return Match.NONE, {}
+        params = dict(scope.get("path_params", {}))
+        for name, value in found.groupdict().items():
+            params[name] = self.param_convertors[name].convert(value)
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": params}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """Sessions have no place in generated URLs."""
+        raise NoMatchFound(name, path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Calls the endpoint."""
+        await self.endpoint(WebTransport(scope, receive, send))
+
+
+class WebTransportMiddleware:
+    """Takes sessions to the application's :class:`WebTransportRoute`; one that has none gets a 404."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles one scope."""
+        if scope["type"] != "webtransport":
+            await self._app(scope, receive, send)
+            return
+        for route in scope["app"].router.routes:
+            match, found = route.matches(scope) if isinstance(route, WebTransportRoute) else NONE
+            if match is Match.FULL:
+                scope.update(found)
+                await route.handle(scope, receive, send)
+                return
+        await send({"type": "webtransport.close", "status": 404})
+
+
+NONE: tuple[Match, Scope] = (Match.NONE, {})
+
+
+def add_webtransport_route(
+    app: Any, path: str, endpoint: Endpoint, *, name: str | None = None
+) -> None:
+    """Adds a route to a Starlette or FastAPI application, and before the first the middleware, behind all
+    other that there is then.
+
+    Raises ``RuntimeError`` for the first one if the application has been called already.
+    """
+    if all(item.cls is not WebTransportMiddleware for item in app.user_middleware):
+        if app.middleware_stack is not None:
+            raise RuntimeError("the application runs: it takes no middleware any more")
+        app.user_middleware.append(Middleware(WebTransportMiddleware))
+    app.router.routes.append(WebTransportRoute(path, endpoint, name=name))

@@ -1,0 +1,302 @@
+"""The client's side of one HTTP/3 connection: QUIC's events in, exchanges fed and requests sent.
+
+Where a fault ends is decided here and in :mod:`uringcore.h3`: a malformed response ends its request
+(RFC 9114 section 4.1.2), what section 8.1 has a connection error for ends the connection. Not here:
+which connection a request goes to (_client.py, _pool.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from uringcore.asyncio.protocol import QuicConnectionProtocol
+from uringcore.h3.connection import ErrorCode, H3Connection, Setting
+from uringcore.h3.events import (
+    DataReceived,
+    GoAwayReceived,
+    H3Event,
+    HeadersReceived,
+    MessageAborted,
+)
+from uringcore.h3.exceptions import GoingAwayError
+from uringcore.http3._errors import (
+    ConnectionLost,
+    RequestFailed,
+    RequestInvalid,
+    RequestNotProcessed,
+    RequestReset,
+    ResponseMalformed,
+    WriteTimeout,
+)
+from uringcore.http3._exchange import Exchange, InterimHandler, Response, end_upload
+from uringcore.http3._limits import Timeouts
+from uringcore.http3._request import Request
+from uringcore.http3._url import authority
+from uringcore.quic._errors import QuicConnectionError, error_from_event
+from uringcore.quic.events import (
+    ConnectionTerminated,
+    HandshakeCompleted,
+    ProtocolNegotiated,
+    QuicEvent,
+    StopSendingReceived,
+    StreamReset,
+)
+
+__all__ = ["HTTP3ClientProtocol"]
+
+
+class HTTP3ClientProtocol(QuicConnectionProtocol):
+    """The client's side of one HTTP/3 connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._http: H3Connection | None = None
+        self._exchanges: dict[int, Exchange] = {}
+        self._going_away = False
+        self._settled = asyncio.Event()
+        self._misdirected: set[str] = set()
+        self.lost: QuicConnectionError | None = None
+        """How the connection ended."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the handshake is complete, the server goes away, or the connection ends."""
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the handshake is complete: what is sent from now on is no 0-RTT data."""
+        return self._connected or self._quic.is_established
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a new request has a chance."""
+        return self._http is not None and self.lost is None and not self._going_away
+
+    def begin(self) -> None:
+        """HTTP/3 begins on the connection, at the latest when QUIC says so. Before the handshake is
+        complete, what is sent is 0-RTT data."""
+        if self._http is None:
+            self._http = H3Connection(
+                self._quic,
+                max_push_id=None,
+                close_on_malformed=False,
+                enable_connect_protocol=False,
+            )
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        """Called for every QUIC event of the connection."""
+        if isinstance(event, ProtocolNegotiated):
+            self.begin()
+            self.transmit()
+        elif isinstance(event, HandshakeCompleted):
+            self.on_change()
+        elif isinstance(event, ConnectionTerminated):
+            self._connection_lost(error_from_event(event))
+        elif self._http is not None:
+            for http_event in self._http.handle_event(event):
+                self._http_event_received(http_event)
+            if not self._settled.is_set() and self._http.received_settings is not None:
+                self._settled.set()
+            if isinstance(event, StreamReset) and event.stream_id in self._exchanges:
+                self._exchanges[event.stream_id].handle_error(RequestReset(event.error_code))
+            elif isinstance(event, StopSendingReceived) and event.stream_id in self._exchanges:
+                self._exchanges[event.stream_id].handle_stop(event.error_code)
+
+    def _http_event_received(self, event: H3Event) -> None:
+        if isinstance(event, DataReceived):
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.handle_data(event.data, ended=event.stream_ended)
+        elif isinstance(event, HeadersReceived):
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.handle_headers(event.headers, ended=event.stream_ended)
+        elif isinstance(event, MessageAborted):
+            exchange = self._exchanges.get(event.stream_id)
+            if exchange is not None:
+                exchange.handle_error(ResponseMalformed(event.error_code))
+        elif isinstance(event, GoAwayReceived):
+            self._going_away = True
+            for exchange in self._exchanges.values():
+                if exchange.stream_id >= event.stream_id:
+                    exchange.handle_error(RequestNotProcessed())
+            self.on_change()
+
+    def _connection_lost(self, error: QuicConnectionError) -> None:
+        self.lost = error
+        self._settled.set()
+        for exchange in self._exchanges.values():
+            exchange.handle_error(ConnectionLost.by(error))
+        self.on_change()
+
+    # Requests
+
+    async def fetch(
+        self,
+        request: Request,
+        timeouts: Timeouts,
+        on_interim: InterimHandler | None = None,
+    ) -> Response:
+        """Sends a request and waits for its response's header section; the body follows both ways.
+
+        Raises an :class:`~uringcore.http3.HTTP3Error`, or what the request's own body raises.
+        """
+        exchange = self.open(request, on_interim)
+        upload = None
+        if not exchange.request_ended:
+            upload = asyncio.ensure_future(self._send_body(exchange, request, timeouts.write))
+        try:
+            await exchange.wait_headers(timeouts.read)
+            if exchange.status == 421:
+                self._misdirected.update({request.asked_origin} & (self._origins() or set()))
+            return Response(exchange, timeouts, upload)
+        except BaseException:
+            try:
+                await end_upload(upload)
+            finally:
+                self.finish(exchange)
+            raise
+
+    def open(self, request: Request, on_interim: InterimHandler | None = None) -> Exchange:
+        """Sends a request's header section on a new stream; :meth:`finish` lets go of it."""
+        if self.lost is not None:
+            raise ConnectionLost.by(self.lost, unsent=True)
+        if self._http is None:
+            raise RequestFailed("the connection is not established")
+        if self._going_away:
+            raise RequestNotProcessed
+        if request.method == "CONNECT" and request.fields[1][0] != b":protocol":
+            # RFC 9114 section 4.4: a tunnel, for which there is no interface here.
+            raise RequestInvalid("method: CONNECT asks for a tunnel, not for a URL")
+        stream_id = self._quic.get_next_available_stream_id()
+        end_stream = request.content is None
+        try:
+            self._http.send_headers(stream_id, request.fields, end_stream)
+        except GoingAwayError as exc:
+            raise RequestNotProcessed from exc
+        except ValueError as exc:
+            raise RequestInvalid(str(exc)) from exc
+        exchange = Exchange(self, stream_id, on_interim, was_early=not self.is_established)
+        exchange.request_ended = end_stream
+        self._exchanges[stream_id] = exchange
+        self.transmit()
+        return exchange
+
+    async def offers_extended_connect(self) -> bool:
+        """Whether the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
+        await self._settled.wait()
+        if self.lost is not None:
+            raise ConnectionLost.by(self.lost, unsent=True)
+        assert self._http is not None
+        return (self._http.received_settings or {}).get(Setting.ENABLE_CONNECT_PROTOCOL) == 1
+
+    async def _send_body(self, exchange: Exchange, request: Request, timeout: float | None) -> None:
+        """Sends a body, at the pace of the connection, until the server has enough of it.
+
+        What goes wrong ends the exchange: who waits for the response learns of it there.
+        """
+        try:
+            await self._send_parts(exchange, request, timeout)
+        except Exception as exc:  # noqa: BLE001 - a body may be any program's iterator
+            exchange.handle_error(exc)
+
+    async def _send_parts(
+        self, exchange: Exchange, request: Request, timeout: float | None
+    ) -> None:
+        async with contextlib.aclosing(request.parts()) as parts:
+            async for part in parts:
+                if exchange.request_stopped or exchange.failed:
+                    break
+                try:
+                    await self.send(exchange, part, timeout=timeout)
+                except ConnectionResetError:
+                    # Stopped by the server, or the connection is lost: events tell which.
+                    return
+        if exchange.failed or exchange.request_ended:
+            return
+        exchange.handle_request_ended()
+        if not exchange.request_stopped:
+            await self.send(exchange, b"", timeout=None, end_stream=True)
+
+    async def send(
+        self, exchange: Exchange, data: bytes, *, timeout: float | None, end_stream: bool = False
+    ) -> None:
+        """Sends a part of a request's content, and waits until the stream takes more.
+
+        Raises ``ConnectionResetError`` when the server wants none, or the connection is lost.
+        """
+        assert self._http is not None
+        if exchange.request_stopped:
+            raise ConnectionResetError("the server wants no more of the request")
+        self._http.send_data(exchange.stream_id, data, end_stream)
+        self.transmit()
+        if not end_stream:
+            await self._wait_sent(exchange.stream_id, timeout)
+
+    async def _wait_sent(self, stream_id: int, timeout: float | None) -> None:
+        """Waits until the stream takes more. What is queued shrinks meanwhile, or time runs out."""
+        quic = self._quic
+        if timeout is None or not self._is_stream_full(stream_id):
+            await self.drain(stream_id)
+            return
+        drained = asyncio.ensure_future(self.drain(stream_id))
+        # Of a wait that was given up nobody asks how it ended.
+        drained.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            while not drained.done():
+                before = quic.get_send_buffer_size(stream_id)
+                await asyncio.wait([drained], timeout=timeout)
+                if not drained.done() and quic.get_send_buffer_size(stream_id) >= before:
+                    raise WriteTimeout(f"the server has taken nothing for {timeout:g} s")
+            drained.result()
+        finally:
+            drained.cancel()
+
+    def finish(self, exchange: Exchange) -> None:
+        """Lets go of an exchange, complete or not."""
+        del self._exchanges[exchange.stream_id]
+        exchange.handle_error(RuntimeError("the response was closed before its end was read"))
+        complete = exchange.ended and exchange.request_ended
+        if self._http is not None and self.lost is None and not complete:
+            try:
+                self._http.cancel_request(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
+            except (ConnectionResetError, ValueError):
+                return  # QUIC has let go of the stream already
+            self.transmit()
+
+    def pause_stream(self, stream_id: int) -> None:
+        """Stops reading a stream."""
+        self._quic.pause_stream(stream_id)
+
+    def resume_stream(self, stream_id: int) -> None:
+        """Reads a paused stream again."""
+        if self.lost is None:
+            self._quic.resume_stream(stream_id)
+            self.transmit()
+
+    def _origins(self) -> frozenset[str] | None:
+        """The Origin Set (RFC 8336 section 2.3), once the server has sent an ORIGIN frame: what it has
+        named and where the connection leads, without what 421 was the answer for."""
+        named = None if self._http is None else self._http.received_origins
+        peer = self._quic.get_peer_address()
+        host = self._quic.configuration.server_name
+        if named is None or peer is None or host is None:
+            return None
+        own = f"https://{authority(host.lower(), peer[1])}"
+        return (named | {own}) - self._misdirected
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What :meth:`Response.get_extra_info <uringcore.http3.Response.get_extra_info>` tells."""
+        if name == "peername":
+            return self._quic.get_peer_address() or default
+        if name == "peer_certificates":
+            return self._quic.get_peer_certificates()
+        if name == "stats":
+            return self.stats()
+        if name == "origins":
+            origins = self._origins()
+            return default if origins is None else origins
+        if name == "session_resumed":
+            return self._quic.tls.session_resumed
+        return default if self._transport is None else self._transport.get_extra_info(name, default)

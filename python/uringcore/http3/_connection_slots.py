@@ -1,0 +1,202 @@
+"""The connections to one route, and the requests that stand in line for them.
+
+A connection's free streams go to those that wait longest, and a new connection is opened while more
+wait than those that are being made can serve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from uringcore.http3._errors import ConnectFailed, ConnectTimeout, HTTP3Error, PoolTimeout
+from uringcore.http3._limits import Limits, Timeouts
+from uringcore.http3._pooled import PooledConnection
+
+__all__ = ["ConnectionSlots"]
+
+Opener = Callable[[bool, float | None], PooledConnection | None]
+
+
+class _Waiter:
+    """One request that waits: first for a connection, and if that has no stream for it, for one."""
+
+    def __init__(self, safe: bool, timeouts: Timeouts, patience: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self.safe = safe
+        self.timeouts = timeouts
+        self.future: asyncio.Future[PooledConnection] = loop.create_future()
+        self.is_for_stream = False
+        self._patience = timeouts.connect if patience is None else patience
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def limit_connect(self) -> None:
+        """A connection is being made."""
+        self._limit(self._patience, ConnectTimeout, "no connection within")
+
+    def limit_pool(self) -> None:
+        """All connections are there, and in use."""
+        if not self.is_for_stream:
+            self.is_for_stream = True
+            self._limit(self.timeouts.pool, PoolTimeout, "no stream was free within")
+
+    def _limit(self, seconds: float | None, kind: type[HTTP3Error], why: str) -> None:
+        self.end()
+        if seconds is not None:
+            self._timer = self._loop.call_later(seconds, self.fail, kind(f"{why} {seconds:g} s"))
+
+    def fail(self, error: HTTP3Error) -> None:
+        """It waits in vain."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def end(self) -> None:
+        """It waits no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class ConnectionSlots:
+    """The connections to one route. ``open(early, timeout)`` begins one, or has no room for it;
+    ``on_idle()`` is called when one has become idle, so that it may make room for another route's."""
+
+    def __init__(self, limits: Limits, open: Opener, on_idle: Callable[[], None]) -> None:
+        self.connections: list[PooledConnection] = []
+        self._limits = limits
+        self._open = open
+        self._on_idle = on_idle
+        self._waiting: list[_Waiter] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is lost with it."""
+        return not self.connections and not self._waiting
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether requests wait for a stream."""
+        return bool(self._waiting)
+
+    def free(self, *, safe: bool) -> PooledConnection | None:
+        """A connection that takes a further request now."""
+        most = self._limits.streams_per_connection
+        for connection in self.connections:
+            if connection.streams < most and connection.takes(safe=safe):
+                return connection
+        return None
+
+    async def lease(
+        self, safe: bool, timeouts: Timeouts, patience: float | None = None
+    ) -> PooledConnection:
+        """A stream's worth of a connection, to be given back with :meth:`release`."""
+        if not self._waiting:
+            connection = self.free(safe=safe)
+            if connection is not None:
+                return connection.taken()
+        if len(self._waiting) >= self._limits.waiting:
+            raise PoolTimeout(f"{len(self._waiting)} requests wait for a stream already")
+        waiter = _Waiter(safe, timeouts, patience)
+        waiter.limit_connect()
+        self._waiting.append(waiter)
+        try:
+            self.settle()
+            return await waiter.future
+        except asyncio.CancelledError:
+            future = waiter.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.release(future.result())
+            raise
+        finally:
+            waiter.end()
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    def release(self, connection: PooledConnection) -> None:
+        """A request on the connection is over."""
+        connection.streams -= 1
+        self._rest(connection)
+        self._settle_after(connection)
+
+    def changed(self, connection: PooledConnection) -> None:
+        """Something has happened to one of the connections."""
+        if connection.is_over:
+            if connection in self.connections:
+                self.connections.remove(connection)
+            if connection.is_in_vain:
+                self._failed(connection)
+        elif connection.protocol is not None:
+            self._rest(connection)
+        self._settle_after(connection)
+
+    def died(self, connection: PooledConnection) -> None:
+        """The connection says nothing any more, and those that have rested beside it may be as dead."""
+        connection.retire()
+        for other in list(self.connections):
+            if other.idle_timer is not None:
+                other.close()
+
+    def settle(self) -> None:
+        """Gives those who wait what there is, and opens what they need."""
+        self._waiting = [waiter for waiter in self._waiting if not waiter.future.done()]
+        for waiter in list(self._waiting):
+            connection = self.free(safe=waiter.safe)
+            if connection is not None:
+                self._waiting.remove(waiter)
+                waiter.future.set_result(connection.taken())
+        while self._lacks_connections():
+            first = self._waiting[0]
+            early = first.safe and not self.connections
+            connection = self._open(early, first.timeouts.connect)
+            if connection is None:
+                break
+            self.connections.append(connection)
+        if not self._is_connecting:
+            for waiter in self._waiting:
+                waiter.limit_pool()
+
+    def close(self) -> None:
+        """Closes all connections. Nobody waits any more."""
+        for waiter in self._waiting:
+            waiter.fail(ConnectFailed("the pool is closed"))
+        for connection in list(self.connections):
+            connection.close()
+
+    def _settle_after(self, connection: PooledConnection) -> None:
+        """The requests of this route come first; what they leave idle is other routes' room."""
+        self.settle()
+        if connection.idle_timer is not None:
+            self._on_idle()
+
+    @property
+    def _is_connecting(self) -> bool:
+        return any(connection.is_connecting for connection in self.connections)
+
+    def _lacks_connections(self) -> bool:
+        making = sum(connection.is_connecting for connection in self.connections)
+        staying = sum(not connection.is_leaving for connection in self.connections)
+        full = staying >= self._limits.connections_per_origin
+        return not full and len(self._waiting) > making * self._limits.streams_per_connection
+
+    def _rest(self, connection: PooledConnection) -> None:
+        """A connection without a request is kept for a while, or closed if it takes no more."""
+        if connection.streams or connection.is_connecting or connection.is_over:
+            return
+        if not connection.takes(safe=False):
+            connection.close()
+        else:
+            connection.rest(self._limits.idle_timeout)
+
+    def _failed(self, connection: PooledConnection) -> None:
+        """A connection was of no use: those who wait for it learn why, unless there is another
+        way. One that was early went to one address out of many, and one that was given no time says
+        nothing about who has more."""
+        other = any(not one.is_leaving for one in self.connections)
+        inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeout)
+        if other or (inconclusive and not connection.is_cancelled):
+            return
+        error = connection.error or ConnectFailed("the server takes no requests")
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.fail(ConnectFailed.by(error))

@@ -1,0 +1,164 @@
+"""What can go wrong with a request: one family, :class:`HTTP3Error`.
+
+A :class:`~uringcore.http3.Pool` raises nothing else, beside what a program's own body raises while it
+is being sent. :func:`~uringcore.http3.connect`, which is asked for a connection and not for a
+response, says of one that cannot be had what QUIC says
+(:class:`~uringcore.quic.QuicConnectionError` and its subclasses, ``socket.gaierror``).
+"""
+
+from __future__ import annotations
+
+from uringcore._pickling import PickledWhole
+from uringcore.h3.connection import ErrorCode
+from uringcore.quic._errors import QuicConnectionError
+
+__all__ = [
+    "ConnectFailed",
+    "ConnectTimeout",
+    "ConnectionLost",
+    "HTTP3Error",
+    "PoolTimeout",
+    "ReadTimeout",
+    "RequestFailed",
+    "RequestInvalid",
+    "RequestNotProcessed",
+    "RequestReset",
+    "RequestTimeout",
+    "ResponseMalformed",
+    "URLError",
+    "WriteTimeout",
+    "code_name",
+]
+
+
+class HTTP3Error(PickledWhole, Exception):
+    """A request that got no complete response, whatever the reason."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the server has certainly not acted on the request, so that any request, also one
+        that is not idempotent, can be repeated on a new connection."""
+        return False
+
+
+class URLError(HTTP3Error, ValueError):
+    """A URL that HTTP/3 cannot fetch; the text says what is wrong with it."""
+
+
+class RequestInvalid(HTTP3Error, ValueError):
+    """A method or header field that HTTP/3 cannot carry (RFC 9114 section 4.2). Nothing was sent."""
+
+
+class RequestFailed(HTTP3Error):
+    """A request that got no complete response from a server that was there."""
+
+
+class RequestNotProcessed(RequestFailed):
+    """The server is going away and told that it will not process the request (RFC 9114 section 5.2)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the server is going away and has not processed the request: "
+            "repeat it on a new connection"
+        )
+
+    @property
+    def retryable(self) -> bool:
+        """Always."""
+        return True
+
+
+class RequestReset(RequestFailed):
+    """The server gave up on the request. ``error_code`` is its reason (RFC 9114 section 8.1)."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"the server reset the request: {code_name(error_code)}")
+        self.error_code = error_code
+
+    @property
+    def retryable(self) -> bool:
+        """With H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
+        return self.error_code == ErrorCode.H3_REQUEST_REJECTED
+
+
+class ResponseMalformed(RequestFailed):
+    """The response is not one (RFC 9114 section 4.1.2): its stream was reset with ``error_code``, and
+    the connection goes on."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"the server's response is malformed: {code_name(error_code)}")
+        self.error_code = error_code
+
+
+class ConnectionLost(RequestFailed, QuicConnectionError):
+    """The connection ended under the request. ``__cause__`` is QUIC's exception, whose class says how."""
+
+    _is_unsent = False
+
+    @classmethod
+    def by(cls, error: QuicConnectionError, *, unsent: bool = False) -> ConnectionLost:
+        """For one request on the connection that ended with ``error``, perhaps before it was sent."""
+        lost = cls(error.error_code, error.frame_type, error.reason_phrase, str(error))
+        lost.__cause__ = error
+        lost._is_unsent = unsent
+        return lost
+
+    @property
+    def retryable(self) -> bool:
+        """If the connection had ended before anything of the request was sent."""
+        return self._is_unsent
+
+
+class ConnectFailed(HTTP3Error, ConnectionError):
+    """No connection could be made. ``__cause__`` says why: a
+    :class:`~uringcore.quic.QuicConnectionError`, a ``socket.gaierror``, another ``OSError``."""
+
+    @classmethod
+    def by(cls, error: Exception) -> ConnectFailed:
+        """For one request that waited for the connection that failed with ``error``."""
+        failed = cls(str(error))
+        failed.__cause__ = error
+        return failed
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
+
+
+class RequestTimeout(HTTP3Error, TimeoutError):
+    """A limit of :class:`~uringcore.http3.Timeouts` passed."""
+
+
+class ConnectTimeout(RequestTimeout):
+    """No connection within ``Timeouts.connect`` seconds."""
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
+
+
+class ReadTimeout(RequestTimeout):
+    """Nothing arrived for ``Timeouts.read`` seconds."""
+
+
+class WriteTimeout(RequestTimeout):
+    """The server took nothing more of the body for ``Timeouts.write`` seconds."""
+
+
+class PoolTimeout(RequestTimeout):
+    """No stream was free within ``Timeouts.pool`` seconds, or too many requests waited for one."""
+
+    @property
+    def retryable(self) -> bool:
+        """Always: nothing was sent."""
+        return True
+
+
+def code_name(code: int) -> str:
+    """The RFC's name of an HTTP/3 error code, or its number."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"{code:#x}"

@@ -1,0 +1,238 @@
+"""One connection of a pool, from its first packet to its last: a task that keeps it open.
+
+It counts its requests and says when something has changed; which request it gets, and when it is no
+longer wanted, is the pool's business.
+
+The task enters and leaves QUIC's context manager, so the connection is closed however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from uringcore._within import within
+from uringcore.asyncio.client import connect as quic_connect
+from uringcore.h3.connection import ErrorCode
+from uringcore.http3._connection import HTTP3ClientProtocol
+from uringcore.http3._errors import ConnectFailed, ConnectTimeout
+from uringcore.http3._resolution import Memory, Route
+from uringcore.quic._eyeballs import ATTEMPT_DELAY
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["PooledConnection"]
+
+# An early connection goes to one remembered address; after so many round-trips without an answer, and
+# at least the delay of happy eyeballs, somebody else has to be asked.
+PATIENCE_ROUND_TRIPS = 4
+
+# After a rest of so many seconds a connection may have died unnoticed, and is given a time to show that it
+# has not. What comes closer together is not watched, which would cost each request a task.
+SURE_SECONDS = 0.25
+SILENCE_SECONDS = 1.0
+SILENCE_ROUND_TRIPS = 6
+
+
+class PooledConnection:
+    """A connection, its streams in use, and how it ended."""
+
+    def __init__(
+        self,
+        route: Route,
+        configuration: QuicConfiguration,
+        memory: Memory,
+        *,
+        early: bool,
+        timeout: float | None,
+        on_change: Callable[[PooledConnection], None],
+    ) -> None:
+        self.route = route
+        self.streams = 0
+        """Requests that have the connection."""
+        self.is_over = False
+        self.is_cancelled = False
+        self.error: Exception | None = None
+        """Why it never came to be, or how it ended."""
+        self._was_taken = False
+        self.idle_timer: asyncio.TimerHandle | None = None
+        self.protocol: HTTP3ClientProtocol | None = None
+        self._rested_at = 0.0
+        self._doubt: asyncio.Task[None] | None = None
+        self._memory = memory
+        self._retired = False
+        self._ending = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._on_change = on_change
+        early_configuration = memory.take_early(configuration) if early else None
+        self.is_early = early_configuration is not None
+        self._timer: asyncio.TimerHandle | None = None
+        self.task = asyncio.ensure_future(self._keep(early_configuration or configuration))
+        if timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(timeout, self._expire, timeout)
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether it may still come to be, and does not take every request yet."""
+        return not self.is_over and not self._ending.is_set() and not self.is_established
+
+    @property
+    def is_established(self) -> bool:
+        """Whether it has completed its handshake."""
+        return self.protocol is not None and self.protocol.is_established
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether it is over and nobody has had anything of it: it never came to be, or its server has
+        ended it at once. To try another one would go on for ever."""
+        if not self.is_established:
+            return self.is_over and self.error is not None
+        return self.is_over and not self._was_taken
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it takes no more requests, ever."""
+        ready = self.protocol is not None
+        return self._retired or self.is_over or (ready and not self.takes(safe=True))
+
+    def takes(self, *, safe: bool) -> bool:
+        """Whether it takes a further request; before the handshake is complete, a safe one only."""
+        if self._retired or self.is_over or self.protocol is None:
+            return False
+        return self.protocol.takes_requests and (safe or self.protocol.is_established)
+
+    def taken(self) -> PooledConnection:
+        """It has one request more."""
+        self.streams += 1
+        self._was_taken = True
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+            if asyncio.get_running_loop().time() - self._rested_at > SURE_SECONDS:
+                self._ask()
+        return self
+
+    def rest(self, seconds: float) -> None:
+        """It has no request; in so many seconds it is closed."""
+        if self.idle_timer is None:
+            loop = asyncio.get_running_loop()
+            self._rested_at = loop.time()
+            self.idle_timer = loop.call_later(seconds, self.close)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """True until the server answers the PING that ended the connection's rest. A server that was killed
+        and a path that drops packets both stay silent."""
+        return self._doubt is not None and not self._doubt.done()
+
+    def _ask(self) -> None:
+        """Sends a PING beside the request: its answer alone says that the server is there. Datagrams that
+        arrive now may have waited in the socket since it was, and so may the answer to an earlier PING."""
+        if self.protocol is not None:
+            if self._doubt is not None:
+                self._doubt.cancel()
+            self._doubt = asyncio.ensure_future(self.protocol.ping())
+            # The requests of a connection that ends raise its error themselves.
+            self._doubt.add_done_callback(lambda doubt: doubt.cancelled() or doubt.exception())
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which a server that is there acknowledges something, with a few packets lost."""
+        rtt = 0.0 if self.protocol is None else self.protocol.stats()["rtt"]
+        return max(SILENCE_SECONDS, SILENCE_ROUND_TRIPS * rtt)
+
+    async def wait_established(self) -> None:
+        """Waits for the end of the handshake, good or bad."""
+        while self.is_connecting:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def retire(self) -> None:
+        """Gives it no more requests; when those that it has are over it is closed."""
+        self._retired = True
+        if not self.streams:
+            self.close()
+
+    def close(self) -> None:
+        """Closes it; requests that are under way fail."""
+        self._retired = True
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+            self.idle_timer = None
+        self._ending.set()
+        if self.protocol is None:
+            self.task.cancel()
+
+    def _expire(self, timeout: float) -> None:
+        if self.is_connecting:
+            # Closing it may take a while: those who wait for longer get another one now.
+            self.error = ConnectTimeout(f"no connection within {timeout:g} s")
+            self._retired = True
+            self._ending.set()
+            self.task.cancel()
+            self._tell()
+
+    async def _keep(self, configuration: QuicConfiguration) -> None:
+        try:
+            await self._open_and_keep(configuration)
+        except asyncio.CancelledError:
+            if not isinstance(self.error, ConnectTimeout):
+                # The loop is coming to its end, or the pool is: nothing is tried in its stead.
+                self.is_cancelled = True
+                self.error = self.error or ConnectFailed("the connection was given up")
+                raise
+        except Exception as exc:  # noqa: BLE001 - told to the requests that wait for it
+            self.error = self.error or exc
+        finally:
+            self.is_over = True
+            if self._doubt is not None:
+                self._doubt.cancel()
+            if self.is_early and not self.is_established:
+                self._memory.forget()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._tell()
+
+    async def _open_and_keep(self, configuration: QuicConfiguration) -> None:
+        host, port = self.route.host, self.route.port
+        if self.is_early:
+            assert self._memory.address is not None
+            host, port = self._memory.address
+        async with quic_connect(
+            host,
+            port,
+            configuration=configuration,
+            create_protocol=HTTP3ClientProtocol,
+            session_ticket_handler=self._memory.tickets.append,
+            token_handler=self._memory.keep_token,
+            wait_connected=not self.is_early,
+        ) as protocol:
+            protocol.on_change = self._tell
+            protocol.begin()
+            self.protocol = protocol
+            self._tell()
+            if self.is_early:
+                await self._wait_answer()
+            self._remember(protocol)
+            await self._ending.wait()
+            protocol.close(ErrorCode.H3_NO_ERROR)
+
+    async def _wait_answer(self) -> None:
+        patience = max(ATTEMPT_DELAY, PATIENCE_ROUND_TRIPS * self._memory.rtt)
+        try:
+            await within(self.wait_established(), patience)
+        except asyncio.TimeoutError:
+            self._ending.set()
+
+    def _remember(self, protocol: HTTP3ClientProtocol) -> None:
+        peer = protocol.get_extra_info("peername")
+        if protocol.is_established and peer is not None:
+            self._memory.address = (peer[0], peer[1])
+            self._memory.rtt = protocol.stats()["rtt"]
+
+    def _tell(self) -> None:
+        self._changed.set()
+        if self.protocol is not None and self.protocol.lost is not None:
+            self.error = self.error or self.protocol.lost
+            self._ending.set()
+        self._on_change(self)

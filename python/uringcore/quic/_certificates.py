@@ -1,0 +1,66 @@
+"""Certificates that a QUIC server shows to clients that ask for them by name (RFC 6066 section 3),
+or that cannot verify another one (RFC 8446 section 4.2.3).
+
+What they are made of is read in :mod:`uringcore.quic._credentials`; which one a client gets is
+decided in Rust, during the handshake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uringcore._uringcore import QuicServerSetup
+from uringcore.quic._errors import QuicConfigurationError
+
+__all__ = ["NamedCertificate"]
+
+
+@dataclass(frozen=True)
+class NamedCertificate:
+    """A certificate for some names of a server. ``QuicConfiguration.add_certificate`` makes them."""
+
+    server_names: tuple[str, ...]
+    """DNS names in lower case, or ``*.`` and a DNS name for all names with one more label, or ``*`` for
+    all clients that give no name or an unknown one."""
+
+    chain: tuple[bytes, ...] = field(repr=False)
+    """DER certificates, the server's own first."""
+
+    private_key: bytes = field(repr=False)
+    """DER: PKCS #8, SEC 1 or PKCS #1."""
+
+    key_kind: str
+    """``"ecdsa"``, ``"ed25519"``, ``"ed448"`` or ``"rsa"``: a name has at most one certificate of each."""
+
+    @classmethod
+    def checked(
+        cls, chain: Sequence[bytes], private_key: bytes, server_names: Sequence[str] | None
+    ) -> NamedCertificate:
+        """One whose key fits and whose certificate is good for the names; ``None``: all of its own.
+
+        Raises :class:`QuicConfigurationError` for ``certificate``, ``private_key`` or
+        ``server_names``.
+        """
+        if server_names is not None:
+            if isinstance(server_names, (str, bytes)) or not all(
+                isinstance(name, str) for name in server_names
+            ):
+                raise QuicConfigurationError("server_names", "must be a list of strings")
+            server_names = list(server_names)
+        names, kind = QuicServerSetup._check_named(list(chain), private_key, server_names)
+        return cls(tuple(names), tuple(chain), private_key, kind)
+
+    def _fields(self) -> tuple[list[bytes], bytes, list[str] | None]:
+        return list(self.chain), self.private_key, list(self.server_names)
+
+
+def refuse_names_twice(certificates: Sequence[NamedCertificate], new: NamedCertificate) -> None:
+    """Raises :class:`QuicConfigurationError` when one of the names has a key of this kind."""
+    names = set(new.server_names)
+    for other in certificates:
+        if other.key_kind == new.key_kind:
+            for name in names.intersection(other.server_names):
+                raise QuicConfigurationError(
+                    "server_names", f"{name!r} is given twice with {new.key_kind} keys"
+                )

@@ -1,0 +1,154 @@
+"""Reads certificates, private keys and authorities from where a configuration says they are.
+
+Here: paths, PEM and DER bytes and ``cryptography`` objects become DER certificates and keys, and PEM
+authorities. Not here: whether a key is its certificate's and which names it is for
+(:mod:`uringcore.quic._certificates`, and Rust).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+from uringcore._buffers import contiguous_bytes, is_buffer
+from uringcore._private_files import warn_if_exposed
+from uringcore._uringcore import QuicClientSetup
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._fields import ConfigurationFields
+from uringcore.tls import (
+    _certificate_to_der,
+    _key_to_der,
+    load_pem_private_key,
+    load_pem_x509_certificates,
+)
+
+LOGGER = logging.getLogger("uringcore")
+
+
+def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
+    """The certificate chain in DER, leaf first, and its private key."""
+    chain = read_certificates("certificate", configuration.certificate)
+    for item in configuration.certificate_chain:
+        chain += read_certificates("certificate_chain", item)
+    if configuration.private_key is None:
+        raise QuicConfigurationError("private_key", "a certificate needs its private key")
+    return chain, _private_key(configuration.private_key)
+
+
+def roots(configuration: ConfigurationFields) -> bytes | None:
+    """The authorities as PEM, or ``None`` for the system's.
+
+    A source that is given and holds none is an error: the system's authorities are trusted only
+    where nothing else was asked for.
+    """
+    pem: list[bytes] = []
+    if configuration.cadata is not None:
+        pem.append(_with_certificates("cadata", _bytes("cadata", configuration.cadata)))
+    if configuration.cafile is not None:
+        pem.append(_with_certificates("cafile", read_file("cafile", Path(configuration.cafile))))
+    if configuration.capath is not None:
+        pem.append(_read_directory(Path(configuration.capath)))
+    return b"\n".join(pem) if pem else None
+
+
+def read_certificates(name: str, value: Any) -> list[bytes]:
+    """DER certificates from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    if hasattr(value, "public_bytes"):
+        return [_certificate_to_der(value)]
+    data = _bytes_or_file(name, value)
+    if b"-----BEGIN" not in data:
+        return [data]
+    try:
+        return load_pem_x509_certificates(data)
+    except ValueError as exc:
+        raise QuicConfigurationError(name, str(exc)) from exc
+
+
+def _private_key(value: Any) -> bytes:
+    """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
+    if hasattr(value, "private_bytes"):
+        return _key_to_der(value)
+    if isinstance(value, (str, os.PathLike)):
+        data = read_key("private_key", Path(value))
+    else:
+        data = _bytes_or_file("private_key", value)
+    if b"-----BEGIN" not in data:
+        return data
+    try:
+        return load_pem_private_key(data)
+    except ValueError as exc:
+        raise QuicConfigurationError("private_key", str(exc)) from exc
+
+
+def _bytes_or_file(name: str, value: Any) -> bytes:
+    if is_buffer(value):
+        return _bytes(name, value)
+    if isinstance(value, (str, os.PathLike)):
+        return read_file(name, Path(value))
+    raise QuicConfigurationError(
+        name,
+        f"must be a path, PEM or DER bytes, or a cryptography object, not {type(value).__name__}",
+    )
+
+
+def read_file(name: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise QuicConfigurationError(name, f"cannot be read: {exc}") from exc
+
+
+def read_key(name: str, path: Path) -> bytes:
+    """What is in a private key's file; a warning if everybody may see it."""
+    data = read_file(name, path)
+    warn_if_exposed(path, LOGGER, data)
+    return data
+
+
+def _bytes(name: str, value: Any) -> bytes:
+    try:
+        return contiguous_bytes(value, name)
+    except TypeError:
+        message = f"must be PEM bytes, not {type(value).__name__}"
+    except BufferError:
+        message = "must be PEM bytes in a contiguous buffer"
+    raise QuicConfigurationError(name, message)
+
+
+def _with_certificates(name: str, pem: bytes) -> bytes:
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        raise QuicConfigurationError(name, "holds no certificate")
+    return pem
+
+
+def _read_directory(path: Path) -> bytes:
+    """Every certificate in the files of a directory as PEM, each once.
+
+    Such directories hold the same file under several names, and files that are something else, for
+    another program or not for us to read. OpenSSL passes over those, so they are passed over here.
+    """
+    found: dict[bytes, None] = {}
+    passed_over: list[str] = []
+    try:
+        for entry in sorted(path.iterdir()):
+            try:
+                certificates = load_pem_x509_certificates(entry.read_bytes())
+            except IsADirectoryError:
+                continue
+            except (OSError, ValueError) as exc:
+                passed_over.append(f"{entry.name}: {exc}")
+                continue
+            for certificate in certificates:
+                if QuicClientSetup._can_be_trusted(certificate):
+                    found[certificate] = None
+                else:
+                    passed_over.append(f"{entry.name}: not a usable X.509 certificate")
+    except OSError as exc:
+        raise QuicConfigurationError("capath", f"cannot be read: {exc}") from exc
+    if not found:
+        why = "; ".join(passed_over[:3])
+        raise QuicConfigurationError("capath", f"holds no certificate{why and f' ({why})'}")
+    return "".join(ssl.DER_cert_to_PEM_cert(certificate) for certificate in found).encode()

@@ -1,0 +1,297 @@
+"""QUIC on somebody else's event loop: the sans-IO endpoint moved by a ``DatagramProtocol``.
+
+This is how uringcore's QUIC runs on stock asyncio or uvloop. It is correct and not fast: every
+datagram passes through Python, which the logger ``uringcore`` says once. On uringcore's own loop
+none of this is used.
+
+Such a loop does not say which peer an ICMP error is about. A client's socket is therefore connected:
+then there is only one peer that it can be about, and a dead port is known at once. A client that
+moves to another network (``migrate``) gets a further socket, with a transport of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from uringcore.quic._sockets import connect_socket
+
+if TYPE_CHECKING:
+    from uringcore.quic.connection import QuicConnection
+
+__all__ = ["ForeignDriver", "OwnConnection", "SansIo", "say_what_is_faster"]
+
+
+class SansIo(Protocol):
+    """What is driven: an endpoint, or a connection that has an endpoint of its own."""
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float, socket: int = 0) -> None: ...
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]: ...
+    def datagrams_by_socket(self, now: float) -> list[tuple[bytes, Any, int]]: ...
+    def get_timer(self) -> float | None: ...
+    def handle_timer(self, now: float) -> None: ...
+    def deliver_events(self) -> None: ...
+    def unreachable(self, addr: Any, errno: int, now: float) -> None: ...
+    @property
+    def may_end(self) -> bool: ...
+
+
+class Way:
+    """A datagram transport as a way out."""
+
+    def __init__(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.DatagramTransport, transport)
+        # A transport remembers which form of address its socket wants.
+        name = transport.get_extra_info("sockname")
+        self._maps_v4 = name is not None and len(name) == 4
+        # The address that its socket is connected to, if it is.
+        self.peer: Any = transport.get_extra_info("peername")
+
+    def send(self, data: bytes, addr: Any) -> None:
+        if self.peer is not None:
+            # Others cannot be reached through a connected socket: as if the packet were lost.
+            if addr[:2] == self.peer[:2]:
+                self.transport.sendto(data)
+            return
+        if self._maps_v4 and len(addr) == 2:
+            addr = ("::ffff:" + addr[0], addr[1], 0, 0)
+        self.transport.sendto(data, addr)
+
+
+class _FurtherSocket(asyncio.DatagramProtocol):
+    """Hands on what arrives at a driver's further socket.
+
+    What the network says about its datagrams is nobody's business: only connections that are
+    established have such a socket, and they do not listen to that.
+    """
+
+    def __init__(self, driver: ForeignDriver, number: int) -> None:
+        self._driver = driver
+        self._number = number
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._driver._received_at(self._number, data, addr)
+
+
+class ForeignDriver(asyncio.DatagramProtocol):
+    """Moves datagrams and the time between a foreign loop and ``sans_io``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sans_io: SansIo,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._sans_io = sans_io
+        self._on_closed = on_closed
+        self._first: Way | None = None
+        self._further: dict[int, Way] = {}
+        self._numbers = itertools.count(1)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        # Receivers may send, which must not hand out later events before earlier ones.
+        self._pumping = False
+        self._again = False
+        self._ending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._first = Way(transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._sans_io_call(self._sans_io.receive_datagram, data, addr, self._loop.time())
+
+    def error_received(self, exc: Exception) -> None:
+        peer = self.peer
+        if peer is None or not isinstance(exc, OSError) or exc.errno not in _UNREACHABLE:
+            # Nobody knows whom it is about: the handshake's own time-out has to find out.
+            return
+        # It may come out of `sendto`, in the middle of handing out events.
+        self._loop.call_soon(self._report_unreachable, peer, exc.errno)
+
+    def _report_unreachable(self, peer: Any, number: int) -> None:
+        self._sans_io_call(self._sans_io.unreachable, peer, number, self._loop.time())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._first = None
+        self._close_further()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._on_closed is not None:
+            self._on_closed()
+
+    def flush(self) -> None:
+        """Hands out what commands have caused, sends what is due and sets the timer."""
+        self._sans_io_call(self._sans_io.deliver_events)
+
+    def end(self) -> None:
+        """Closes the transport once no peer has anything more to hear."""
+        self._ending = True
+
+    def abort(self) -> None:
+        """Closes the transport now."""
+        self._close_further()
+        if self._first is not None:
+            self._first.transport.close()
+
+    @property
+    def peer(self) -> Any:
+        """The address that the first socket is connected to, if it is."""
+        return None if self._first is None else self._first.peer
+
+    async def add_socket(self, sock: socket.socket, remote: Any) -> tuple[int, Any]:
+        """Takes a further bound socket, which is closed with the first one at the latest.
+
+        It is connected to ``remote`` if the first one is connected. Returns its number and its name.
+        """
+        if self.peer is not None:
+            connect_socket(sock, remote)
+        name = sock.getsockname()
+        if len(self._further) >= _FURTHER_MAX:
+            sock.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        number = next(self._numbers)
+        try:
+            transport, _ = await self._loop.create_datagram_endpoint(
+                lambda: _FurtherSocket(self, number), sock=sock
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._further[number] = Way(transport)
+        return number, name
+
+    def remove_socket(self, number: int) -> None:
+        """Closes a further socket."""
+        way = self._further.pop(number, None)
+        if way is not None:
+            way.transport.close()
+
+    def _close_further(self) -> None:
+        for number in list(self._further):
+            self.remove_socket(number)
+
+    def _received_at(self, number: int, data: bytes, addr: Any) -> None:
+        self._sans_io_call(self._sans_io.receive_datagram, data, addr, self._loop.time(), number)
+
+    def _sans_io_call(self, call: Callable[..., None], *args: Any) -> None:
+        if self._pumping:
+            self._again = True
+            return
+        self._pumping = True
+        try:
+            call(*args)
+            while self._again:
+                self._again = False
+                self._sans_io.deliver_events()
+        finally:
+            self._pumping = False
+            self._send()
+
+    def _send(self) -> None:
+        first = self._first
+        if first is None:
+            return
+        if self._further:
+            for data, addr, number in self._sans_io.datagrams_by_socket(self._loop.time()):
+                way = first if number == 0 else self._further.get(number)
+                if way is not None:
+                    way.send(data, addr)
+        else:
+            for data, addr in self._sans_io.datagrams_to_send(self._loop.time()):
+                first.send(data, addr)
+        if self._ending and self._sans_io.may_end:
+            self.abort()
+            return
+        at = self._sans_io.get_timer()
+        if at != self._timer_at or self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None if at is None else self._loop.call_at(at, self._handle_timer)
+            self._timer_at = at
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        due = self._timer_at if self._timer_at is not None else 0.0
+        self._timer_at = None
+        self._sans_io_call(self._sans_io.handle_timer, max(due, self._loop.time()))
+
+
+class OwnConnection:
+    """A connection without an endpoint of its own to drive, in the form that a driver takes."""
+
+    def __init__(self, quic: QuicConnection, is_connected: bool) -> None:
+        self._quic = quic
+        # The socket reaches one peer only, which the endpoint has not been told.
+        self._is_to_keep_to_peer = is_connected
+        self.datagrams_to_send = quic.datagrams_to_send
+        self.get_timer = quic.get_timer
+        self.handle_timer = quic.handle_timer
+
+    @property
+    def may_end(self) -> bool:
+        return self._quic.is_closed
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float, socket: int = 0) -> None:
+        endpoint = self._quic._endpoint
+        if endpoint is not None and self._is_to_keep_to_peer:
+            self._is_to_keep_to_peer = False
+            endpoint.keep_to_peer()
+        if endpoint is not None and socket:
+            endpoint.receive_datagram(data, addr, now, socket)
+        else:
+            self._quic.receive_datagram(data, addr, now)
+
+    def datagrams_by_socket(self, now: float) -> list[tuple[bytes, Any, int]]:
+        endpoint = self._quic._endpoint
+        return [] if endpoint is None else endpoint.datagrams_by_socket(now)
+
+    def unreachable(self, addr: Any, errno: int, now: float) -> None:
+        endpoint = self._quic._endpoint
+        if endpoint is not None:
+            endpoint.unreachable(addr, errno, now)
+
+    def deliver_events(self) -> None:
+        # With a receiver set, asking for the next event delivers all of them.
+        self._quic.next_event()
+
+
+def say_what_is_faster(loop: asyncio.AbstractEventLoop) -> None:
+    """Says, once a process, that QUIC is faster on uringcore's own loop."""
+    global _said
+    if not _said:
+        _said = True
+        logging.getLogger("uringcore").info(
+            "QUIC on %s: every datagram passes through Python; on uringcore's own loop "
+            "(uringcore.run) none does, which is several times faster",
+            type(loop).__qualname__,
+        )
+
+
+_said = False
+# As on uringcore's loop.
+_FURTHER_MAX = 63
+# What the network says when nobody is there (RFC 1122 section 3.2.2.1), and what this machine says of an
+# address that it cannot send to.
+_UNREACHABLE = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.ENETDOWN,
+        errno.ENOPROTOOPT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EADDRNOTAVAIL,
+        errno.EAFNOSUPPORT,
+        errno.EINVAL,
+    }
+)

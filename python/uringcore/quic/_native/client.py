@@ -1,0 +1,102 @@
+"""``connect``: a client's connection."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from uringcore.quic._endpoint import begin_at, connect_first
+from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._native.config import ClientConfig
+from uringcore.quic._native.connection import Connection
+from uringcore.quic._native.link import Link
+from uringcore.quic._native.making import Making
+from uringcore.quic._sockets import resolve
+from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic.connection import QuicConnection
+
+__all__ = ["Connecting", "connect"]
+
+
+class Connecting(Making[Connection]):
+    """What :func:`connect` returns: nothing happens before it is awaited or entered."""
+
+
+def connect(
+    host: str,
+    port: int,
+    config: ClientConfig | None = None,
+    *,
+    alpn: Sequence[str] | None = None,
+    local_address: tuple[str, int] | None = None,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
+) -> Connecting:
+    """Connects to a QUIC server: ``async with connect(...) as connection:``, or
+    ``connection = await connect(...)``, and then the program closes it.
+
+    ``alpn`` goes before ``config.alpn``. Of several addresses of a name the first to complete a
+    handshake is used (RFC 8305), the next one being tried ``happy_eyeballs_delay`` seconds after the one
+    before, or when that has failed; ``None``, and a ``local_address`` with a port, try them one by one.
+    With ``config.early_data`` and a ticket it is the first address, and the handshake is not waited for.
+
+    Raises :class:`QuicCertificateError` for a certificate that is not accepted or not for ``host``,
+    :class:`QuicAlpnError` when there is no application protocol in common,
+    :class:`QuicConnectionRefusedError` when nobody listens there, another :class:`QuicConnectionError`
+    for any other end of the handshake, :class:`QuicConfigurationError` for an impossible setting, and
+    ``OSError`` when the host is unknown or the socket cannot be made.
+    """
+    config = ClientConfig() if config is None else config
+    if alpn is not None:
+        config = dataclasses.replace(config, alpn=alpn)
+    target = (host, port)
+    return Connecting(
+        functools.partial(_connect, target, config, local_address, happy_eyeballs_delay)
+    )
+
+
+async def _connect(
+    target: tuple[str, int],
+    config: ClientConfig,
+    local_address: tuple[str, int] | None,
+    delay: float | None,
+) -> Connection:
+    loop = asyncio.get_running_loop()
+    configuration = config._configuration
+    check_target(*target)
+    if configuration.server_name is None:
+        configuration = configuration._named(server_name_of(target[0]))
+    links: dict[int, Link] = {}
+
+    def prepare(quic: QuicConnection) -> Link:
+        # Before it begins, so that not even the first packets' streams become events.
+        link = links[id(quic)] = Link(
+            quic,
+            datagram_bytes=config.datagram_buffer,
+            drops_newest=config.datagram_overflow == "newest",
+            close_timeout=config.close_timeout,
+        )
+        return link
+
+    def of(quic: QuicConnection) -> Link:
+        return links[id(quic)]
+
+    addresses = interleaved(await resolve(loop, target))
+    link: Link
+    if config.early_data and config.session_ticket is not None:
+        _, link = await begin_at(
+            loop, prepare, addresses[0], local_address, configuration=configuration
+        )
+    else:
+        _, link = await connect_first(
+            loop,
+            of,
+            addresses,
+            local_address,
+            configuration=configuration,
+            prepare=prepare,
+            happy_eyeballs_delay=delay,
+        )
+    link.waits_for_socket = local_address is not None and local_address[1] != 0
+    return Connection(link)

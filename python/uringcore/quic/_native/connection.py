@@ -1,0 +1,173 @@
+"""``Connection``: a QUIC connection as a program has it. Its streams and datagrams are in Rust."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import cast
+
+from uringcore._uringcore import ConnectionBase
+from uringcore.quic._closing import check_close
+
+# The core calls it for a stream's `sendfile`; a running loop imports nothing.
+from uringcore.quic._native import files as files
+from uringcore.quic._native.leaving import leave
+from uringcore.quic._native.link import Link
+from uringcore.quic._native.origin import end_forgotten, made_at
+from uringcore.quic.stats import QuicConnectionStats
+from uringcore.tls import SessionTicket
+
+__all__ = ["Connection"]
+
+
+class Connection(ConnectionBase):
+    """A connection, which :func:`~uringcore.quic.connect` and a listener make.
+
+    ``async with connection:`` closes it at the end of the block. If the block ends well, what was
+    finished on its streams is waited for first until the peer has acknowledged it, ``close_timeout``
+    seconds at most; if it ends by an exception the connection is closed at once.
+
+    One that the program forgets is closed when it is collected.
+    """
+
+    _link: Link
+    _origin: str | None
+
+    def __new__(cls, link: Link) -> Connection:
+        """Not for programs: connections are made by those two."""
+        self = super().__new__(cls, link.manager)
+        self._link = link
+        self._origin = made_at(link.loop)
+        return self
+
+    @property
+    def alpn(self) -> str | None:
+        """The application protocol that both sides agreed on, if any."""
+        return self._link.quic.alpn_protocol
+
+    @property
+    def peer_address(self) -> tuple[str, int]:
+        """The last address and port that the peer has proved to be at (RFC 9000 sections 8 and 9.3).
+
+        They change when it moves to another network, as soon as it has answered there.
+        """
+        address = self._link.quic.get_peer_address()
+        return str(address[0]), int(address[1])
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """The address and port of the socket."""
+        name = self._link.transport.get_extra_info("sockname")
+        return str(name[0]), int(name[1])
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, if it has shown one."""
+        chain = self.peer_certificates
+        return chain[0] if chain else None
+
+    @property
+    def peer_certificates(self) -> list[bytes]:
+        """The peer's certificate and those of its issuers that it has shown, in DER."""
+        return self._link.quic.get_peer_certificates()
+
+    @property
+    def server_name(self) -> str | None:
+        """The name that the client asked for."""
+        return self._link.quic.server_name
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier session was resumed."""
+        completed = self._link.completed
+        return completed is not None and bool(completed.session_resumed)
+
+    @property
+    def early_data(self) -> bool:
+        """Whether 0-RTT data was taken: what a client had sent before the handshake was complete, and what
+        a server reads before it has heard that. An attacker can have it come again (RFC 9001 section
+        9.2), so a server does no more with it than what may happen twice, or waits for
+        :meth:`wait_connected`. False for as long as that is not known."""
+        return self._link.early_data
+
+    @property
+    def session_ticket(self) -> SessionTicket | None:
+        """The newest ticket that the server has sent, for ``ClientConfig.session_ticket`` of a later
+        connection. It comes a while after the handshake."""
+        return self._link.session_ticket
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._link.is_closed
+
+    def stats(self) -> QuicConnectionStats:
+        """Counters and estimates; :class:`~uringcore.quic.stats.QuicConnectionStats` names them."""
+        return cast(QuicConnectionStats, self._link.quic.stats())
+
+    async def wait_connected(self) -> None:
+        """Waits until the handshake is complete, which it is unless there is early data.
+
+        Raises why it has failed, as :func:`~uringcore.quic.connect` does. Of a connection that has ended
+        since it says nothing.
+        """
+        await self._link.wait_connected()
+
+    async def ping(self) -> None:
+        """Waits until the peer has answered a PING.
+
+        Raises the connection's error when that ends first.
+        """
+        await self._link.ping()
+
+    async def migrate(
+        self, local_address: tuple[str, int] | None = None, *, timeout: float = 3.0
+    ) -> None:
+        """Takes a client's connection to another network: to a new socket bound to ``local_address``,
+        or to one of the system's choice (RFC 9000 section 9).
+
+        Returns when the server was heard there. If it is not within ``timeout`` seconds the connection
+        goes back to where it was, and ``TimeoutError`` is raised; ``RuntimeError`` on a server, where
+        the server forbids it, and while another move is under way; ``OSError`` when the address cannot
+        be bound; and the connection's error when that ends.
+        """
+        await self._link.migrate(local_address, timeout)
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes the connection at once, with an error code of the application's and a reason.
+
+        What is queued and not yet sent is dropped: see :meth:`wait_delivered`. A second close does
+        nothing.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
+        """
+        check_close(code, reason)
+        self._link.close(code, reason)
+
+    async def wait_closed(self) -> None:
+        """Waits until the connection is over, by whatever ended it; never raises for that."""
+        await self._link.wait_closed()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await leave(self, exc_type, self._link.close_timeout)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        try:
+            address = self._link.quic.get_peer_address()
+        except RuntimeError:
+            # On another thread than the loop's, which has it.
+            address = None
+        return f"<{type(self).__name__} {state} peer={address}>"
+
+    def __del__(self) -> None:
+        link = self._link
+        if not link.is_closed and not link.loop.is_closed():
+            end_forgotten("connection", self, self._origin, link.loop, link.close, 0, "")

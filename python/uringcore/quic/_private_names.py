@@ -1,0 +1,157 @@
+"""Private names of aioquic's connection that real programs use: how it goes, how it ends, the peer's IDs.
+
+They are answered from what is public here; nothing is kept for them but how the connection ends. The
+tables of streams and paths are in :mod:`uringcore.quic._tables`.
+
+Connection IDs of the peer that are not in use stay with the state machine, so only their numbers are
+shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from uringcore.quic.events import ConnectionTerminated
+
+if TYPE_CHECKING:
+    from uringcore._uringcore import QuicConnectionCore as _Core
+else:
+    _Core = object
+
+__all__ = ["END_STATES", "PrivateNames", "QuicConnectionId", "QuicConnectionState", "Recovery"]
+
+
+class QuicConnectionState(Enum):
+    """Where a connection is in its life, as far as a program can tell."""
+
+    FIRSTFLIGHT = 0
+    CONNECTED = 1
+    CLOSING = 2
+    DRAINING = 3
+    TERMINATED = 4
+
+
+END_STATES = frozenset(
+    {QuicConnectionState.CLOSING, QuicConnectionState.DRAINING, QuicConnectionState.TERMINATED}
+)
+
+
+@dataclass
+class QuicConnectionId:
+    """A connection ID of the peer's.
+
+    ``cid`` is empty where the state machine keeps it to itself: of IDs that are not used yet, and of the
+    one in use after a change.
+    """
+
+    cid: bytes
+    sequence_number: int
+    stateless_reset_token: bytes = b""
+    was_sent: bool = False
+
+
+class Recovery:
+    """What a connection measures (RFC 9002), under aioquic's names. ``stats()`` has more of it."""
+
+    def __init__(self, stats: Callable[[], dict[str, Any]]) -> None:
+        self._stats = stats
+
+    @property
+    def _rtt_initialized(self) -> bool:
+        return bool(self._stats()["latest_rtt"])
+
+    @property
+    def _rtt_latest(self) -> float:
+        return float(self._stats()["latest_rtt"])
+
+    @property
+    def _rtt_min(self) -> float:
+        return float(self._stats()["min_rtt"]) if self._rtt_initialized else float("inf")
+
+    @property
+    def _rtt_smoothed(self) -> float:
+        return float(self._stats()["rtt"]) if self._rtt_initialized else 0.0
+
+    @property
+    def _rtt_variance(self) -> float:
+        return float(self._stats()["rtt_variance"]) if self._rtt_initialized else 0.0
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes sent, and neither acknowledged nor lost."""
+        return int(self._stats()["bytes_in_flight"])
+
+    @property
+    def congestion_window(self) -> int:
+        """Bytes that may be in flight."""
+        return int(self._stats()["congestion_window"])
+
+    @property
+    def ssthresh(self) -> int | None:
+        """Bytes at which slow start ends, once there was a loss."""
+        ssthresh: int | None = self._stats()["ssthresh"]
+        return ssthresh
+
+    @property
+    def _cc(self) -> Recovery:
+        return self
+
+
+class PrivateNames(_Core):
+    """A base of ``QuicConnection``, whose other base has the rest."""
+
+    _close_event: ConnectionTerminated | None = None
+    _close_pending: bool = False
+
+    @property
+    def _datagrams_pending(self) -> list[bytes]:
+        """DATAGRAM frames that wait to be sent, the first one first: a new list each time."""
+        waiting: list[bytes] = self._queued_datagrams()
+        return waiting
+
+    @property
+    def _loss(self) -> Recovery:
+        return Recovery(self.stats)
+
+    @property
+    def _state(self) -> QuicConnectionState:
+        event = self._close_event
+        # As in aioquic a close counts from the packet on that says so.
+        if self.is_closed or (event is not None and not self._close_pending):
+            if self.get_timer() is None:
+                return QuicConnectionState.TERMINATED
+            is_ours = event is not None and event.kind == "local"
+            return QuicConnectionState.CLOSING if is_ours else QuicConnectionState.DRAINING
+        if self.is_established or self.stats()["datagrams_received"]:
+            return QuicConnectionState.CONNECTED
+        return QuicConnectionState.FIRSTFLIGHT
+
+    @property
+    def _peer_cid(self) -> QuicConnectionId:
+        retired = self._peer_cids_retired()
+        first: bytes | None = self._peer_connection_id()
+        return QuicConnectionId(b"" if retired or first is None else first, retired)
+
+    @property
+    def _peer_cid_available(self) -> list[QuicConnectionId]:
+        numbers = sorted(self._peer_cid_sequence_numbers)
+        return [
+            QuicConnectionId(b"", number) for number in numbers[self._peer_cids_retired() + 1 :]
+        ]
+
+    @property
+    def _peer_cid_sequence_numbers(self) -> set[int]:
+        return set(range(self.stats()["connection_ids_received"] + 1))
+
+    def _peer_cids_retired(self) -> int:
+        """How many of the peer's IDs were given back: the oldest ones, as the state machine does it."""
+        stats = self.stats()
+        return int(min(stats["connection_ids_retired"], stats["connection_ids_received"]))
+
+    def _note_close(self, event: ConnectionTerminated, *, is_pending: bool) -> None:
+        if self._close_event is None:
+            self._close_event = event
+        self._close_pending = is_pending

@@ -1,0 +1,393 @@
+"""One UDP socket with its QUIC connections: the transport that ``create_quic_endpoint`` returns.
+
+On uringcore's loop the socket belongs to the loop's engine and packets never reach Python. On any
+other loop ``foreign`` moves them. Not here: how one is opened (:mod:`uringcore.quic._endpoint`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from uringcore._buffers import contiguous_bytes
+from uringcore._uringcore import LoopCore, QuicEndpoint, QuicServerSetup
+from uringcore.quic._acceptance import Acceptance, ProtocolFactory
+from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._eyeballs import Attempt
+from uringcore.quic._foreign import ForeignDriver, say_what_is_faster
+from uringcore.quic._sockets import (
+    further_socket,
+    is_connected,
+    name_of,
+    numeric_family,
+    reachable,
+    refuse_twins,
+    shares_port,
+)
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+
+__all__ = ["QuicTransport"]
+
+
+class QuicTransport(asyncio.BaseTransport):
+    """The UDP socket of one or many QUIC connections.
+
+    ``get_extra_info`` knows ``"socket"``, ``"sockname"`` and ``"quic_endpoint"``.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        self._info: dict[str, Any] = {"socket": sock, "sockname": sock.getsockname()}
+        super().__init__(self._info)
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._sock = sock
+        self._owns_socket = True
+        self._closing = False
+        self._draining = False
+        self._is_serving = False
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._endpoint: QuicEndpoint | None = None
+        self._make_setup: Callable[[], QuicServerSetup] | None = None
+        self._driver: ForeignDriver | None = None
+        self._datagram_transport: asyncio.DatagramTransport | None = None
+
+    @classmethod
+    def over(
+        cls,
+        loop: asyncio.AbstractEventLoop,
+        datagram_transport: asyncio.DatagramTransport,
+        acceptance: Acceptance,
+    ) -> QuicTransport:
+        """A server on a datagram transport that the program has opened, on any loop.
+
+        Its protocol must hand on ``datagram_received`` and ``connection_lost``.
+        """
+        self = cls(loop, datagram_transport.get_extra_info("socket"))
+        self._make_setup = acceptance.setup
+        self._owns_socket = False
+        driver = self._open_foreign(acceptance.options(self))
+        self._datagram_transport = datagram_transport
+        driver.connection_made(datagram_transport)
+        acceptance.began()
+        return self
+
+    def sendto(self, data: bytes | bytearray | memoryview, addr: Any) -> None:
+        """Sends a datagram of the program's own from the endpoint's port: STUN, or a hole for a peer.
+
+        It is no part of a connection, and leaves before what they have to send; ``addr`` is
+        ``(host, port)``. What comes to nothing is dropped, as by the network: what is larger than UDP
+        carries or than its path, more than 256 of a turn, and, where the socket is connected, all
+        that is for others than its peer. On a transport that is closed or drains this does nothing.
+
+        Raises ``TypeError`` and ``ValueError`` that name what is wrong, and ``OSError`` for a name that
+        is not known (looking it up blocks, as in asyncio).
+        """
+        data = contiguous_bytes(data, "data")
+        if not isinstance(addr, tuple) or len(addr) not in (2, 4):
+            raise TypeError(f"addr: must be an (ip, port) tuple, not {addr!r}")
+        remote = reachable(self._sock.family, addr)
+        if self._closing or self._draining:
+            return
+        self._need_endpoint().send_datagram(data, remote)
+        if self._driver is not None:
+            self._driver.flush()
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """A datagram on a transport that :meth:`over` was given."""
+        if self._driver is not None:
+            self._driver.datagram_received(data, addr)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport that :meth:`over` was given is closed."""
+        if self._driver is not None:
+            self._driver.connection_lost(exc)
+
+    def connect(
+        self,
+        protocol_factory: ProtocolFactory,
+        remote_addr: Any,
+        *,
+        configuration: QuicConfiguration,
+        transmit: bool = True,
+    ) -> Any:
+        """Opens a further client connection on this socket and returns its protocol.
+
+        ``remote_addr`` is an ``(ip, port)`` tuple. The handshake is only begun: await the
+        protocol's ``wait_connected``. With ``transmit=False`` its first packets wait for the
+        protocol's first ``transmit()``, as ``uringcore.asyncio.connect`` explains.
+        """
+        protocol = self._connection(protocol_factory, configuration)
+        if transmit:
+            protocol.connect(remote_addr)
+        else:
+            protocol.connect(remote_addr, transmit=False)
+        return protocol
+
+    def reload(self) -> None:
+        """Takes up a server's configuration as it is now, for new connections: certificates, say.
+
+        Open connections go on as they are. Raises ``QuicConfigurationError``, and then nothing has
+        changed.
+        """
+        if self._make_setup is None:
+            raise RuntimeError("only a server has a configuration to reload")
+        setup = self._make_setup()
+        if self._is_serving:
+            self._need_endpoint().set_server(setup)
+
+    def close(self) -> None:
+        """Closes every connection (application error code 0) and then the socket.
+
+        The socket stays open until each peer has answered, or had time to hear of it (three of its
+        probe time-outs, together at most 3 seconds): a close that was lost is sent again when the
+        peer goes on talking (RFC 9000 section 10.2.1). Nothing has to wait for that.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self._is_serving = False
+        if self._loop.is_closed():
+            self._sock.close()
+            return
+        endpoint = self._need_endpoint()
+        if self._driver is not None:
+            endpoint.close()
+            self._driver.end()
+            self._driver.flush()
+            self._loop.call_later(_CLOSING_MAX, self._driver.abort)
+        elif endpoint.close(fd=self._sock.fileno()):
+            self._sock.detach()
+
+    def abort(self) -> None:
+        """Does what :meth:`close` does: the peers are told, nothing is waited for."""
+        self.close()
+
+    def drop(self) -> None:
+        """Closes a client that nobody misses. On other loops than uringcore's, where somebody would have
+        to wait for :meth:`close`, the socket is closed at once."""
+        self.close()
+        if self._driver is not None:
+            self._driver.abort()
+
+    def drain(self) -> None:
+        """Refuses new connections from now on; the socket is closed when the last one has ended."""
+        if self._closing or self._draining:
+            return
+        self._draining = True
+        self._is_serving = False
+        endpoint = self._need_endpoint()
+        if endpoint.drain(fd=self._sock.fileno()):
+            self._sock.detach()
+        if self._driver is not None:
+            self._driver.end()
+            self._driver.flush()
+
+    def is_closing(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closing
+
+    def lingers(self) -> bool:
+        """Whether a closed transport waits for peers that may not have heard of it.
+
+        Only on uringcore's loop is nobody needed for that.
+        """
+        return (
+            self._driver is None and not self._closed.done() and not self._need_endpoint().may_end
+        )
+
+    async def wait_closed(self) -> None:
+        """Waits until the socket is released."""
+        await asyncio.shield(self._closed)
+
+    def flush(self) -> None:
+        """Sends what is queued. The uringcore loop does that by itself at the end of a turn."""
+        if self._driver is not None:
+            self._driver.flush()
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections from now on; those that are open go on, and so does the socket."""
+        if self._closing:
+            return
+        self._is_serving = False
+        self._need_endpoint().stop_accepting()
+
+    def close_connections(self, error_code: int = 0, reason_phrase: str = "") -> None:
+        """Closes every connection with an application's error code; the socket stays open.
+
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
+        """
+        check_code(error_code, "error_code")
+        check_reason(reason_phrase, "reason_phrase")
+        if self._closing:
+            return
+        self._need_endpoint().close_connections(error_code, reason_phrase)
+        self.flush()
+
+    def is_serving(self) -> bool:
+        """Whether new connections are accepted, on a server."""
+        return self._is_serving
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the endpoint: connections, datagrams and bytes in both directions."""
+        return self._need_endpoint().stats()
+
+    def _connection(self, factory: ProtocolFactory, configuration: QuicConfiguration) -> Any:
+        quic = QuicConnection(configuration=configuration)
+        quic._attach(self._need_endpoint())
+        protocol = factory(quic)
+        protocol.connection_made(self)
+        return protocol
+
+    def _attempt(
+        self,
+        configuration: QuicConfiguration,
+        remote: tuple[Any, ...],
+        prepare: Callable[[QuicConnection], object] | None,
+    ) -> Attempt:
+        """Begins a handshake that has no protocol yet."""
+        quic = QuicConnection(configuration=configuration)
+        quic._attach(self._need_endpoint())
+        if prepare is not None:
+            prepare(quic)
+        attempt = Attempt(self, quic, remote)
+        quic.connect(remote, now=self._loop.time())
+        self.flush()
+        return attempt
+
+    def _made(self, factory: ProtocolFactory, attempt: Attempt) -> Any:
+        """The protocol of a handshake that is complete, which has heard of all that happened."""
+        attempt.let_go()
+        protocol = factory(attempt.quic)
+        protocol.connection_made(self)
+        attempt.hand_over()
+        self.flush()
+        return protocol
+
+    def _need_endpoint(self) -> QuicEndpoint:
+        if self._endpoint is None:
+            raise RuntimeError("the QUIC endpoint is not open")
+        return self._endpoint
+
+    async def _open(
+        self, options: dict[str, Any], preferred: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        if isinstance(self._loop, LoopCore):
+            self._is_serving = "server" in options
+            self._endpoint = QuicEndpoint.on_loop(
+                self._loop, self._sock.fileno(), on_closed=self._released, **self._named(options)
+            )
+            self._info["quic_endpoint"] = self._endpoint
+            deliver = self._endpoint.deliver_events
+            self._endpoint.set_on_answer(functools.partial(self._call_soon, deliver))
+            try:
+                for address in preferred:
+                    await self._receive_at(address)
+            except BaseException:
+                # The engine gives the socket back first, or takes it; the caller closes nothing.
+                self.close()
+                raise
+            return
+        if preferred:
+            raise QuicConfigurationError(
+                "preferred_address", "needs sockets of uringcore's own event loop"
+            )
+        driver = self._open_foreign(options)
+        if is_connected(self._sock):
+            self._need_endpoint().keep_to_peer()
+        self._datagram_transport, _ = await self._loop.create_datagram_endpoint(
+            lambda: driver, sock=self._sock
+        )
+
+    def _open_foreign(self, options: dict[str, Any]) -> ForeignDriver:
+        """Packets are moved by a datagram transport, which the driver has to be told."""
+        say_what_is_faster(self._loop)
+        self._is_serving = "server" in options
+        self._endpoint = QuicEndpoint.sans_io(now=self._loop.time(), **self._named(options))
+        self._info["quic_endpoint"] = self._endpoint
+        self._driver = ForeignDriver(self._loop, self._endpoint, self._released)
+        self._endpoint.set_on_answer(functools.partial(self._call_soon, self._driver.flush))
+        self._endpoint.set_on_error(self._report)
+        return self._driver
+
+    def _named(self, options: dict[str, Any]) -> dict[str, Any]:
+        """With the name of the socket, which a reset key is derived from."""
+        if options["reset_key"] is None:
+            return {**options, "socket_name": b""}
+        if options["worker"] is None and shares_port(self._sock):
+            raise QuicConfigurationError(
+                "stateless_reset_key",
+                "the socket shares its port (SO_REUSEPORT), and servers with one key would end each "
+                "other's connections: make them workers of a PortGroup, or leave the key out",
+            )
+        refuse_twins(self._sock)
+        return {**options, "socket_name": name_of(self._sock)}
+
+    def _report(self, message: str, exc: BaseException) -> None:
+        """As uringcore's own loop does, on another one."""
+        self._loop.call_exception_handler({"message": message, "exception": exc})
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """For a session store's thread, whose answers nobody wants once the loop is closed.
+
+        What they cause is the program's: it runs in the context in which this was opened.
+        """
+        try:
+            self._loop.call_soon_threadsafe(callback, context=self._context)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    async def _receive_at(self, address: tuple[str, int]) -> None:
+        """Makes sure that datagrams to an address of a server's arrive."""
+        name = self._sock.getsockname()
+        family = numeric_family(address[0])
+        is_for_all = ipaddress.ip_address(name[0]).is_unspecified
+        takes_v4 = self._sock.family == socket.AF_INET or name[0] == "::"
+        is_of_family = takes_v4 if family == socket.AF_INET else self._sock.family == family
+        if name[1] == address[1] and is_of_family and (is_for_all or name[0] == address[0]):
+            return
+        await self._add_socket(address)
+
+    async def _add_socket(
+        self, local_addr: Any, remote: tuple[Any, ...] | None = None
+    ) -> tuple[int, tuple[Any, ...]]:
+        """A further socket, as its number and its name; for ``remote``, of the same family.
+
+        Without ``local_addr`` the system chooses one.
+        """
+        sock = await further_socket(self._loop, local_addr, remote)
+        if self._driver is not None:
+            return await self._driver.add_socket(sock, remote)
+        name = sock.getsockname()
+        return self._need_endpoint().add_socket(sock.detach()), name
+
+    def _remove_socket(self, number: int) -> None:
+        """Closes a further socket; the first one, 0, is closed with the transport only."""
+        if not number or self._closed.done():
+            return
+        if self._driver is None:
+            self._need_endpoint().remove_socket(number)
+        else:
+            self._driver.remove_socket(number)
+
+    def _moved(self, name: tuple[Any, ...]) -> None:
+        self._info["sockname"] = name
+
+    def _released(self) -> None:
+        self._closing = True
+        self._is_serving = False
+        if self._owns_socket:
+            self._sock.close()
+        if not self._closed.done() and not self._loop.is_closed():
+            self._closed.set_result(None)
+
+
+# As long as the engine waits for peers that may not have heard of a close.
+_CLOSING_MAX = 3.0

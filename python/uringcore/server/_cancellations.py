@@ -1,0 +1,51 @@
+"""The log lines of applications that a stop cancels: one traceback, and the number of the others.
+
+The server cancels all of them at once, and their tracebacks differ in nothing that a reader could act on. Not
+here: when applications are cancelled, which is _server.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+__all__ = ["one_traceback"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+@contextlib.contextmanager
+def one_traceback() -> Iterator[None]:
+    """Meanwhile only the first application that ends with ``CancelledError`` is logged, and then a count."""
+    cancellations = _Cancellations()
+    logger.addFilter(cancellations)
+    try:
+        yield
+    finally:
+        logger.removeFilter(cancellations)
+        if cancellations.count > 1:
+            logger.error("%d more requests were cancelled", cancellations.count - 1)
+
+
+class _Cancellations(logging.Filter):
+    """Lets the first record of a cancellation through."""
+
+    count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not is_cancellation(error):
+            return True
+        self.count += 1
+        return self.count == 1
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """A ``CancelledError``, or a group of nothing else."""
+    if isinstance(error, asyncio.CancelledError):
+        return True
+    # A BaseExceptionGroup, which CPython 3.10 has not.
+    members = getattr(error, "exceptions", ())
+    return bool(members) and all(map(is_cancellation, members))

@@ -1,0 +1,190 @@
+"""Where a server is to listen and what it is to speak, looked at before anything starts.
+
+uvicorn would come to most of it after the application's start-up, with a traceback. Certificates are
+_credentials.py's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from uvicorn.config import HTTP_PROTOCOLS, STARTUP_FAILURE, WS_PROTOCOLS, Config
+from uvicorn.importer import ImportFromStringError, import_from_string
+
+from uringcore.server._startup import StartupError
+
+__all__ = [
+    "check_environment",
+    "check_http3_port",
+    "check_metrics_port",
+    "check_options",
+    "check_paths",
+    "check_protocols",
+    "check_qlog_dir",
+    "checked_origins",
+]
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 section 5.6.2."""
+
+ORIGIN = re.compile(
+    r"https://([a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
+"""RFC 6454 section 6.2, in lower case."""
+
+ORIGINS_BYTES_MAX = 16 * 1024
+"""Of an ORIGIN frame, in which each origin takes two more. Our own client reads no longer one."""
+
+ELSEWHERE = {
+    "websocket": "served without",
+    "webtransport": "not to be had this way",
+    "webtransport-h3": "not to be had this way",
+    # RFC 9484 section 4.7: addresses and routes go in capsules, which applications do not get.
+    "connect-ip": "not to be had: an application has no word for its capsules",
+}
+
+UDS_BYTES_MAX = 107
+"""unix(7): 108 with the zero at the end."""
+
+
+def check_environment(options: Mapping[str, Any]) -> None:
+    """What uvicorn reads while its options are taken: raises :class:`StartupError` beforehand."""
+    if options.get("env_file") is not None:
+        try:
+            importlib.import_module("dotenv")
+        except ModuleNotFoundError:
+            raise StartupError(
+                "--env-file needs python-dotenv, which is not installed: pip install python-dotenv"
+            ) from None
+    workers = os.environ.get("WEB_CONCURRENCY", "1")
+    if options.get("workers") is None and not workers.isdecimal():
+        raise StartupError(f"WEB_CONCURRENCY: must be a number of workers, not {workers!r}")
+
+
+def check_options(config: Config) -> None:
+    """Raises :class:`StartupError` with the option that cannot work and why."""
+    if not 0 <= config.port <= 65535:
+        raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
+    if config.uds is not None and config.fd is not None:
+        raise StartupError(
+            "--uds and --fd: both say where to listen, so only one of them can be given"
+        )
+    if config.uds is not None:
+        check_uds(config.uds)
+    # Since uvicorn 0.53.
+    if getattr(config, "http2", False) and config.http != "zttp":
+        raise StartupError("--http2 needs --http zttp (pip install zttp)")
+    check_protocol("--http", config.http, HTTP_PROTOCOLS.get(str(config.http)))
+    if config.ws != "none":
+        check_protocol("--ws", config.ws, WS_PROTOCOLS.get(str(config.ws)))
+    for name, value in config.headers:
+        check_header(name, value)
+
+
+def check_http3_port(port: int | None, fd: int | None) -> None:
+    """Of HTTP/3's socket, which one option binds and the other one gives."""
+    if port is not None and fd is not None:
+        raise StartupError(
+            "--http3-port and --http3-fd: both say where HTTP/3 is served, so only one of them can be given"
+        )
+
+
+def check_uds(path: str) -> None:
+    """What bind would say of the path; the path itself is left alone."""
+    if path.startswith("\0"):
+        return  # In no folder, but in a name space of the kernel's.
+    folder = Path(path).parent
+    if len(os.fsencode(path)) > UDS_BYTES_MAX:
+        why = f"longer than the {UDS_BYTES_MAX} bytes that a socket may have"
+    elif not folder.is_dir():
+        why = f"No such file or directory (there is no folder {folder})"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = f"Permission denied (nothing may be made in {folder})"
+    elif os.path.lexists(path) and not Path(path).is_socket():
+        why = "it is there already, and not a socket"
+    else:
+        return
+    raise StartupError(f"cannot listen on --uds {path}: {why}", status=STARTUP_FAILURE)
+
+
+def check_protocol(option: str, choice: object, known: str | None) -> None:
+    """Imports what serves a protocol, which happens anyway a little later."""
+    if not isinstance(choice, str):
+        return
+    try:
+        import_from_string(known or choice)
+    except ModuleNotFoundError as exc:
+        if known is None:
+            raise
+        raise StartupError(
+            f"{option} {choice} needs {exc.name}, which is not installed: pip install {exc.name}"
+        ) from None
+    except ImportFromStringError as exc:
+        raise StartupError(f"{option} {choice}: {exc}") from None
+
+
+def check_header(name: str, value: str) -> None:
+    try:
+        field = name.encode("latin-1") + value.encode("latin-1")
+    except UnicodeEncodeError:
+        raise StartupError(f"--header: {name}: {value} is not in ISO 8859-1") from None
+    if not name or any(byte in field for byte in b"\r\n\0"):
+        raise StartupError(f"--header: {name + ':' + value!r} is not of the form Name:Value")
+
+
+def check_paths(metrics_path: str | None, status_page: str | None, *, one_port: bool) -> None:
+    """Of the server's own pages, which may be on one port."""
+    for option, path in (("--metrics-path", metrics_path), ("--status-page", status_page)):
+        if path is not None and (not path.startswith("/") or "?" in path or "#" in path):
+            raise StartupError(f"{option}: must be a path that begins with /, not {path!r}")
+    if one_port and metrics_path is not None and metrics_path == status_page:
+        raise StartupError(f"--metrics-path and --status-page are both {status_page}")
+
+
+def check_metrics_port(config: Config, host: str, port: int | None) -> None:
+    """Of the port that is to have the metrics. What overlaps otherwise is said when it is bound."""
+    if port is None:
+        return
+    if not 0 <= port <= 65535:
+        raise StartupError(f"--metrics-port: must be 0 to 65535, not {port}")
+    is_given = config.uds is not None or config.fd is not None or "LISTEN_FDS" in os.environ
+    if port and (host, port) == (config.host, config.port) and not is_given:
+        raise StartupError(f"--metrics-port and --port are both {port}")
+
+
+def check_protocols(protocols: Iterable[str]) -> None:
+    """Of extended CONNECT."""
+    for name in protocols:
+        if not TOKEN.fullmatch(name):
+            raise StartupError(f"--http3-connect: {name!r} is no name of a protocol")
+        if name in ELSEWHERE:
+            raise StartupError(f"--http3-connect: {name} is {ELSEWHERE[name]}")
+
+
+def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
+    """As an ORIGIN frame names them: in lower case, without the usual port."""
+    checked = []
+    for given in origins:
+        match = ORIGIN.fullmatch(given.lower())
+        if match is None or int(match["port"] or 443) > 65535:
+            raise StartupError(
+                f"--http3-origin: must be https://HOST or https://HOST:PORT in ASCII, not {given!r}"
+            )
+        checked.append(match[0].removesuffix(":443"))
+    if sum(2 + len(origin) for origin in checked) > ORIGINS_BYTES_MAX:
+        raise StartupError(f"--http3-origin: more than {ORIGINS_BYTES_MAX} bytes in all")
+    return tuple(checked)
+
+
+def check_qlog_dir(path: str | None) -> None:
+    if path is None:
+        return
+    if not Path(path).is_dir():
+        raise StartupError(f"--http3-qlog-dir: there is no folder {path}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StartupError(f"--http3-qlog-dir: no permission to write in {path}")

@@ -1,0 +1,68 @@
+"""What a shell offers when it completes a command line: the server's options, and those of ``get``.
+
+How a shell asks and is answered is click's business: ``_URINGCORE_COMPLETE=bash_source uringcore``
+prints what bash wants to know, ``zsh_source`` and ``fish_source`` likewise. Nothing is run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from uringcore.http3._command import parser
+from uringcore.server._command import command as server_command
+
+__all__ = ["command"]
+
+
+class Line(click.Command):
+    """A whole command line, whose first word tells whose the rest is."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> click.Context:
+        """The context of what has been typed so far."""
+        if args[:1] == ["get"]:
+            return get_command().make_context("get", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def command() -> click.Command:
+    """The command as completion sees it."""
+    first, *others = server_command.params
+    assert isinstance(first, click.Argument)
+    return Line("uringcore", params=[click.Argument(["app"], shell_complete=first_word), *others])
+
+
+def first_word(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """``get``; which applications there are, only their author knows."""
+    offered = CompletionItem("get", help="fetch a URL over HTTP/3")
+    return [offered] if "get".startswith(incomplete) else []
+
+
+def get_command() -> click.Command:
+    """The options of ``uringcore get``, in click's terms."""
+    options: list[click.Parameter] = [click.Argument(["url"])]
+    for action in parser()._actions:
+        if action.option_strings and not isinstance(action, argparse._HelpAction):
+            options.append(option_of(action))
+    return click.Command("get", params=options)
+
+
+def option_of(action: argparse.Action) -> click.Option:
+    kind: Any = None
+    if action.choices is not None:
+        kind = click.Choice(list(action.choices))
+    elif action.metavar == "FILE":
+        kind = click.Path()
+    return click.Option(
+        [*action.option_strings, action.dest.replace(".", "_")],
+        is_flag=action.nargs == 0,
+        type=kind,
+        help=action.help,
+    )

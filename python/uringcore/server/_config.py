@@ -1,0 +1,540 @@
+"""What the server is set up with: uvicorn's options and ours, checked before anything starts.
+
+Nothing is bound or started here. A mistake in the options raises
+:class:`~uringcore.server.StartupError` with the one line that a user needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import ssl
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from uvicorn.config import LOGGING_CONFIG, Config
+from uvicorn.lifespan.on import LifespanOn
+
+from uringcore._private_files import warn_if_exposed, was_warned_of
+from uringcore.devcert import LOCALHOST, DevelopmentCertificate
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._memory import default_memory
+from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.limits import MEMORY_MIN, RetryPolicy
+from uringcore.quic.sessions import SessionStore, SharedSessionStore
+from uringcore.server._checks import (
+    check_environment,
+    check_http3_port,
+    check_metrics_port,
+    check_options,
+    check_paths,
+    check_protocols,
+    check_qlog_dir,
+    checked_origins,
+)
+from uringcore.server._credentials import check_certificate, quic_refusal
+from uringcore.server._lifespan import Lifespan
+from uringcore.server._limits import limits_from, named_field
+from uringcore.server._log import log_config
+from uringcore.server._metrics_port import METRICS_PATH
+from uringcore.server._observer import Observer
+from uringcore.server._reset_key import reset_key
+from uringcore.server._shared_folder import SharedFolder
+from uringcore.server._signature import Signature, signature
+from uringcore.server._startup import StartupError
+
+__all__ = ["EARLY_DATA", "LOOP", "ServerConfig"]
+
+LOOP = "uringcore:new_event_loop"
+
+KEY_BYTES_MIN = 32
+
+EARLY_DATA = ("safe", "refuse", "off")
+"""Values of ``http3_early_data``."""
+
+# Three are needed (RFC 9114 section 6.2), and some clients open one of a reserved type.
+MAX_STREAMS_UNI = 8
+MAX_STREAM_BYTES = 1024 * 1024
+MAX_CONNECTION_BYTES = 8 * 1024 * 1024
+# As RFC 9221 section 3 recommends: whatever a packet takes.
+MAX_DATAGRAM_FRAME_BYTES = 65535
+
+# Of one response. All those of a connection together: CONNECTION_QUEUE_HIGH.
+SEND_BUFFER_HIGH = 128 * 1024
+SEND_BUFFER_LOW = 32 * 1024
+
+# That several processes keep together, a kilobyte or so each: a container has little room in /dev/shm.
+SHARED_SESSIONS = 16384
+
+logger = logging.getLogger("uvicorn.error")
+
+ContextFactory = Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]
+
+
+class _Listener(Protocol):
+    """Where connections get their certificate."""
+
+    def reload(self) -> None: ...
+
+
+class ServerConfig(Config):
+    """uvicorn's ``Config`` with the HTTP/3 side.
+
+    - ``http3``: serve HTTP/3 too, where the other options let it.
+    - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
+    - ``backend``: ``"uring"`` or ``"epoll"`` to insist; ``None`` chooses.
+    - ``http3_port``: the UDP port, where it is not that of TCP, or TCP has none.
+    - ``http3_fd``: descriptor of a bound UDP socket to serve HTTP/3 on instead.
+    - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
+    - ``http3_retry``: whether new clients prove their address first; see
+      :data:`~uringcore.quic.limits.RetryPolicy`.
+    - ``http3_early_data``: what becomes of requests in 0-RTT data: ``"safe"`` runs GET, HEAD and OPTIONS
+      without content at once and has others wait for the handshake, ``"refuse"`` answers those with 425,
+      ``"off"`` reads none. From a client whose address no token proves, GET, HEAD and OPTIONS wait for
+      the handshake with ``"safe"`` and ``"refuse"`` alike: until then anybody may have sent them. They get
+      no 425, because a second attempt would gain nothing over the wait.
+    - ``http3_webtransport``: take WebTransport sessions, whose scope has a type of its own; see
+      :mod:`uringcore.webtransport._asgi`.
+    - ``http3_connect``: protocols of extended CONNECT that the application speaks, such as ``connect-udp``;
+      see "HTTP datagrams" in :mod:`uringcore.server`.
+    - ``http3_origins``: further origins that the server says to be, ``https://www.example.org`` say, in an
+      ORIGIN frame (RFC 9412): clients that use it ask for them on connections that they have. The
+      certificate has to name them.
+    - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
+      and stateless resets outlive this process; ``None`` makes new ones. The reset key is combined with the
+      host name: it outlives a container only if the next one has the same host name.
+    - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the balancer routes
+      packets to them by connection ID; ``None`` gives each machine a key of its own. See
+      :mod:`uringcore.server._reset_key`.
+    - ``http3_log_lines``: lines that one HTTP/3 client may cause in the log, besides its access lines,
+      before it is one a minute. All clients together may cause 20 times as many. One line a minute says
+      how many were left out. Each process of ``workers`` counts for itself. An exception that an
+      application raises after its client has gone is such a line, without its traceback, which is there
+      at the level ``debug``; exceptions that it raises while its client is there have no bound.
+    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection has a qlog trace, which grows as it lives.
+      ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic._sequence_logger.TraceLimits`: that
+      bound of the traces.
+    - ``log_config``: uvicorn's; ``None`` leaves logging as the program has set it up.
+    - ``root_path``: uvicorn's, without a slash at its end, since the path follows that begins with one.
+    - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server._json_log`. Not with
+      a ``log_config``.
+    - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
+    - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
+      127.0.0.1; the application's ports do not have them then.
+    - ``status_page``: a path under which it shows a page about itself; with ``status_on_metrics_port`` on
+      the metrics port, and not on the application's.
+    - ``http3_`` and the name of a field of :class:`~uringcore.server._limits.HTTP3Limits`,
+      :class:`~uringcore.server._limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`: that
+      limit.
+    """
+
+    # Older ones of uvicorn have no such option.
+    ssl_context_factory: Any = None
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        http3: bool = True,
+        dev_cert: bool = False,
+        backend: Literal["uring", "epoll"] | None = None,
+        http3_port: int | None = None,
+        http3_fd: int | None = None,
+        http3_idle_timeout: float = 30.0,
+        http3_retry: RetryPolicy = "auto",
+        http3_early_data: str = "safe",
+        http3_webtransport: bool = True,
+        http3_connect: Sequence[str] = (),
+        http3_origins: Sequence[str] = (),
+        http3_token_key: bytes | None = None,
+        http3_reset_key: bytes | None = None,
+        http3_reset_group: str | None = None,
+        http3_log_lines: int = 10,
+        http3_qlog_dir: str | None = None,
+        log_format: str = "text",
+        metrics_path: str | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "127.0.0.1",
+        status_page: str | None = None,
+        status_on_metrics_port: bool = False,
+        **options: Any,
+    ) -> None:
+        options.setdefault("loop", LOOP)
+        if options["loop"] == "auto":
+            options["loop"] = LOOP
+        # uvicorn's own default is to wait for ever.
+        if options.get("timeout_graceful_shutdown") is None:
+            options["timeout_graceful_shutdown"] = 30
+        # None leaves logging as the program has set it up, as uvicorn's.
+        if options.get("log_config", LOGGING_CONFIG) is LOGGING_CONFIG:
+            options["log_config"] = log_config(log_format)
+        elif log_format != "text":
+            raise StartupError(
+                "log_format: log_config sets the format, so only one of them can be given"
+            )
+        # A path follows, which begins with a slash: "/" is no root path at all.
+        options["root_path"] = (options.get("root_path") or "").rstrip("/")
+        if backend is not None:
+            if backend not in ("uring", "epoll"):
+                raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
+            # In the environment, since uvicorn's worker processes make their own loops.
+            os.environ["URINGCORE_BACKEND"] = backend
+        try:
+            self.http3_limits, self.session_limits, self.quic_limits = limits_from(options)
+        except QuicConfigurationError as exc:
+            raise StartupError(str(exc), option=exc.field) from None
+        self.http3_trace_limits = trace_limits(options)
+        for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
+            if key is not None and len(key) < KEY_BYTES_MIN:
+                raise StartupError(
+                    f"--http3-{name}-key: must be a secret of at least {KEY_BYTES_MIN} bytes, not {len(key)}"
+                )
+        self.http3_port = http3_port
+        self.http3_fd = http3_fd
+        self.http3_idle_timeout = http3_idle_timeout
+        self.http3_retry = http3_retry
+        if http3_early_data not in EARLY_DATA:
+            raise StartupError(
+                f"http3_early_data must be one of {', '.join(EARLY_DATA)}, not {http3_early_data!r}"
+            )
+        self.http3_early_data = http3_early_data
+        check_http3_port(http3_port, http3_fd)
+        check_protocols(http3_connect)
+        self.http3_connect = tuple(http3_connect)
+        self.http3_origins = checked_origins(http3_origins)
+        self.http3_token_key = http3_token_key
+        if http3_reset_group is not None and (http3_reset_key is None or not http3_reset_group):
+            raise StartupError(
+                "--http3-reset-group: is a name for machines with one --http3-reset-key"
+            )
+        self.http3_reset_key = http3_reset_key and reset_key(http3_reset_key, http3_reset_group)
+        self.http3_log_lines = http3_log_lines
+        self.log_format = log_format
+        self.http3_qlog_dir = http3_qlog_dir
+        self.metrics_path = metrics_path
+        self.metrics_port = metrics_port
+        self.metrics_host = metrics_host
+        self.metrics_sockets: list[socket.socket] = []
+        """Bound; several processes have them from their parent."""
+        self.status_page = status_page
+        self.status_on_metrics_port = status_on_metrics_port
+        self.observer: Observer | None = None
+        self.dev_certificate: DevelopmentCertificate | None = None
+        self.certificate_signature: Signature = ()
+        """Of its files, from before they were read."""
+        self.session_store: SessionStore | None = None
+        self._shared_folders: list[SharedFolder] = []
+        self._cleanup = contextlib.ExitStack()
+        # For those who don't call `cleanup`.
+        weakref.finalize(self, close_in, os.getpid(), self._cleanup)
+        check_environment(options)
+        super().__init__(app, **options)
+        # A WSGI application knows one kind of scope.
+        self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
+        check_options(self)
+        one_port = metrics_port is None or status_on_metrics_port
+        port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
+        check_paths(port_path, status_page, one_port=one_port)
+        check_metrics_port(self, metrics_host, metrics_port)
+        if status_on_metrics_port and (metrics_port is None or status_page is None):
+            missing = "--metrics-port" if metrics_port is None else "--status-page"
+            raise StartupError(f"--status-on-metrics-port: there is no {missing}")
+        check_qlog_dir(http3_qlog_dir)
+        if dev_cert:
+            self._make_dev_certificate()
+        self.http3 = http3 and self._http3_possible()
+        self._memory_given = self.quic_limits.memory
+        self.share_memory(self.workers)
+        self.quic: QuicConfiguration | None = None
+        self._check_certificate()
+        if self.is_ssl and self.ssl_context_factory is None:
+            warn_if_exposed(self._key_file, logger, Path(self._key_file).read_bytes())
+        self.reports_folder: str | None = None
+        if self.workers > 1 and self.is_observed:
+            self.reports_folder = self._shared_folder("reports")
+
+    def share_memory(self, processes: int) -> None:
+        """Divides the server's budget by ``processes``: each gets an equal part, ``quic_limits.memory``.
+
+        Raises :class:`StartupError` when a budget that was given is too small. The default never is: a small
+        container with many processes still starts.
+        """
+        given = self._memory_given
+        memory = (default_memory() if given is None else given) // max(processes, 1)
+        if memory < MEMORY_MIN and given is not None and self.http3:
+            message = f"--http3-memory: leaves {memory} bytes for each of {processes} workers"
+            raise StartupError(f"{message}, and {MEMORY_MIN} are needed")
+        self.quic_limits = replace(self.quic_limits, memory=max(memory, MEMORY_MIN))
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the server has pages about itself."""
+        pages = (self.metrics_path, self.metrics_port, self.status_page)
+        return any(page is not None for page in pages)
+
+    def configure_logging(self) -> None:
+        """uvicorn's, with a file that cannot be used as one line."""
+        try:
+            super().configure_logging()
+        except Exception as exc:  # Whatever parsers raise, and the classes that the file names.
+            if not isinstance(self.log_config, str):
+                raise
+            said = str(exc) if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
+            raise StartupError(f"--log-config: {self.log_config}: {said}") from None
+
+    def load(self) -> None:
+        """Imports the application and makes the TLS contexts of both sides."""
+        self.certificate_signature = signature(self.certificate_files)
+        make_context = self.ssl_context_factory
+        if make_context is not None:
+            self.ssl_context_factory = self._with_alpn(make_context)
+        try:
+            super().load()
+        except OSError:
+            # Of the certificate, if its files are no longer those that were looked at; or of the
+            # application.
+            self._check_certificate()
+            raise
+        finally:
+            self.ssl_context_factory = make_context
+        if self.ssl is not None and make_context is None:
+            self._offer_http1(self.ssl)
+        # Older ones of uvicorn have no such option.
+        if getattr(self, "http2", False):
+            from uringcore.server._http2 import ZttpProtocol
+
+            self.http_protocol_class = ZttpProtocol
+        if self.lifespan_class is LifespanOn:
+            self.lifespan_class = Lifespan
+        if self.http3:
+            self.quic = self._quic_configuration()
+        if self.is_observed:
+            on_port = set()
+            if self.metrics_port is not None:
+                on_port = {"metrics", "status"} if self.status_on_metrics_port else {"metrics"}
+            observer = Observer(
+                metrics_path=self.metrics_path or (METRICS_PATH if on_port else None),
+                status_path=self.status_page,
+                on_port=on_port,
+                folder=self.reports_folder,
+            )
+            observer.sources.memory_budget = self.quic_limits.memory or 0
+            self.loaded_app = observer.before(self.loaded_app, self.root_path)
+            self.observer = observer
+        if self.server_header:
+            ours = (b"server", b"uringcore")
+            self.encoded_headers = [
+                ours if header == (b"server", b"uvicorn") else header
+                for header in self.encoded_headers
+            ]
+
+    def _offer_http1(self, context: ssl.SSLContext) -> None:
+        """Without it a client that offers only "h3" and "h2" would be let in and then not understood.
+
+        What speaks more than HTTP/1.1 has said so to uvicorn.
+        """
+        if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
+            context.set_alpn_protocols(["http/1.1"])
+
+    def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
+        """The factory of a user, whose default context offers what ours does; the last word is its own."""
+
+        def make(config: Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+            def offering() -> ssl.SSLContext:
+                context = default()
+                self._offer_http1(context)
+                return context
+
+            return make_context(config, offering)
+
+        return make
+
+    def check_loop(self) -> None:
+        """Raises :class:`StartupError` with the one line about a loop that cannot be had."""
+        try:
+            factory = self.get_loop_factory()
+        except ImportError as exc:
+            raise StartupError(f"--loop {self.loop}: {exc}") from None
+        if factory is None or self.loop != LOOP:
+            return
+        try:
+            factory().close()
+        except (OSError, RuntimeError, ValueError) as exc:
+            raise StartupError(str(exc)) from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a child process: what is to be cleaned up stays the parent's."""
+        return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.is_ssl and self.ssl_context_factory is None:
+            # The first process has said it.
+            was_warned_of(self._key_file)
+
+    @property
+    def _key_file(self) -> str:
+        """Where the private key is read from."""
+        file = self.ssl_keyfile or self.ssl_certfile
+        assert file is not None
+        return os.fspath(file)
+
+    def share_keys(self) -> None:
+        """Makes the keys that all processes of this server have to have, where none are given."""
+        if self.http3_token_key is None:
+            self.http3_token_key = secrets.token_bytes(64)
+        if self.http3_reset_key is None:
+            self.http3_reset_key = secrets.token_bytes(32)
+
+    def share_sessions(self) -> None:
+        """Keeps TLS sessions where all processes of this server find them; gone with the first."""
+        # In memory, if there is a folder for that, and else in the system's for short-lived files.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
+        folder = self._shared_folder("sessions", memory)
+        self.session_store = SharedSessionStore(
+            os.path.join(folder, "sessions"), capacity=SHARED_SESSIONS
+        )
+
+    def _shared_folder(self, kind: str, parent: str | None = None) -> str:
+        """A folder for this server's processes, gone with the first."""
+        folder = SharedFolder(kind, parent)
+        self._shared_folders.append(folder)
+        self._cleanup.callback(folder.remove)
+        return folder.path
+
+    def remove_shared_folders(self) -> None:
+        """In another process than the first, which was killed."""
+        for folder in self._shared_folders:
+            folder.remove()
+
+    def reload_certificate(self, listener: _Listener | None) -> None:
+        """Reads the certificate's files again, for new connections of TCP and of ``listener``.
+
+        Raises :class:`StartupError`, and then nothing has changed.
+        """
+        self._check_certificate()
+        quic, before = self.quic, None
+        if quic is not None and listener is not None:
+            before = quic.certificate, quic.certificate_chain, quic.private_key
+            try:
+                self._load_into(quic)
+                listener.reload()
+            except (ImportError, OSError, ValueError) as exc:
+                quic.certificate, quic.certificate_chain, quic.private_key = before
+                raise quic_refusal(self, exc) from None
+        if self.ssl is not None:
+            assert self.ssl_certfile is not None
+            password = self.ssl_keyfile_password or ""
+            self.ssl.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, lambda: password)
+
+    def _load_into(self, quic: QuicConfiguration) -> None:
+        assert self.ssl_certfile is not None
+        quic.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_keyfile_password)
+
+    def cleanup(self) -> None:
+        """Removes the files that were made for this run."""
+        self._cleanup.close()
+
+    @property
+    def certificate_files(self) -> list[str]:
+        """What the certificate is read from: the file with its chain, and the key's if that is another."""
+        files = (self.ssl_certfile, self.ssl_keyfile)
+        return [os.fspath(path) for path in files if path is not None]
+
+    @property
+    def server_certificate_pem(self) -> str | None:
+        """The certificate file's text, for ASGI's ``tls`` extension."""
+        return None if self.ssl_certfile is None else Path(self.ssl_certfile).read_text()
+
+    def _make_dev_certificate(self) -> None:
+        if self.ssl_certfile or self.ssl_keyfile:
+            raise StartupError("--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile")
+        # And the host that is served, where that is another name.
+        others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
+        self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
+        # uvicorn takes files only.
+        folder = self._shared_folder("dev-cert")
+        self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
+
+    def _http3_possible(self) -> bool:
+        """Whether the other options leave room for HTTP/3; warns where a user may not expect it."""
+        if (
+            (self.uds is not None or self.fd is not None)
+            and (self.http3_port is None and self.http3_fd is None)
+            and "LISTEN_FDS" not in os.environ
+        ):
+            what = "--uds" if self.fd is None else "--fd"
+            logger.warning("HTTP/3 is off: beside %s it needs --http3-port or --http3-fd.", what)
+        elif not self.is_ssl:
+            logger.warning(
+                "HTTP/3 is off: it needs a certificate (--ssl-certfile and --ssl-keyfile, or --dev-cert)."
+            )
+        elif self.ssl_context_factory is not None:
+            logger.warning("HTTP/3 is off: it takes a certificate file, not an SSL context.")
+        else:
+            return True
+        return False
+
+    def _check_certificate(self) -> None:
+        if self.is_ssl and self.ssl_context_factory is None:
+            check_certificate(self)
+
+    def _quic_logger(self) -> QuicSequenceLogger | None:
+        if self.http3_qlog_dir is None:
+            return None
+        return QuicSequenceLogger(self.http3_qlog_dir, limits=self.http3_trace_limits)
+
+    def _quic_configuration(self) -> QuicConfiguration:
+        has_datagrams = self.http3_webtransport or bool(self.http3_connect)
+        configuration = QuicConfiguration(
+            is_client=False,
+            alpn_protocols=["h3"],
+            idle_timeout=self.http3_idle_timeout,
+            max_data=MAX_CONNECTION_BYTES,
+            max_datagram_frame_size=MAX_DATAGRAM_FRAME_BYTES if has_datagrams else None,
+            reset_stream_at=self.http3_webtransport,
+            max_stream_data=MAX_STREAM_BYTES,
+            max_streams_bidi=self.http3_limits.max_requests,
+            max_streams_uni=MAX_STREAMS_UNI,
+            send_buffer_high=SEND_BUFFER_HIGH,
+            send_buffer_low=SEND_BUFFER_LOW,
+            token_key=self.http3_token_key,
+            session_store=self.session_store,
+            stateless_reset_key=self.http3_reset_key,
+            verify_mode=ssl.VerifyMode(self.ssl_cert_reqs) if self.ssl_cert_reqs else None,
+            quic_logger=self._quic_logger(),
+            early_data=self.http3_early_data != "off",
+        )
+        try:
+            self._load_into(configuration)
+            if self.ssl_ca_certs is not None:
+                configuration.load_verify_locations(cafile=str(self.ssl_ca_certs))
+            configuration.setup()
+        except (ImportError, ValueError) as exc:
+            raise quic_refusal(self, exc) from None
+        return configuration
+
+
+def trace_limits(options: dict[str, Any]) -> TraceLimits:
+    """Takes the bounds of traces out of a server's options."""
+    names = {field.name: f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
+    given = {name: options.pop(option) for name, option in names.items() if option in options}
+    try:
+        return TraceLimits(**given)
+    except ValueError as exc:
+        field, said = named_field(exc)
+        name = f"http3_qlog_{field}"
+        raise StartupError(f"{name}: {said}", option=name) from None
+
+
+def close_in(process: int, files: contextlib.ExitStack) -> None:
+    """A fork of the process that made them leaves them alone."""
+    if os.getpid() == process:
+        files.close()

@@ -1,0 +1,83 @@
+"""What a server counts as it happens: requests, how long they took, and how late its loop runs.
+
+Plain numbers, one set a process. What they are called outside is _metrics.py's business, and which
+request is which _observer.py's.
+"""
+
+from __future__ import annotations
+
+import copy
+import http
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+__all__ = ["Counts", "Histogram"]
+
+METHODS = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
+)
+STATUSES = frozenset(int(status) for status in http.HTTPStatus)
+
+DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Histogram:
+    """How many values were how large."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Counts:
+    """The counters of one server in one process."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """By HTTP version, method and status: as many as there are of these, whatever clients send."""
+        self.requests_open: Counter[str] = Counter()
+        """By HTTP version."""
+        self.durations: dict[str, Histogram] = {}
+        """In seconds, until the response's last message, by HTTP version."""
+        self.websockets = 0
+        self.websockets_open = 0
+        self.given_up: Counter[str] = Counter()
+        """Responses over HTTP/3 that were given up, by why: ``nothing_taken`` or ``little_taken``."""
+        self.lag = Histogram(LAG_BOUNDS)
+        """Seconds by which the loop came too late to what was due, looked at ten times a second."""
+        self.lag_now = 0.0
+        # Of QUIC connections that have ended.
+        self.packets_sent = 0
+        self.packets_lost = 0
+        self.bytes_lost = 0
+
+    def copy(self) -> Counts:
+        """The counters as they are now; later events do not change the copy."""
+        return copy.deepcopy(self)
+
+    def request_ended(self, version: str, method: str, status: int, seconds: float) -> None:
+        self.requests_open[version] -= 1
+        self.requests[version, method_label(method), status_label(status)] += 1
+        if version not in self.durations:
+            self.durations[version] = Histogram(DURATION_BOUNDS)
+        self.durations[version].add(seconds)
+
+    def came_late(self, seconds: float) -> None:
+        self.lag_now = seconds
+        self.lag.add(seconds)
+
+
+def method_label(method: str) -> str:
+    return method if method in METHODS else "other"
+
+
+def status_label(status: int) -> str:
+    """A status that is registered; of others the class."""
+    return str(status) if status in STATUSES else f"{status // 100}xx"

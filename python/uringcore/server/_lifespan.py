@@ -1,0 +1,103 @@
+"""uvicorn's lifespan protocol, with errors after the start-up logged, and an end that does not wait.
+
+uvicorn takes any exception of the application's for one that does not know the protocol, unless
+``--lifespan on`` is given. After a completed start-up it is an error, which is logged. Not here: when an
+application starts and ends, which are _server.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.lifespan.on import LifespanOn
+
+__all__ = ["Lifespan"]
+
+
+class Lifespan(LifespanOn):
+    """The lifespan of one application."""
+
+    shutdown_seconds_max: float | None = None
+    """How long the application's shutdown may take; ``None``: as long as it wants."""
+
+    _task: asyncio.Task[Any] | None = None
+    _is_abandoned = False
+
+    @property
+    def is_running(self) -> bool:
+        """The application has started, and has not been asked to shut down."""
+        has_started = self.startup_event.is_set() and not self.startup_failed
+        return has_started and not self.shutdown_event.is_set() and not self.error_occurred
+
+    def abandon(self) -> None:
+        """Cancels the application's part, wherever it is. Its errors are no longer waited for or logged."""
+        if self._is_abandoned or self._task is None or self._task.done():
+            return
+        self._is_abandoned = True
+        # A shutdown that is being waited for has not succeeded.
+        self.shutdown_failed = True
+        self.startup_event.set()
+        self.shutdown_event.set()
+        self._task.cancel()
+
+    async def shutdown(self) -> None:
+        """Asks the application to shut down, and waits until it has, or its time is up."""
+        overdue = None
+        if self.shutdown_seconds_max is not None:
+            loop = asyncio.get_running_loop()
+            overdue = loop.call_later(self.shutdown_seconds_max, self._time_out)
+        try:
+            await super().shutdown()
+        finally:
+            if overdue is not None:
+                overdue.cancel()
+
+    def _time_out(self) -> None:
+        self.logger.error(
+            "Application shutdown takes more than %g seconds and is cancelled",
+            self.shutdown_seconds_max,
+        )
+        self.abandon()
+
+    async def main(self) -> None:
+        """Runs the application for the scope ``lifespan``."""
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        scope: Any = {
+            "type": "lifespan",
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.0"},
+            "state": self.state,
+        }
+        app: Any = self.config.loaded_app
+        try:
+            await app(scope, self.receive, self.send)
+        except KeyboardInterrupt:
+            # Of a second SIGINT, while the application blocks the loop, which raises it in its turn.
+            self.error_occurred = True
+            task.add_done_callback(asyncio.Task.exception)
+            raise
+        except BaseException as exc:  # noqa: BLE001 - as uvicorn's, which the server outlives
+            self._failed(exc)
+        finally:
+            self.startup_event.set()
+            self.shutdown_event.set()
+
+    async def send(self, message: Any) -> None:
+        """Takes a message of the application's."""
+        if not self._is_abandoned:
+            await super().send(message)
+
+    def _failed(self, error: BaseException) -> None:
+        had_started = self.startup_event.is_set()
+        has_said_so = self.startup_failed or self.shutdown_failed
+        self.error_occurred = True
+        # The loop is closed under it: somebody does not want to wait.
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if has_said_so or (is_cancelled and had_started):
+            return
+        if had_started or self.config.lifespan != "auto":
+            self.shutdown_failed = had_started
+            self.logger.error("Exception in 'lifespan' protocol\n", exc_info=error)
+        else:
+            self.logger.info("ASGI 'lifespan' protocol appears unsupported.")

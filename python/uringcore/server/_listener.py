@@ -1,0 +1,150 @@
+"""The QUIC endpoints of a server.
+
+Sockets are bound in _sockets.py. Connections are _connection.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import socket
+from collections.abc import Iterable
+
+from uringcore.h3.connection import ErrorCode
+from uringcore.quic._endpoint import create_quic_endpoint
+from uringcore.quic._transport import QuicTransport
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.limits import RetryPolicy, ServerLimits
+from uringcore.quic.workers import PortWorker
+from uringcore.server._connection import HTTP3ServerProtocol
+from uringcore.server._service import Service
+
+__all__ = ["HTTP3Listener", "tell_room"]
+
+logger = logging.getLogger("uvicorn.error")
+
+# How often connections are looked at for what has taken too long.
+TICK_SECONDS = 1.0
+
+# What a QUIC socket asks the kernel for, each way, and what it can do with.
+ROOM_WANTED, ROOM_ENOUGH = 4 << 20, 1 << 20
+
+
+class HTTP3Listener:
+    """The QUIC endpoints of one server, with the face of an ``asyncio.Server``."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._transports: list[QuicTransport] = []
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._keep_alive_seconds = 0.0
+
+    @property
+    def endpoints(self) -> list[QuicTransport]:
+        """One for each socket."""
+        return self._transports
+
+    async def start(
+        self,
+        places: Iterable[socket.socket | PortWorker],
+        configuration: QuicConfiguration,
+        *,
+        limits: ServerLimits,
+        retry: RetryPolicy,
+    ) -> None:
+        """Starts an endpoint on each socket, which it owns from here on, or on a duplicate of a worker's."""
+        loop = asyncio.get_running_loop()
+        # Made when the application protocol is agreed: a handshake that gets nowhere makes nothing.
+        create_protocol = {"h3": functools.partial(HTTP3ServerProtocol, service=self.service)}
+        for place in places:
+            worker = place if isinstance(place, PortWorker) else None
+            transport, _ = await create_quic_endpoint(
+                loop,
+                create_protocol,
+                sock=None if isinstance(place, PortWorker) else place,
+                worker=worker,
+                configuration=configuration,
+                limits=limits,
+                retry=retry,
+            )
+            self._transports.append(transport)
+        tell_room(self._transports[0].get_extra_info("socket"))
+        # Often enough that two may be lost.
+        self._keep_alive_seconds = configuration.idle_timeout / 3
+        self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+        self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
+
+    @property
+    def port(self) -> int:
+        """The number of the UDP port."""
+        return int(self._transports[0].get_extra_info("sockname")[1])
+
+    def reload(self) -> None:
+        """New connections get what the configuration has now. Raises ``QuicConfigurationError``."""
+        for transport in self._transports:
+            transport.reload()
+
+    def _ping(self) -> None:
+        """Until the very end: a graceful stop may take longer than the idle timeout."""
+        loop = asyncio.get_running_loop()
+        self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
+        for connection in list(self.service.connections):
+            connection.ping_if_busy()
+
+    def _look_at_clock(self) -> None:
+        loop = asyncio.get_running_loop()
+        # First: whatever comes of one connection, the clock goes on for the others.
+        self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
+        for connection in list(self.service.connections):
+            try:
+                connection.tick()
+            except Exception as error:  # noqa: BLE001 - the others have to be looked after too
+                text = "An HTTP/3 connection could not be looked after"
+                self.service.report("fault", text, error)
+
+    def close(self) -> None:
+        """No new connections; the open ones go on until they are told."""
+        self.service.stopping = True
+        self.stop_accepting()
+
+    def stop_accepting(self) -> None:
+        """No new connections, but connections whose handshakes are under way are served like open ones."""
+        for transport in self._transports:
+            transport.stop_accepting()
+
+    def abort(self) -> None:
+        """Closes the connections that are left, and the endpoints, whose sockets close a little later."""
+        for timer in (self._keep_alive, self._tick):
+            if timer is not None:
+                timer.cancel()
+        self._keep_alive = self._tick = None
+        for protocol in list(self.service.connections):
+            protocol.close(ErrorCode.H3_NO_ERROR, "the server has stopped")
+        for transport in self._transports:
+            transport.close()
+
+    async def wait_closed(self) -> None:
+        """Ends the endpoints; whatever connections are left are closed at once."""
+        self.abort()
+        for transport in self._transports:
+            await transport.wait_closed()
+        self._transports = []
+
+
+def tell_room(sock: socket.socket) -> None:
+    """Says it when the kernel gives a socket less room than it was asked for."""
+    # It doubles what it gives, for its own overhead (socket(7)).
+    receiving, sending = (
+        sock.getsockopt(socket.SOL_SOCKET, option) // 2
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
+    )
+    if min(receiving, sending) < ROOM_ENOUGH:
+        logger.info(
+            "The kernel gives HTTP/3's socket %d KiB to receive and %d KiB to send: for full speed set "
+            "net.core.rmem_max and net.core.wmem_max to %d",
+            receiving >> 10,
+            sending >> 10,
+            ROOM_WANTED,
+        )

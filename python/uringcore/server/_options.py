@@ -1,0 +1,225 @@
+"""uvicorn's options beside HTTP/3: which of them mean TCP alone, and which do nothing as things are.
+
+What the options mean is uvicorn's and _config.py's business. Every option of uvicorn's has its place
+in :data:`PLACES`, which a test compares with the uvicorn that is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from uvicorn.config import LOOP_FACTORIES
+
+from uringcore.quic._sequence_logger import TraceLimits
+from uringcore.quic.limits import CONNECTION_BYTES, beyond_memory
+from uringcore.server._activation import is_activated
+from uringcore.server._limits import SessionLimits
+
+if TYPE_CHECKING:
+    from uvicorn.config import Config
+
+__all__ = ["PLACES", "idle_options", "option_name"]
+
+HTTP1_LIMIT = "see --http3-max-header-bytes"
+
+PLACES: dict[str, str | None] = {
+    "app": None,
+    "host": None,
+    "port": None,
+    "uds": "HTTP/3 is served on a UDP port",
+    "fd": "HTTP/3 is served on a UDP port",
+    "reload": None,
+    "reload_dirs": None,
+    "reload_includes": None,
+    "reload_excludes": None,
+    "reload_delay": None,
+    "workers": None,
+    "loop": None,
+    "http": "HTTP/3 has one implementation",
+    "http2": "HTTP/3 has --http3",
+    "ws": "HTTP/3 has one implementation; with none it takes none",
+    "ws_max_size": None,
+    "ws_max_queue": None,
+    "ws_ping_interval": None,
+    "ws_ping_timeout": None,
+    "ws_per_message_deflate": "over HTTP/3 nothing is compressed",
+    "lifespan": None,
+    "interface": None,
+    "env_file": None,
+    "log_config": None,
+    "log_level": None,
+    "access_log": None,
+    "use_colors": None,
+    "proxy_headers": None,
+    "server_header": None,
+    "date_header": None,
+    "forwarded_allow_ips": None,
+    "root_path": None,
+    "limit_concurrency": None,
+    "backlog": "see --http3-max-handshakes",
+    "limit_max_requests": None,
+    "limit_max_requests_jitter": None,
+    "timeout_keep_alive": "see --http3-keep-alive and --http3-idle-timeout",
+    "timeout_notify": None,
+    "timeout_graceful_shutdown": None,
+    "timeout_worker_healthcheck": None,
+    "callback_notify": None,
+    "ssl_keyfile": None,
+    "ssl_certfile": None,
+    "ssl_keyfile_password": None,
+    "ssl_version": "HTTP/3 has TLS 1.3 and no other",
+    "ssl_cert_reqs": None,
+    "ssl_ca_certs": None,
+    "ssl_ciphers": "HTTP/3 has TLS 1.3 with its three suites",
+    "ssl_context_factory": "HTTP/3 takes a certificate file, not a context",
+    "headers": None,
+    "version": None,
+    "app_dir": None,
+    "h11_max_incomplete_event_size": HTTP1_LIMIT,
+    "reset_contextvars": None,
+    "factory": None,
+}
+"""By uvicorn's name: why an option is for TCP alone, in half a line; ``None`` if HTTP/3 keeps to it
+as well, or if it is about the process."""
+
+SPELLINGS = {
+    "http3_origins": "--http3-origin",
+    "headers": "--header",
+    "reload_dirs": "--reload-dir",
+    "reload_includes": "--reload-include",
+    "reload_excludes": "--reload-exclude",
+}
+
+
+def option_name(name: str) -> str:
+    """As it is spelled on the command line."""
+    return SPELLINGS.get(name, "--" + name.replace("_", "-"))
+
+
+def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iterator[str]:
+    """A line for each option that was given and does nothing beside the others.
+
+    ``given`` are the names of what a user has said, not of what is left at its default.
+    """
+    for names, why in reasons(config, http3=http3):
+        for name in sorted(names.intersection(given)):
+            yield f"{option_name(name)} does nothing: {why}."
+    if not http3:
+        for name in sorted(given):
+            if name.startswith("http3_"):
+                yield f"{option_name(name)} does nothing: HTTP/3 is off."
+
+
+Reasons = Iterator[tuple[frozenset[str], str]]
+
+
+def reasons(config: Config, *, http3: bool) -> Reasons:
+    """The options that do nothing, and why."""
+    yield from reasons_of_sockets(config, http3=http3)
+    yield from reasons_of_tls(config)
+    yield from reasons_of_processes(config)
+    yield from reasons_of_sight(config)
+    yield from reasons_of_protocols(config)
+    if http3:
+        yield from reasons_of_http3(config)
+
+
+def reasons_of_sockets(config: Config, *, http3: bool) -> Reasons:
+    how = "--uds" if config.uds is not None else "--fd" if config.fd is not None else None
+    if how is None and is_activated(os.environ):
+        how = "systemd"
+    if how is None:
+        return
+    yield frozenset({"port"}), f"{how} says where to listen"
+    # UDP is bound there where a port says so.
+    if not http3 or getattr(config, "http3_port", None) is None:
+        yield frozenset({"host"}), f"{how} says where to listen"
+
+
+def reasons_of_tls(config: Config) -> Reasons:
+    if not config.is_ssl:
+        names = {name for name in PLACES if name.startswith("ssl_")}
+        yield frozenset(names), "there is no certificate (--ssl-certfile, --dev-cert)"
+    elif not config.ssl_cert_reqs:
+        why = "clients are not asked for a certificate (--ssl-cert-reqs 1 or 2)"
+        yield frozenset({"ssl_ca_certs"}), why
+
+
+def reasons_of_processes(config: Config) -> Reasons:
+    loop = config.loop
+    if loop in LOOP_FACTORIES and loop not in ("auto", "none"):
+        yield frozenset({"backend"}), f"--loop {loop} is not uringcore's"
+    if config.limit_max_requests is None:
+        yield frozenset({"limit_max_requests_jitter"}), "there is no --limit-max-requests"
+    if config.reload:
+        yield frozenset({"timeout_worker_healthcheck"}), "--reload has no workers"
+    else:
+        yield frozenset({"reload_delay"}), "there is no --reload"
+        if not config.use_subprocess:
+            yield frozenset({"timeout_worker_healthcheck"}), "there is no --workers"
+
+
+def reasons_of_sight(config: Config) -> Reasons:
+    if isinstance(config.log_config, str):
+        yield frozenset({"log_format", "use_colors"}), "--log-config says what the log is like"
+    elif getattr(config, "log_format", "text") == "json":
+        yield frozenset({"use_colors"}), "--log-format json has no colours"
+    if getattr(config, "metrics_port", None) is None:
+        yield frozenset({"metrics_host"}), "there is no --metrics-port"
+
+
+def reasons_of_protocols(config: Config) -> Reasons:
+    if not config.proxy_headers:
+        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
+    if not uses_h11(config):
+        yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
+    why = no_websocket(config)
+    if why is not None:
+        yield frozenset(name for name in PLACES if name.startswith("ws_")), why
+
+
+def no_websocket(config: Config) -> str | None:
+    """Why there is no WebSocket, over whichever version of HTTP."""
+    if config.ws == "none":
+        return "--ws none serves no WebSocket"
+    return "a WSGI application knows no WebSocket" if config.interface == "wsgi" else None
+
+
+def reasons_of_http3(config: Config) -> Reasons:
+    is_wsgi = config.interface == "wsgi"
+    if not getattr(config, "http3_webtransport", True):
+        names = {f"http3_{field.name}" for field in fields(SessionLimits)}
+        why = "WSGI knows no sessions" if is_wsgi else "--no-http3-webtransport takes no sessions"
+        yield frozenset(names), why
+    if is_wsgi:
+        yield frozenset({"http3_webtransport"}), "a WSGI application knows no sessions"
+        yield frozenset({"http3_connect"}), "a WSGI application knows no extended CONNECT"
+    without = no_websocket(config)
+    if without is not None:
+        yield frozenset({"http3_max_large_messages"}), without
+    if getattr(config, "http3_qlog_dir", None) is None:
+        names = {f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
+        yield frozenset(names), "there is no --http3-qlog-dir"
+    if getattr(config, "http3_retry", "auto") != "auto":
+        yield frozenset({"http3_retry_handshakes"}), "--http3-retry is not auto"
+    limits = getattr(config, "quic_limits", None)
+    if limits is not None and limits.accept_rate is None:
+        yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
+    if limits is not None:
+        for name, most in beyond_memory(limits).items():
+            why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
+            yield frozenset({f"http3_{name}"}), why
+    responses = getattr(config, "http3_limits", None)
+    if responses is not None and responses.send_rate == 0:
+        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no least rate"
+
+
+def uses_h11(config: Config) -> bool:
+    """Whether h11 reads HTTP/1.1: uvicorn's choice where httptools is not installed."""
+    if config.http == "auto":
+        return importlib.util.find_spec("httptools") is None
+    return config.http not in ("httptools", "zttp")

@@ -1,0 +1,127 @@
+"""The process above a server that ``--reload`` replaces: uvicorn's, and it replaces a server that ended, too.
+
+Which files are looked at, and how, is uvicorn's. Not here: what the child does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from socket import socket
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from uringcore.server._config import ServerConfig
+from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, HASTY_SECONDS
+
+if TYPE_CHECKING:
+    from uvicorn.supervisors.basereload import BaseReload as ChangeReload
+else:
+    from uvicorn.supervisors import ChangeReload
+
+__all__ = ["Reloader"]
+
+# The statuses of a start that fails, here and by an exception: only a change of the files can help. A child
+# that has served may end with them as well.
+NO_START = (STARTUP_FAILURE, 1)
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class Reloader(ChangeReload):
+    """Runs ``target`` in a child process, and again when a file changes or the child ends.
+
+    ``target`` is called with ``sockets`` and ``report``, to which it sends the number of its process when it
+    serves.
+
+    A child that could not start is not started again before a file changes. One that ends soon after its
+    start makes the next one wait, up to half a minute. A second SIGINT is passed on to the child, and a third
+    kills it.
+    """
+
+    def __init__(
+        self, config: ServerConfig, target: Callable[..., None], sockets: list[socket]
+    ) -> None:
+        # A pipe has no lock that a child could die with.
+        self._reports, report = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        super().__init__(config, functools.partial(target, report=report), sockets)
+        self._server_pid = 0
+        self._waits_for_change = False
+        self._began_at = 0.0
+        self._due_at: float | None = None
+        self._delay = 0.0
+        self._interrupts = 0
+
+    def startup(self) -> None:
+        """Starts the first child."""
+        self._began_at = time.monotonic()
+        super().startup()
+
+    def restart(self) -> None:
+        """Starts another child, when the one before it has ended."""
+        super().restart()
+        self._began_at = time.monotonic()
+        self._waits_for_change = False
+        self._due_at = None
+        self._read_reports()
+
+    def should_restart(self) -> list[Path] | None:
+        """The files that have changed. Starts another child if the last one has ended."""
+        changes = super().should_restart()
+        if not changes and not self.should_exit.is_set():
+            self._look_at_child()
+        return changes
+
+    def signal_handler(self, sig: int, frame: FrameType | None) -> Any:
+        """SIGINT and SIGTERM."""
+        super().signal_handler(sig, frame)
+        if sig != signal.SIGINT:
+            return
+        self._interrupts += 1
+        # The first one ends the loop above, which stops the child.
+        if self._interrupts > 1 and self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(
+                    self.process.pid or 0,
+                    signal.SIGINT if self._interrupts == 2 else signal.SIGKILL,
+                )
+
+    def _has_child_served(self) -> bool:
+        """A report carries the number of its process: the child before may have left one."""
+        self._read_reports()
+        return self._server_pid == self.process.pid
+
+    def _read_reports(self) -> None:
+        # Also at each restart: a pipe that nobody reads fills up.
+        while self._reports.poll():
+            self._server_pid = self._reports.recv()
+
+    def _look_at_child(self) -> None:
+        status = self.process.exitcode
+        if status is None or self._waits_for_change:
+            return
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        if status in NO_START and not self._has_child_served():
+            self._waits_for_change = True
+            logger.error(
+                "Child process [%d] could not start (%s): waiting for a file to change",
+                self.process.pid,
+                how,
+            )
+            return
+        now = time.monotonic()
+        if self._due_at is None:
+            logger.error("Child process [%d] died (%s)", self.process.pid, how)
+            doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
+            self._delay = doubled if now - self._began_at < HASTY_SECONDS else 0.0
+            self._due_at = now + self._delay
+        if now >= self._due_at:
+            self.restart()

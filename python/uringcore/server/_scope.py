@@ -1,0 +1,80 @@
+"""The part of ASGI's scope that all requests of one server have in common."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from uringcore.server._subject import subject
+
+__all__ = ["DEBUG_EXTENSIONS", "EXTENSIONS", "TLSExtension", "common_scope", "encode_path"]
+
+EXTENSIONS: dict[str, dict[str, Any]] = {
+    "http.response.trailers": {},
+    "http.response.early_hint": {},
+    "http.response.pathsend": {},
+    "http.response.zerocopysend": {},
+}
+
+# Where somebody reads the log at that level: applications tell more than they need otherwise.
+DEBUG_EXTENSIONS: dict[str, dict[str, Any]] = {"http.response.debug": {}}
+
+TLS_1_3 = 0x0304  # QUIC knows no other (RFC 9001 section 4.2).
+
+
+def common_scope(*, asgi_version: str, root_path: str) -> dict[str, Any]:
+    """What is the same for each request over HTTP/3; the rest is added to a copy."""
+    return {
+        "type": "http",
+        "asgi": {"version": asgi_version, "spec_version": "2.3"},
+        "http_version": "3",
+        "scheme": "https",
+        "root_path": root_path,
+    }
+
+
+def encode_path(path: str) -> bytes:
+    """The path as it would have been in the request: ASCII as it is, the rest escaped."""
+    return path.encode("ascii") if path.isascii() else quote(path).encode("ascii")
+
+
+class _Connection(Protocol):
+    """What is asked of a connection."""
+
+    def get_peer_certificates(self) -> list[bytes]: ...
+    def stats(self) -> dict[str, Any]: ...
+
+
+class TLSExtension:
+    """Makes the ``tls`` extension's value for connections of one server, as its specification has it."""
+
+    def __init__(self, server_certificate_pem: str | None) -> None:
+        self.renew(server_certificate_pem)
+
+    def renew(self, server_certificate_pem: str | None) -> None:
+        """From now on connections get this certificate."""
+        self._server_certificate_pem = server_certificate_pem
+        # Of clients without a certificate, by cipher suite: the same for all of them.
+        self._anonymous: dict[int | None, dict[str, Any]] = {}
+
+    def extension(self, connection: _Connection) -> dict[str, Any]:
+        """What is known of a connection by now."""
+        suite = connection.stats()["cipher_suite"]
+        chain = connection.get_peer_certificates()
+        if chain:
+            return self._value(suite, chain)
+        if suite not in self._anonymous:
+            self._anonymous[suite] = self._value(suite, [])
+        return self._anonymous[suite]
+
+    def _value(self, suite: int | None, chain: list[bytes]) -> dict[str, Any]:
+        return {
+            "server_cert": self._server_certificate_pem,
+            "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
+            "client_cert_name": subject(chain[0]) if chain else None,
+            # One that is wrong ends the handshake.
+            "client_cert_error": None,
+            "tls_version": TLS_1_3,
+            "cipher_suite": suite,
+        }

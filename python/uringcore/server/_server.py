@@ -1,0 +1,537 @@
+"""uvicorn's server with the HTTP/3 side beside it.
+
+Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the sockets before
+start-up and the QUIC endpoints after it, Alt-Svc, a certificate that is renewed, and HTTP/3's share of
+the stop. In which process one runs is _serving.py's.
+
+Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and the cause is raised after
+the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
+cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
+``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
+SIGINT interrupts a start-up. The stop runs in a shielded scope (``_shield.py``), because anyio repeats a
+cancellation at each ``await``; only ``Task.cancel`` or a second SIGINT ends the wait for the application's
+``lifespan.shutdown`` sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import FrameType
+from typing import Any, Protocol
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.server import Server as UvicornServer
+
+from uringcore._sharing import add_own_listeners
+from uringcore._uringcore import AsgiService, WebSocketLimits
+from uringcore.quic._sequence_logger import QuicSequenceLogger
+from uringcore.quic.workers import PortWorker
+from uringcore.server._cancellations import one_traceback
+from uringcore.server._certificate import CertificateKeeper
+from uringcore.server._config import ServerConfig
+from uringcore.server._lifespan import Lifespan
+from uringcore.server._lingering import close_lingering
+from uringcore.server._listener import HTTP3Listener
+from uringcore.server._log import RequestLog
+from uringcore.server._metrics_port import MetricsPort
+from uringcore.server._scope import (
+    DEBUG_EXTENSIONS,
+    EXTENSIONS,
+    TLSExtension,
+    common_scope,
+    encode_path,
+)
+from uringcore.server._service import Service
+from uringcore.server._shield import shielded
+from uringcore.server._sockets import (
+    ServerSockets,
+    bind_metrics_or_exit,
+    close_metrics,
+    listen_or_exit,
+    tell_metrics,
+    tell_where,
+)
+from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._terminal import has_terminal
+from uringcore.server._webtransport import SessionService
+
+__all__ = ["Server"]
+
+ALT_SVC_MAX_AGE_SECONDS = 86400
+
+# So long does a server that others take over from go on with all who have come.
+HAND_OVER_SECONDS_MIN = 1.0
+
+# What applications have for their own end when a forced stop has cancelled them.
+CANCELLED_SECONDS_MAX = 1.0
+
+# What an application has for its shutdown after a cancellation, however short the wait for requests is.
+LIFESPAN_SECONDS_MIN = 5.0
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def direct(application: Any) -> Any:
+    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
+    return application.app if type(application) is ProxyHeadersMiddleware else application
+
+
+def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
+    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
+
+    Nor does an application of WSGI, as over TCP.
+    """
+    if config.ws == "none" or config.interface == "wsgi":
+        return None
+    return WebSocketLimits(
+        max_size=config.ws_max_size,
+        max_queue=config.ws_max_queue,
+        ping_interval=config.ws_ping_interval,
+        ping_timeout=config.ws_ping_timeout,
+    )
+
+
+class Slot(Protocol):
+    """What a server is told, and asked, by whoever runs several of them."""
+
+    places: Sequence[PortWorker]
+    """Its part of each UDP port."""
+
+    def serving(self, server: Server) -> None: ...
+    def ending(self) -> None: ...
+    def used_up(self) -> bool:
+        """Whether the server is to go on until another one has taken its seat."""
+
+
+class Server(UvicornServer):
+    """Serves HTTP/1.1 and WebSocket over TCP, and HTTP/3 over UDP, from one loop.
+
+    ``run`` and ``serve`` take ``sockets`` that are bound, TCP and UDP ones told apart by their types;
+    HTTP/3 is served if there is a UDP socket among them. Without, they listen as the options say.
+    ``slot`` is what a supervisor gives its workers.
+    """
+
+    config: ServerConfig
+
+    def __init__(self, config: ServerConfig, slot: Slot | None = None) -> None:
+        super().__init__(config)
+        self._slot = slot
+        self._listener: HTTP3Listener | None = None
+        self._request_log: RequestLog | None = None
+        self._certificate: CertificateKeeper | None = None
+        self._metrics: MetricsPort | None = None
+        self._tls = TLSExtension(None)
+        self._is_retiring = False
+        self._is_hung_up = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The Alt-Svc field that this server makes, not one of the user's.
+        self._alternative: tuple[bytes, bytes] | None = None
+        # What has ended the service, other than a request to stop.
+        self._failure: BaseException | None = None
+        self._had_terminal = has_terminal()
+        self.on_serving: Callable[[], object] | None = None
+        """Called when the start-up is complete."""
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on a loop of its own until a signal ends it."""
+        # A loop that cannot be had is said before there is a coroutine that nobody would await.
+        self.config.check_loop()
+        super().run(sockets)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
+
+        When it is cancelled it stops gracefully, as by SIGTERM: requests have ``timeout_graceful_shutdown``
+        seconds, and then the application's lifespan has as many, but at least five. ``Task.cancel`` once more
+        stops it at once. A cancelled scope of anyio counts as one cancellation, however often it repeats it.
+        When ``serve`` has ended, its ports are free and it can serve again.
+        """
+        await super().serve(sockets)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            # The stop was this server's own: a second serve() is not to end at once.
+            self.should_exit = self.force_exit = False
+            raise failure
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
+        self._loop = asyncio.get_running_loop()
+        self._failure = None
+        if sockets is not None:
+            mine = ServerSockets.told_apart(sockets)
+            # Those that are given are closed by uvicorn when it begins to stop; connections go on.
+            mine.udp = [sock.dup() for sock in mine.udp]
+            if self._slot is not None:
+                mine.tcp = [self._mine(sock) for sock in mine.tcp]
+            if not self.config.metrics_sockets:
+                bind_metrics_or_exit(self.config)
+                tell_metrics(self.config)
+        else:
+            mine = listen_or_exit(self.config)
+            add_own_listeners(self._loop, mine.own_tcp)
+        places: Sequence[socket.socket | PortWorker] = mine.udp
+        if self._slot is not None:
+            places = self._slot.places
+        try:
+            await self._start(mine, places)
+        except BaseException:
+            for server in getattr(self, "servers", ()):
+                server.close()
+            for sock in mine.udp if sockets is not None else mine:
+                sock.close()
+            with shielded():
+                await self._end_startup()
+            raise
+        if sockets is None:
+            tell_where(self.config, mine)
+        if self._slot is not None:
+            self._slot.serving(self)
+        if self.on_serving is not None:
+            self.on_serving()
+
+    async def _start(
+        self, sockets: ServerSockets, places: Sequence[socket.socket | PortWorker]
+    ) -> None:
+        config = self.config
+        if config.http3 and not places:
+            logger.warning("HTTP/3 is off: there is no UDP socket among those given.")
+        elif config.http3:
+            first = places[0]
+            sock = first.socket if isinstance(first, PortWorker) else first
+            self._announce(sock.getsockname()[1])
+        elif places:
+            logger.warning("A UDP socket that was given is not used: HTTP/3 is off.")
+        try:
+            await super().startup(sockets.tcp)
+        except OSError as exc:
+            # Somebody else has begun to listen meanwhile.
+            logger.error("cannot listen on TCP: %s", exc.strerror or exc)
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        if self.lifespan.should_exit:
+            # Older ones of uvicorn return.
+            sys.exit(STARTUP_FAILURE)
+        if config.http3 and places:
+            await self._start_http3(places)
+        if config.is_ssl and config.ssl_context_factory is None:
+            self._certificate = CertificateKeeper(config)
+        if config.observer is not None and config.metrics_sockets:
+            self._metrics = MetricsPort(config.observer)
+            await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
+
+    def _mine(self, sock: socket.socket) -> socket.socket:
+        """A duplicate of a socket that other processes accept on as well: uvicorn closes it at the end."""
+        return sock if self._slot is None else sock.dup()
+
+    def _announce(self, port: int) -> None:
+        """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""
+        headers = self.config.encoded_headers
+        if all(name != b"alt-svc" for name, _ in headers):
+            value = f'h3=":{port}"; ma={ALT_SVC_MAX_AGE_SECONDS}'
+            self._alternative = (b"alt-svc", value.encode())
+            self.config.encoded_headers = [*headers, self._alternative]
+
+    async def _start_http3(self, places: Sequence[socket.socket | PortWorker]) -> None:
+        config = self.config
+        assert config.quic is not None
+        self._tls.renew(config.server_certificate_pem)
+        extensions: dict[str, Any] = dict(EXTENSIONS)
+        if logger.isEnabledFor(logging.DEBUG):
+            extensions.update(DEBUG_EXTENSIONS)
+        loop = asyncio.get_running_loop()
+        self._request_log = log = RequestLog(config.http3_log_lines)
+        logs_access = config.access_log and logging.getLogger("uvicorn.access").hasHandlers()
+        asgi = AsgiService(
+            config.loaded_app,
+            event_loop=loop,
+            scope=common_scope(asgi_version=config.asgi_version, root_path=config.root_path),
+            root_path=config.root_path,
+            raw_root_path=encode_path(config.root_path),
+            state=self.lifespan.state,
+            extensions=extensions,
+            tasks=self.server_state.tasks,
+            report=log.report,
+            log_access=log.access if logs_access else None,
+            overloaded=None if config.limit_concurrency is None else self._is_overloaded,
+            fresh_context=getattr(config, "reset_contextvars", False),
+            websockets=websocket_limits(config),
+            direct=direct(config.loaded_app),
+        )
+        sessions = None
+        if config.http3_webtransport:
+            sessions = SessionService(
+                config.loaded_app,
+                limits=config.session_limits.checked(),
+                state=self.server_state,
+                report=log.report,
+                log_access=log.access if logs_access else None,
+                fresh_context=getattr(config, "reset_contextvars", False),
+            )
+        service = Service(
+            asgi,
+            self.server_state,
+            config.http3_limits.checked(
+                refuses_early=config.http3_early_data == "refuse",
+                protocols=config.http3_connect,
+                origins=config.http3_origins,
+            ),
+            self._tls,
+            log.report,
+            sessions,
+            None if config.observer is None else config.observer.connection_ended,
+            None if config.observer is None else config.observer.response_given_up,
+        )
+        listener = HTTP3Listener(service)
+        await listener.start(
+            places, config.quic, limits=config.quic_limits, retry=config.http3_retry
+        )
+        self._listener = listener
+        servers: list[Any] = self.servers
+        servers.append(listener)
+        self._update_default_headers()
+        logger.info(
+            "HTTP/3 running on UDP port %d (%s)", listener.port, getattr(loop, "backend", "asyncio")
+        )
+
+    async def _end_startup(self) -> None:
+        """Ends what a start-up has begun that failed or was cancelled."""
+        try:
+            await self._end_lifespan()
+        finally:
+            if self._listener is not None:
+                await self._listener.wait_closed()
+            await self._close_metrics()
+
+    async def _end_lifespan(self) -> None:
+        lifespan = self.lifespan
+        if not isinstance(lifespan, Lifespan):
+            return
+        self._bound_lifespan()
+        try:
+            if lifespan.is_running:
+                await lifespan.shutdown()
+        finally:
+            lifespan.abandon()
+
+    def _bound_lifespan(self) -> None:
+        """From here on the application's shutdown is bounded, since no cancellation may be left to end it."""
+        if isinstance(self.lifespan, Lifespan):
+            seconds = self.config.timeout_graceful_shutdown or 0
+            self.lifespan.shutdown_seconds_max = max(seconds, LIFESPAN_SECONDS_MIN)
+
+    async def main_loop(self) -> None:
+        """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
+        try:
+            await super().main_loop()
+        except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - raised again by serve()
+            # uvicorn leaves its sockets listening and its connections open.
+            self._failure = exc
+            # Programs that replace it, and those that poll should_exit, end their endless responses.
+            self.handle_exit(signal.SIGTERM, None)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn ten times a second."""
+        should_exit = await super().on_tick(counter)
+        observer = self.config.observer
+        if observer is not None:
+            if counter == 0:
+                await observer.start()
+            observer.tick(self.server_state, self._listener)
+        if self._listener is not None:
+            self.server_state.total_requests += self._listener.service.asgi.take_answered()
+            if counter % 10 == 0:
+                self._update_default_headers()
+                if self._request_log is not None:
+                    self._request_log.tick()
+        if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
+            self._look_at_certificate(self._certificate)
+        if should_exit and not self.should_exit and self._slot is not None:
+            # It has served as many requests as it was to. uvicorn is not to say so again.
+            self.config.limit_max_requests = None
+            self.__dict__.pop("limit_max_requests", None)
+            should_exit = not self._slot.used_up()
+        return should_exit
+
+    def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
+        is_asked, self._is_hung_up = self._is_hung_up, False
+        if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
+            # It may be gone again, which is said at the next look.
+            with contextlib.suppress(OSError):
+                self._tls.renew(self.config.server_certificate_pem)
+
+    def _is_overloaded(self) -> bool:
+        """As uvicorn counts, over HTTP/1.1."""
+        state, limit = self.server_state, self.config.limit_concurrency
+        return limit is not None and max(len(state.connections), len(state.tasks)) >= limit
+
+    def _update_default_headers(self) -> None:
+        """What uvicorn sends with every response, less the Alt-Svc that leads here."""
+        assert self._listener is not None
+        headers = self.server_state.default_headers
+        headers = [header for header in headers if header != self._alternative]
+        service = self._listener.service
+        service.asgi.set_default_headers(headers)
+        if service.sessions is not None:
+            service.sessions.default_headers = headers
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
+        if self._failure is not None:
+            self._bound_lifespan()
+        with one_traceback(), shielded():
+            try:
+                await self._shutdown(sockets)
+            except asyncio.CancelledError as exc:
+                # Cancelled once more: whoever waits for the end does not want to.
+                self._failure = exc
+                self.force_exit = True
+            if self.force_exit:
+                await self._drop()
+
+    async def _drop(self) -> None:
+        """Ends at once what a forced stop does not wait for.
+
+        The end runs in a task of its own, which takes a few seconds at most, and a cancellation does not
+        interrupt the wait for it: the ports are free when serve() returns.
+        """
+        ending = asyncio.ensure_future(self._end_all())
+        while not ending.done():
+            try:
+                await asyncio.wait([ending])
+            except asyncio.CancelledError as exc:
+                self._failure = exc
+        ending.result()
+
+    async def _end_all(self) -> None:
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
+        finally:
+            # Before anything else is waited for: the loop itself may be about to end.
+            self._force()
+            if self._listener is not None:
+                self._listener.abort()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        await self._close_metrics()
+
+    def _force(self) -> None:
+        """Waits for no TCP connection and not for the application. From CPython 3.12 on ``wait_closed()`` of
+        an asyncio server waits for its connections, whatever they are doing."""
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+        if isinstance(self.lifespan, Lifespan):
+            self.lifespan.abandon()
+
+    async def _shutdown(self, sockets: list[socket.socket] | None) -> None:
+        if self._slot is not None:
+            self._slot.ending()
+            if self._metrics is not None:
+                # Others go on.
+                self._metrics.stop_accepting()
+        with close_lingering(self.server_state.connections):
+            if self._is_retiring:
+                await self._hand_over()
+            await super().shutdown(sockets)
+        if self._listener is not None:
+            # Again, since uvicorn doesn't come to it when its time limit is up.
+            await self._listener.wait_closed()
+        if self._request_log is not None:
+            self._request_log.close()
+        traces = None if self.config.quic is None else self.config.quic.quic_logger
+        if isinstance(traces, QuicSequenceLogger):
+            await asyncio.to_thread(traces.flush)
+        await self._close_metrics()
+        if self.config.observer is not None:
+            self.config.observer.close()
+
+    async def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            await self._metrics.close()
+            self._metrics = None
+        if self._slot is None:
+            close_metrics(self.config)
+
+    def retire(self) -> None:
+        """Stops while another process goes on with the same sockets: nobody is to notice.
+
+        Of a TCP connection between two requests nobody knows whether the next one is on its way. So it
+        gets another one, whose response closes it, as long as the client would have had otherwise.
+        """
+        self._is_retiring = True
+        self.should_exit = True
+
+    async def _hand_over(self) -> None:
+        loop = asyncio.get_running_loop()
+        state = self.server_state
+        for server in self.servers:
+            for sock in getattr(server, "sockets", ()):
+                loop.remove_reader(sock)
+        if self._listener is not None:
+            self._listener.stop_accepting()
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
+        # Who has just come has its handshake, and says what it came for.
+        await asyncio.sleep(HAND_OVER_SECONDS_MIN)
+        # Programs that replace it end their endless responses.
+        self.handle_exit(signal.SIGTERM, None)
+        for server in self.servers:
+            server.close()
+        if self._listener is not None:
+            for connection in list(self._listener.service.connections):
+                connection.shutdown()
+        end = loop.time() + self.config.timeout_keep_alive
+        while state.connections and loop.time() < end and not self.force_exit:
+            await asyncio.sleep(0.05)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Also SIGHUP, unless that is somebody else's to say, or ignored (nohup)."""
+        is_mine = self._slot is None and threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGHUP)
+        with super().capture_signals():
+            if not is_mine or before in (signal.SIG_IGN, None):
+                yield
+                return
+            signal.signal(signal.SIGHUP, self._hang_up)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
+
+    def _hang_up(self, sig: int, frame: FrameType | None) -> None:
+        """SIGHUP: read the certificate again. Of a terminal that is gone: stop."""
+        if self._had_terminal and not has_terminal():
+            self.handle_exit(signal.SIGTERM, None)
+        else:
+            self._is_hung_up = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGINT and SIGTERM: stop gracefully; a second SIGINT: at once.
+
+        uvicorn raises the signal again when all is done, so that the process dies of it. A server
+        that was asked to stop and did has succeeded: this one returns, and exits with status 0.
+
+        uvicorn's method is called, since programs replace it to be notified of the stop. A second SIGINT
+        raises ``KeyboardInterrupt`` during start-up, and ends the wait for connections and for the
+        application's shutdown.
+        """
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()
+        if not self.force_exit:
+            return
+        if not self.started:
+            raise KeyboardInterrupt
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._force)

@@ -1,0 +1,44 @@
+"""What every HTTP/3 connection of one server shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from uvicorn.server import ServerState
+
+from uringcore._uringcore import AsgiService, Http3Limits
+from uringcore.server._scope import TLSExtension
+from uringcore.server._webtransport import SessionService
+
+__all__ = ["Service"]
+
+
+class _Connection(Protocol):
+    """What a server asks of its connections."""
+
+    def ping_if_busy(self) -> None: ...
+    def tick(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def close(self, error_code: int, reason_phrase: str = "") -> None: ...
+
+
+@dataclass
+class Service:
+    """What every HTTP/3 connection of one server shares."""
+
+    asgi: AsgiService
+    state: ServerState
+    http3_limits: Http3Limits
+    tls: TLSExtension
+    report: Callable[[str, str, Any], object]
+    """Called with what goes wrong, as by ``AsgiService``."""
+    sessions: SessionService | None = None
+    """Whose WebTransport sessions are, if they are taken."""
+    ended: Callable[[Any], None] | None = None
+    """Called with the ``stats()`` of each connection that has ended."""
+    given_up: Callable[[str], None] | None = None
+    """Called with why a response was given up for its client's slowness."""
+    stopping: bool = False
+    connections: set[_Connection] = field(default_factory=set)

@@ -1,0 +1,104 @@
+"""How a server is run until it ends: in this process, in one that ``--reload`` replaces, or in workers.
+
+What a server does is _server.py's, and what several do together _supervisor.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import sys
+from multiprocessing.connection import Connection
+
+from uringcore.server._config import ServerConfig
+from uringcore.server._descriptors import raise_limit
+from uringcore.server._reloader import Reloader
+from uringcore.server._server import Server
+from uringcore.server._sockets import listen_or_exit, remove_unix, tell_where
+from uringcore.server._startup import STARTUP_FAILURE, StartupError, undisturbed
+from uringcore.server._supervisor import Supervisor
+from uringcore.server._worker import WorkerSlot
+
+__all__ = ["serve"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+def serve(config: ServerConfig) -> None:
+    """Runs a server until a signal ends it.
+
+    Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
+    """
+    raise_limit()
+    if config.dev_certificate is not None:
+        for line in config.dev_certificate.describe().splitlines():
+            logger.info(line)
+    try:
+        if not config.use_subprocess:
+            serve_here(config)
+        elif not isinstance(config.app, str):
+            logger.error("--reload and --workers need the application as an import string.")
+            sys.exit(STARTUP_FAILURE)
+        else:
+            serve_in_children(config)
+    finally:
+        with undisturbed():
+            config.cleanup()
+            if config.uds is not None:
+                remove_unix(config.uds)
+
+
+def serve_here(config: ServerConfig) -> None:
+    """In this process."""
+    server = Server(config)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        logger.info("Interrupted before start-up was complete")
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def serve_in_children(config: ServerConfig) -> None:
+    """In processes that are replaced, on sockets that stay."""
+    sockets = listen_or_exit(config)
+    tell_where(config, sockets)
+    with contextlib.closing(sockets):
+        if config.should_reload:
+            config.share_keys()
+            target = functools.partial(serve_as_child, config)
+            Reloader(config, target, list(sockets)).run()
+            return
+        try:
+            supervisor = Supervisor(config, sockets, serve_as_child)
+        except OSError as exc:
+            logger.error("HTTP/3 cannot have a port for all workers: %s", exc.strerror or exc)
+            sys.exit(STARTUP_FAILURE)
+        supervisor.run()
+
+
+def serve_as_child(
+    config: ServerConfig,
+    sockets: list[socket.socket],
+    slot: WorkerSlot | None = None,
+    report: Connection | None = None,
+) -> None:
+    """Runs a child process; exits with uvicorn's status 3 when start-up fails.
+
+    ``report`` gets the number of the process when it serves.
+    """
+    server = Server(config, slot)
+    if report is not None:
+        server.on_serving = functools.partial(report.send, os.getpid())
+    try:
+        server.run(sockets)
+    except StartupError as exc:
+        logger.error(exc)
+    finally:
+        if slot is not None and slot.is_orphan:
+            config.remove_shared_folders()
+    if not server.started and not server.should_exit:
+        sys.exit(STARTUP_FAILURE)

@@ -1,0 +1,23 @@
+"""A shield against the cancel scopes of anyio, for the end of a server.
+
+``Task.cancel`` interrupts one ``await``. A cancelled scope of anyio cancels its tasks again at each
+``await``, until they have left it, so that nothing could be waited for there. Within a shielded scope anyio
+leaves them alone; ``Task.cancel`` interrupts them still. Not here: how long the end of a server may take,
+which is _server.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+__all__ = ["shielded"]
+
+
+def shielded() -> contextlib.AbstractContextManager[object]:
+    """A context in which the running task is not cancelled by scopes of anyio that it is in."""
+    # Nobody is in a scope of a library that has not been imported.
+    make_scope = getattr(sys.modules.get("anyio"), "CancelScope", None)
+    scope: contextlib.AbstractContextManager[object]
+    scope = contextlib.nullcontext() if make_scope is None else make_scope(shield=True)
+    return scope

@@ -1,0 +1,371 @@
+"""The process above several workers: it has the sockets, and sees to it that so many serve.
+
+What one worker is and how it is talked to is _worker.py's; whose packets are whose is _ports.py's. Signals
+and log lines are those of uvicorn's supervisor.
+
+uvicorn's supervisor sees neither when a worker serves nor which packets belong to it, so this one takes
+its place. Generations overlap: a new worker has a place of its own on the UDP port and serves before an
+old one is retired, so no client is refused. A place is taken only between two empty ones: a retiring
+worker sends new clients to the next place by a Retry, and a serving worker answers for it there. A
+retiring worker answers requests on TCP connections with ``connection: close`` for as long as keep-alive
+lasts, because a request may arrive on an idle connection at any moment; only then idle connections are
+closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from uringcore.server._config import ServerConfig
+from uringcore.server._ports import WORKERS_MAX, Ports
+from uringcore.server._sockets import ServerSockets
+from uringcore.server._startup import STARTUP_FAILURE
+from uringcore.server._terminal import has_terminal
+from uringcore.server._worker import ENDING, SERVING, USED_UP, Target, Worker
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger("uvicorn.error")
+
+# A worker that ends sooner after its beginning makes the next one wait.
+HASTY_SECONDS = 10.0
+DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
+
+# How often each is asked whether it lives.
+ASK_SECONDS = 1.0
+ANSWER_SECONDS_MAX = 5
+
+
+class Supervisor:
+    """Runs ``target`` in ``config.workers`` processes on ``sockets``, until a signal ends it.
+
+    A worker that ends is replaced, at once if it has served for a while; the others stand in for it. SIGHUP
+    replaces all of them, one after the other: the new one serves before the old one is retired, and
+    one that does not get so far ends the round. SIGTTIN and SIGTTOU change their number by one. SIGTERM
+    and SIGINT end all of them gracefully, a second SIGINT at once, a third whatever they are doing.
+    """
+
+    def __init__(self, config: ServerConfig, sockets: ServerSockets, target: Target) -> None:
+        self._config = config
+        self._sockets = sockets.tcp
+        self._target = target
+        self._ports = Ports(self._shared(sockets), config, workers=config.workers)
+        self._count = config.workers
+        # Those that serve or are about to, oldest first; and those that were told to end.
+        self._workers_now: list[Worker] = []
+        self._leaving: list[Worker] = []
+        self._status = 0
+        self._is_stopping = False
+        self._is_hurried = False
+        self._delay = 0.0
+        self._fates: dict[Worker, asyncio.Future[bool]] = {}
+        self._has_ended = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._replacements: set[asyncio.Task[object]] = set()
+        self._round: asyncio.Task[object] | None = None
+        self._had_terminal = has_terminal()
+
+    def run(self) -> None:
+        """Until all have ended. Raises ``SystemExit`` with uvicorn's code 3 when none can start."""
+        # Not uringcore's own: nothing here needs to be fast, and this process is to be small.
+        loop = asyncio.SelectorEventLoop()
+        try:
+            loop.run_until_complete(self._run())
+        finally:
+            loop.close()
+        if self._status:
+            sys.exit(self._status)
+
+    def _shared(self, sockets: ServerSockets) -> list[socket.socket]:
+        """The UDP sockets whose ports all workers can have, and what those have to share besides."""
+        config = self._config
+        is_given = config.http3_fd is not None or (sockets.are_given and config.http3_port is None)
+        if config.http3 and is_given:
+            logger.warning(
+                "HTTP/3 is off: several workers cannot share a UDP socket that is given; "
+                "--http3-port makes one for each."
+            )
+            config.http3 = False
+        if config.http3 and config.workers > WORKERS_MAX:
+            logger.warning("HTTP/3 is off: it takes at most --workers %d.", WORKERS_MAX)
+            config.http3 = False
+        if not config.http3:
+            return []
+        config.share_keys()
+        config.share_sessions()
+        return sockets.udp
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        handlers = {
+            signal.SIGCHLD: self._look,
+            signal.SIGHUP: self._hang_up,
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+            signal.SIGTTIN: self._more,
+            signal.SIGTTOU: self._fewer,
+        }
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            # Who has the hang-up ignored (nohup) wants it so.
+            del handlers[signal.SIGHUP]
+        logger.info("Started parent process [%d]", os.getpid())
+        try:
+            for number, handler in handlers.items():
+                loop.add_signal_handler(number, handler)
+            self._fill()
+            self._tick()
+            while self._everyone or not self._is_stopping:
+                self._has_ended.clear()
+                await self._has_ended.wait()
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
+            for worker in self._everyone:
+                worker.kill()
+                worker.ended()
+            self._ports.close()
+        logger.info("Stopping parent process [%d]", os.getpid())
+
+    @property
+    def _everyone(self) -> list[Worker]:
+        return [*self._workers_now, *self._leaving]
+
+    # Workers begin ---------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Begins as many as are missing."""
+        self._later = None
+        while (
+            not self._is_stopping and len(self._workers_now) < self._count and self._ports.have_room
+        ):
+            if self._begin() is None:
+                self._fill_later(DELAY_SECONDS_MAX)
+                return
+
+    def _fill_later(self, delay: float) -> None:
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(delay, self._fill)
+
+    def _begin(self) -> Worker | None:
+        """``None``, and a line in the log: the system has no room for a process."""
+        places = self._ports.take(is_first=not self._workers_now)
+        try:
+            worker = Worker(self._target, self._config, self._sockets, places)
+        except BaseException as exc:
+            self._ports.give_back(places)
+            if not isinstance(exc, OSError):
+                raise
+            logger.error("A worker process cannot be started: %s", exc.strerror or exc)
+            return None
+        loop = asyncio.get_running_loop()
+        loop.add_reader(worker.channel, self._hear, worker)
+        self._fates[worker] = loop.create_future()
+        self._workers_now.append(worker)
+        return worker
+
+    def _hear(self, worker: Worker) -> None:
+        said = worker.hear()
+        if not said:
+            # Its end is seen by SIGCHLD.
+            asyncio.get_running_loop().remove_reader(worker.channel)
+        if SERVING in said:
+            worker.is_serving = True
+            self._ports.mark(worker.places, accepting=not worker.is_leaving)
+            self._settle(worker, True)
+        if USED_UP in said:
+            self._replace_soon(self._replace_used_up(worker))
+        if ENDING in said and worker in self._workers_now:
+            # Somebody has told it to.
+            self._leave(worker)
+            self._fill()
+
+    def _settle(self, worker: Worker, has_served: bool) -> None:
+        fate = self._fates.pop(worker, None)
+        if fate is not None and not fate.done():
+            fate.set_result(has_served)
+
+    # and end ---------------------------------------------------------------------------------------
+
+    def _leave(self, worker: Worker) -> None:
+        """It takes no new clients any more."""
+        worker.is_leaving = True
+        self._workers_now.remove(worker)
+        self._leaving.append(worker)
+        if worker.is_serving:
+            self._ports.mark(worker.places, accepting=False)
+        else:
+            # uvicorn looks at a signal once start-up is over, which may never be.
+            limit = self._config.timeout_graceful_shutdown or 0
+            asyncio.get_running_loop().call_later(limit, self._give_up, worker)
+
+    def _give_up(self, worker: Worker) -> None:
+        if worker in self._leaving and not worker.is_serving:
+            logger.error("Child process [%d] is still starting and is killed", worker.pid)
+            worker.kill()
+
+    def _look(self) -> None:
+        """Something has become of a child."""
+        for worker in self._everyone:
+            if worker.exitcode is not None:
+                self._end(worker)
+        if os.getpid() == 1:
+            reap_orphans({worker.pid for worker in self._everyone})
+
+    def _end(self, worker: Worker) -> None:
+        asyncio.get_running_loop().remove_reader(worker.channel)
+        worker.ended()
+        self._ports.give_back(worker.places)
+        self._has_ended.set()
+        if worker in self._leaving:
+            self._leaving.remove(worker)
+            self._settle(worker, False)
+            return
+        self._workers_now.remove(worker)
+        self._settle(worker, False)
+        if worker.is_serving:
+            logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
+        elif not any(one.is_serving for one in self._workers_now):
+            # The application cannot be imported, say: no other one would get further.
+            logger.error(
+                "Child process [%d] failed to start, stopping the parent process.", worker.pid
+            )
+            self._status = STARTUP_FAILURE
+            self._stop()
+            return
+        else:
+            logger.error(
+                "Child process [%d] failed to start (%s)", worker.pid, how_it_ended(worker)
+            )
+        is_hasty = time.monotonic() - worker.began_at < HASTY_SECONDS
+        doubled = min(DELAY_SECONDS_MAX, max(DELAY_SECONDS_MIN, self._delay * 2))
+        self._delay = doubled if is_hasty else 0.0
+        self._fill_later(self._delay)
+
+    def _tick(self) -> None:
+        asyncio.get_running_loop().call_later(ASK_SECONDS, self._tick)
+        # Older ones of uvicorn have no such option.
+        limit = getattr(self._config, "timeout_worker_healthcheck", ANSWER_SECONDS_MAX)
+        for worker in self._everyone:
+            if worker.is_serving and worker.ask() * ASK_SECONDS > limit:
+                logger.error("Child process [%d] does not answer and is killed", worker.pid)
+                worker.kill()
+
+    # Signals -----------------------------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        logger.info("Received SIGINT, exiting.")
+        if self._is_stopping:
+            for worker in self._everyone:
+                if self._is_hurried or not worker.is_serving:
+                    worker.kill()
+                else:
+                    worker.stop(signal.SIGINT)
+            self._is_hurried = True
+        self._stop()
+
+    def _terminate(self) -> None:
+        logger.info("Received SIGTERM, exiting.")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        self._has_ended.set()
+        for replacement in self._replacements:
+            replacement.cancel()
+        for worker in list(self._workers_now):
+            self._leave(worker)
+            worker.stop()
+
+    def _hang_up(self) -> None:
+        if self._had_terminal and not has_terminal():
+            logger.info("The terminal is gone, exiting.")
+            self._stop()
+        elif not self._is_stopping:
+            logger.info("Received SIGHUP, restarting processes.")
+            if self._round is not None:
+                self._round.cancel()
+            self._round = self._replace_soon(self._replace_all())
+
+    def _replace_soon(self, what: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        task = asyncio.get_running_loop().create_task(what)
+        self._replacements.add(task)
+        task.add_done_callback(self._replacements.discard)
+        return task
+
+    async def _replace_all(self) -> None:
+        for old in list(self._workers_now):
+            if old in self._workers_now and not await self._replace(old):
+                logger.error("Those that serve go on, the restart has ended.")
+                return
+
+    async def _replace_used_up(self, worker: Worker) -> None:
+        """It goes on until there is another one, however often that takes."""
+        delay = DELAY_SECONDS_MIN
+        while worker in self._workers_now and not await self._replace(worker):
+            await asyncio.sleep(delay)
+            delay = min(DELAY_SECONDS_MAX, delay * 2)
+
+    async def _replace(self, old: Worker) -> bool:
+        """Retires a worker once another one serves; whether that one does."""
+        while not self._ports.have_room:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+        new = self._begin()
+        if new is None:
+            return False
+        try:
+            return await self._fates[new]
+        finally:
+            # Also when this is cancelled, be it in the moment in which it serves.
+            if new in self._workers_now and (
+                not new.is_serving or len(self._workers_now) > self._count
+            ):
+                unwanted = new if not new.is_serving else old
+                self._retire(unwanted if unwanted in self._workers_now else self._workers_now[0])
+
+    def _retire(self, worker: Worker) -> None:
+        self._leave(worker)
+        worker.retire()
+
+    def _more(self) -> None:
+        logger.info("Received SIGTTIN, increasing the number of processes.")
+        self._count += 1
+        self._fill()
+
+    def _fewer(self) -> None:
+        logger.info("Received SIGTTOU, decreasing number of processes.")
+        if self._count <= 1:
+            logger.info(
+                "Already reached one process, cannot decrease the number of processes anymore."
+            )
+            return
+        self._count -= 1
+        if len(self._workers_now) > self._count:
+            self._retire(self._workers_now[-1])
+
+
+def how_it_ended(worker: Worker) -> str:
+    code = worker.exitcode or 0
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def reap_orphans(children: set[int]) -> None:
+    """As process 1 has to: the children of those that have ended are its own.
+
+    It looks at the first of the ended ones, and at no other before that is gone.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None or ended.si_pid in children:
+                return
+            os.waitpid(ended.si_pid, os.WNOHANG)

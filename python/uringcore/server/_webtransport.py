@@ -1,0 +1,103 @@
+"""The WebTransport sessions of one server: each is an application's, in a task of its own.
+
+Applications raise for a scope of a type that they do not know, says ASGI's specification. So one that raises
+before it has shown that it knows what a session is, by a message or by the extension that has the session
+itself, is taken for one that knows none: its clients get a 501.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.server import ServerState
+
+from uringcore._uringcore import WebTransportLimits
+from uringcore.quic._errors import DatagramError, QuicError
+from uringcore.webtransport._asgi import Application, AsgiSession
+from uringcore.webtransport._link import SessionLink
+
+__all__ = ["SessionService"]
+
+logger = logging.getLogger("uvicorn.error")
+
+
+class SessionService:
+    """What every session of one server shares. ``report``, ``log_access`` and ``fresh_context`` are as
+    ``AsgiService`` has them; a session counts as a request in ``state``."""
+
+    close_timeout = 5.0
+    """How long a session's end waits for the client to have what was sent, in seconds."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        limits: WebTransportLimits,
+        state: ServerState,
+        report: Callable[[str, str, Any], object],
+        log_access: Callable[[dict[str, Any], int], object] | None,
+        fresh_context: bool,
+    ) -> None:
+        self.default_headers: list[tuple[bytes, bytes]] = []
+        """With which every answer to a session begins."""
+        self.limits = limits
+        self._application = application
+        self._state = state
+        self._report = report
+        self._log_access = log_access
+        self._fresh_context = fresh_context
+        self._is_foreign_told = False
+
+    def run(self, link: SessionLink, scope: dict[str, Any]) -> None:
+        """Calls the application for a session that a client asks for."""
+        session = AsgiSession(link, scope)
+        context = contextvars.Context() if self._fresh_context else contextvars.copy_context()
+        task = context.run(link.loop.create_task, self._run(session, link))
+        self._state.total_requests += 1
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    async def _run(self, session: AsgiSession, link: SessionLink) -> None:
+        # Before the application, or a middleware for proxies, can change it.
+        client = session.scope.get("client")
+        try:
+            await session.run(self._application)
+        except Exception as error:  # noqa: BLE001 - an application may raise anything
+            if session.is_untouched:
+                self._tell_foreign(error)
+            elif session.was_over and is_only(error, QuicError):
+                # An application gets this when its client has gone.
+                pass
+            elif session.was_abandoned:
+                text = "Exception in ASGI application after its client had gone"
+                self._report("departure", text, (client, error))
+            elif is_only(error, DatagramError):
+                # Clients say how long a datagram they take, and may say next to nothing.
+                text = "Exception in ASGI application, whose client takes no such datagram"
+                self._report("departure", text, (client, error))
+            else:
+                self._report("application", "Exception in ASGI application\n", error)
+        else:
+            if not session.request.is_answered and not session.was_over:
+                text = "ASGI callable returned without accepting or refusing the session."
+                self._report("application", text, None)
+        status = 200 if link.is_open else link.refused_with
+        # A client that gave up was told none.
+        if status is not None and self._log_access is not None:
+            self._log_access({**session.scope, "method": "CONNECT"}, status)
+
+    def _tell_foreign(self, error: Exception) -> None:
+        if not self._is_foreign_told:
+            self._is_foreign_told = True
+            logger.info("WebTransport sessions are refused: the application raises %r.", error)
+
+
+def is_only(error: BaseException, kind: type[BaseException]) -> bool:
+    """True if an exception is of this kind, or a group of such alone."""
+    parts = getattr(error, "exceptions", None)
+    if isinstance(parts, tuple):
+        return all(is_only(part, kind) for part in parts)
+    return isinstance(error, kind)

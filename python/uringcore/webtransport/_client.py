@@ -1,0 +1,208 @@
+"""``connect_webtransport``: a client's connection, with its first session.
+
+A connection belongs to its sessions, which are equals: each can open others (``open_session``), and the
+connection ends with the last one. A connection object beside them would need an end and a warning of its
+own. As there is an open session, the server's SETTINGS are known: a request that the server does not take
+is an error before anything is sent. The connection ends only after the peer has the last session's last
+message, because a close drops queued data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from uringcore._uringcore import WebTransportClient
+from uringcore.quic._endpoint import connect_first
+from uringcore.quic._errors import QuicError
+from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
+from uringcore.quic._native.config import ClientConfig
+from uringcore.quic._native.link import Life
+from uringcore.quic._sockets import resolve
+from uringcore.quic._targets import check_target, server_name_of
+from uringcore.quic.connection import QuicConnection
+from uringcore.webtransport._fields import HeadersLike
+from uringcore.webtransport._link import Asked, SessionLink
+from uringcore.webtransport._session import Connecting
+from uringcore.webtransport._session_transport import quic_configuration, session_limits
+
+__all__ = ["connect_webtransport"]
+
+
+def connect_webtransport(
+    url: str,
+    config: ClientConfig | None = None,
+    *,
+    headers: HeadersLike = (),
+    origin: str | None = None,
+    protocols: Sequence[str] = (),
+    server_certificate_hashes: Sequence[bytes] | None = None,
+    timeout: float | None = 30.0,
+    happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
+) -> Connecting:
+    """Opens a WebTransport session on a connection of its own: ``async with connect_webtransport(...) as
+    session:``, or ``session = await connect_webtransport(...)``, and then the program closes it. Further
+    sessions on the same connection are opened by :meth:`WebTransportSession.open_session`.
+
+    ``url`` begins with ``https:``. ``origin`` and ``headers`` are said in the request, and ``protocols``
+    are the application protocols offered, the preferred one first. ``server_certificate_hashes`` are
+    SHA-256 hashes of certificates in DER, as browsers take them: the server has to show one of these,
+    whoever signed it. ``timeout`` is how many seconds it may all take.
+
+    Raises :class:`WebTransportRefused` when the server does not want the session,
+    :class:`WebTransportError` when it does not speak WebTransport, ``TimeoutError``, ``ValueError`` for
+    a URL or a header that cannot be, and what :func:`uringcore.quic.connect` raises.
+    """
+    config = ClientConfig() if config is None else config
+    changes: dict[str, object] = {"alpn": ["h3"], "datagrams": True}
+    if server_certificate_hashes is not None:
+        changes["certificate_hashes"] = tuple(server_certificate_hashes)
+    config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+    host, port, authority, path = _read(url)
+    asked = Asked.by_program(path, authority, origin, headers, protocols, said_in="url")
+    target = (host, port)
+    return Connecting(
+        functools.partial(_connect, target, config, asked, happy_eyeballs_delay), timeout
+    )
+
+
+def _read(url: str) -> tuple[str, int, str, str]:
+    """Host, port, authority and path."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise ValueError(f"url: must begin with https:// and a host, not {url!r}")
+    if "#" in url or parts.username is not None:
+        raise ValueError("url: has neither a fragment nor a user")
+    host, port = parts.hostname, parts.port or 443
+    named = f"[{host}]" if ":" in host else host
+    authority = named if port == 443 else f"{named}:{port}"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return host, port, authority, path
+
+
+async def _connect(
+    address: tuple[str, int], config: ClientConfig, asked: Asked, delay: float | None
+) -> SessionLink:
+    life = await _reach(address, config, delay)
+    try:
+        return await life.open(asked)
+    except BaseException:
+        life.close(H3_REQUEST_CANCELLED, "")
+        raise
+
+
+async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
+    """A connection that has no session yet."""
+    loop = asyncio.get_running_loop()
+    check_target(*address)
+    configuration = quic_configuration(config)
+    if configuration.server_name is None:
+        configuration = configuration._named(server_name_of(address[0]))
+    lives: dict[int, _Life] = {}
+
+    def prepare(quic: QuicConnection) -> None:
+        # Before it begins, so that not even the first packets' streams become events.
+        lives[id(quic)] = _Life(quic, config)
+
+    def of(quic: QuicConnection) -> _Life:
+        return lives[id(quic)]
+
+    life: _Life
+    _, life = await connect_first(
+        loop,
+        of,
+        interleaved(await resolve(loop, address)),
+        configuration=configuration,
+        prepare=prepare,
+        happy_eyeballs_delay=delay,
+    )
+    return life
+
+
+class _Life(Life):
+    """A connection that sessions are on. It ends with the last of them."""
+
+    def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
+        super().__init__(quic, close_timeout=config.close_timeout)
+        self._sessions: set[SessionLink] = set()
+        """Asked for, open, or over with a last word that the server may not have."""
+        self._closing: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._client = WebTransportClient(
+            quic,
+            self.loop,
+            session_limits(config),
+            on_due=self._something_waits,
+            transmit=self.transmit if self._flushes else None,
+        )
+
+    async def open(self, asked: Asked) -> SessionLink:
+        """Asks for a session, and waits until the server has accepted it."""
+        link = self._ask(asked)
+        try:
+            await link.wait_answered()
+        except BaseException:
+            # Nobody wants it any more; it may be open by now.
+            link.close(0, "")
+            raise
+        return link
+
+    async def wait_gone(self) -> None:
+        """Until it is over, if it has no session any more."""
+        if self._closing is not None:
+            await self.wait_closed()
+
+    def _ask(self, asked: Asked) -> SessionLink:
+        core = self._client.connect(
+            asked.authority, asked.path, list(asked.headers), list(asked.protocols)
+        )
+        link = SessionLink(
+            core,
+            self.quic,
+            asked,
+            close_timeout=self.close_timeout,
+            on_change=self._session_changed,
+            connection=self,
+        )
+        # What cannot be asked for is over by now.
+        if not link.released.is_set():
+            self._sessions.add(link)
+        return link
+
+    def _something_waits(self) -> None:
+        if not self.loop.is_closed():
+            self._ticking = self.loop.call_later(1.0, self._tick)
+
+    def _tick(self) -> None:
+        waits = True
+        try:
+            waits = self._client.tick()
+        finally:
+            if waits:
+                self._something_waits()
+
+    def _session_changed(self, session: SessionLink) -> None:
+        if session.released.is_set():
+            self._sessions.discard(session)
+        is_idle = all(one.is_closed for one in self._sessions)
+        if is_idle and self._closing is None and not self.loop.is_closed():
+            self._closing = self.loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        """Closing drops what is queued, and our last words may be."""
+        await asyncio.gather(*(session.wait_released() for session in self._sessions))
+        self.close(H3_NO_ERROR, "")
+
+    def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
+        self._client.closed()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        for session in list(self._sessions):
+            session.connection_lost(make_error)
+
+
+# RFC 9114 section 8.1.
+H3_NO_ERROR, H3_REQUEST_CANCELLED = 0x100, 0x10C

@@ -1,0 +1,85 @@
+"""A ``QuicConfiguration`` as the settings of WebTransport's clients and servers, for programs that have one.
+Not here: what the settings mean (``quic.native.config``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._native.config import ClientConfig, ServerConfig
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["client_config", "server_config"]
+
+# Fields of ours by those of a QuicConfiguration.
+FIELDS = {
+    "congestion_control_algorithm": "congestion",
+    "idle_timeout": "idle_timeout",
+    "keep_alive": "keep_alive",
+    "max_data": "connection_receive_window",
+    "max_stream_data": "receive_window",
+    "max_streams_bidi": "max_streams",
+    "max_streams_uni": "max_uni_streams",
+    "quic_logger": "qlog",
+    "secrets_log_file": "key_log",
+    "send_buffer_high": "send_buffer",
+}
+# What is said otherwise, or is the same for all WebTransport.
+SILENT = {"alpn_protocols", "is_client", "max_datagram_frame_size", "reset_stream_at"}
+CLIENTS = {"cafile", "server_name", "verify_mode"}
+# A server's are given as files.
+SERVERS = {"certificate", "certificate_chain", "private_key", "server_name"}
+
+
+def client_config(
+    given: QuicConfiguration | None,
+    sni: str | None,
+    verify_peer: bool | None,
+    ca_file: str | None,
+) -> ClientConfig:
+    """A client's, with what else it was told, which goes before. Raises ``ValueError``, which names the
+    argument or the field."""
+    fields = {} if given is None else _fields(given, is_client=True)
+    bare = QuicConfiguration() if given is None else given
+    with _in_the_programs_words(authorities="cafile" if ca_file is None else "ca_file"):
+        return ClientConfig(
+            server_name=sni or bare.server_name,
+            verify=bare.verify_mode != ssl.CERT_NONE if verify_peer is None else verify_peer,
+            authorities=bare.cafile if ca_file is None else ca_file,
+            **fields,
+        )
+
+
+def server_config(given: QuicConfiguration | None, cert_file: str, key_file: str) -> ServerConfig:
+    """A server's. Raises as :func:`client_config`."""
+    fields = {} if given is None else _fields(given, is_client=False)
+    with _in_the_programs_words():
+        return ServerConfig(certificate=(cert_file, key_file), **fields)
+
+
+def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
+    """Raises ``ValueError`` for a field that was set and cannot be honoured."""
+    known = FIELDS.keys() | SILENT | (CLIENTS if is_client else SERVERS)
+    bare = QuicConfiguration()
+    for field in dataclasses.fields(given):
+        if not field.init or field.name in known:
+            continue
+        if getattr(given, field.name) != getattr(bare, field.name):
+            raise ValueError(f"configuration: {field.name} cannot be honoured here")
+    return {ours: getattr(given, theirs) for theirs, ours in FIELDS.items()}
+
+
+@contextlib.contextmanager
+def _in_the_programs_words(**more: str) -> Iterator[None]:
+    """Has errors name what the program has set; ``more`` are further names by our fields."""
+    names = {ours: theirs for theirs, ours in FIELDS.items()} | more
+    try:
+        yield
+    except QuicConfigurationError as error:
+        name = names.get(error.field, error.field)
+        raise QuicConfigurationError(name, error.message) from None

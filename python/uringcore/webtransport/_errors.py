@@ -1,0 +1,41 @@
+"""What ends a WebTransport session otherwise than well, as exceptions of :mod:`uringcore.quic`'s family.
+
+Streams of a session raise :class:`~uringcore.quic.StreamReset` and the like, with the application's codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from uringcore.quic._errors import QuicError
+
+__all__ = ["WebTransportError", "WebTransportRefused", "WebTransportSessionClosed"]
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class WebTransportError(QuicError):
+    """Something of a WebTransport session failed."""
+
+    def __init__(self, reason: str, code: int = 0) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class WebTransportRefused(WebTransportError):
+    """The server does not want the session: it has answered with a ``status`` that is not 2xx."""
+
+    def __init__(self, status: int, headers: Headers = ()) -> None:
+        super().__init__(f"the server has refused the session with status {status}", status)
+        self.status = status
+        self.headers = list(headers)
+
+
+class WebTransportSessionClosed(WebTransportError):
+    """The session is over: one side has closed it, with a ``code`` and a ``reason`` of its own."""
+
+    def __init__(self, code: int = 0, reason: str = "") -> None:
+        said = f": {reason}" if reason else ""
+        super().__init__(f"the session was closed with code {code}{said}", code)
+        self.reason = reason

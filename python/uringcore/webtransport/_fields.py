@@ -1,0 +1,29 @@
+"""Header fields as programs give them, and what a request says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from uringcore.webtransport._errors import Headers
+
+__all__ = ["HeadersLike", "as_headers", "first"]
+
+HeadersLike = Iterable[tuple[str | bytes, str | bytes]]
+"""Pairs of name and value."""
+
+
+def as_headers(headers: HeadersLike) -> list[tuple[bytes, bytes]]:
+    """As bytes, with names in lower case (RFC 9114 section 4.2)."""
+    return [(_bytes(name).lower(), _bytes(value)) for name, value in headers]
+
+
+def first(headers: Headers, name: bytes) -> str | None:
+    """The value of the first field of that name."""
+    for known, value in headers:
+        if known == name:
+            return value.decode("latin-1")
+    return None
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode("latin-1") if isinstance(text, str) else bytes(text)

@@ -1,0 +1,295 @@
+"""The life of one session: how it is answered, drained and ended, which is all that reaches Python as
+messages. Not here: what a program sees of it (``session``); streams and datagrams, which are Rust's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from uringcore._uringcore import WebTransportSessionCore
+from uringcore._within import within
+from uringcore.quic._closing import check_code, check_reason
+from uringcore.quic._errors import QuicError
+from uringcore.quic.connection import QuicConnection
+from uringcore.webtransport._errors import (
+    Headers,
+    WebTransportError,
+    WebTransportRefused,
+    WebTransportSessionClosed,
+)
+from uringcore.webtransport._fields import HeadersLike, as_headers
+
+__all__ = [
+    "CODE_BITS",
+    "REASON_BYTES_MAX",
+    "Asked",
+    "OfSession",
+    "SessionLink",
+    "check_close",
+    "check_path",
+]
+
+CODE_BITS = 32
+REASON_BYTES_MAX = 1024
+NO_SESSION = "the peer has given up the session before it began"
+
+
+class Asked(NamedTuple):
+    """What the client has asked for."""
+
+    path: str
+    authority: str
+    origin: str | None
+    headers: Headers
+    protocols: tuple[str, ...]
+
+    @classmethod
+    def by_program(
+        cls,
+        path: str,
+        authority: str,
+        origin: str | None,
+        headers: HeadersLike,
+        protocols: Sequence[str],
+        *,
+        said_in: str = "path",
+    ) -> Asked:
+        """As a program says it, the path in that argument; raises ``ValueError`` for what cannot be."""
+        if isinstance(protocols, str | bytes):
+            raise ValueError("protocols: must be a list of strings")
+        check_path(path, said_in)
+        lines = as_headers(headers)
+        if origin is not None:
+            lines.append((b"origin", origin.encode("ascii")))
+        return cls(path, authority, origin, lines, tuple(protocols))
+
+
+class Connection(Protocol):
+    """What a session asks of the client's connection that it is on."""
+
+    async def open(self, asked: Asked) -> SessionLink:
+        """Another session on it, when the server has accepted that."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Until it is over, if it has no session any more."""
+        ...
+
+
+class SessionLink:
+    """What is between Rust's session and the program's."""
+
+    def __init__(
+        self,
+        core: WebTransportSessionCore,
+        quic: QuicConnection,
+        asked: Asked,
+        *,
+        close_timeout: float,
+        on_change: Callable[[SessionLink], None] | None = None,
+        connection: Connection | None = None,
+        default_headers: Headers = (),
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.core = core
+        self.quic = quic
+        self.asked = asked
+        self.close_timeout = close_timeout
+        self.protocol: str | None = None
+        self.response_headers: Headers = ()
+        self.close_code: int | None = None
+        self.close_reason = ""
+        self.refused_with: int | None = None
+        # A server's answer begins with them.
+        self._default_headers = default_headers
+        self.is_open = False
+        self._is_ended_here = False
+        self.closed = asyncio.Event()
+        self.draining = asyncio.Event()
+        self.answered: asyncio.Future[None] | None = None
+        """Of a client that waits for the answer."""
+        self.made_at: str | None = None
+        """Where the program has made the session, in debug mode."""
+        self._on_change = on_change
+        self._drains = False
+        self.connection = connection
+        """A client's, on which it may open further sessions."""
+        self._make_error: Callable[[], QuicError] | None = None
+        # The peer has our last word: it may be the connection's turn to end.
+        self.released = asyncio.Event()
+        core.set_receiver(self._told)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed.is_set()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if the session is over, and not by a close or a refusal of this side."""
+        return self.is_closed and not self._is_ended_here
+
+    def error(self) -> QuicError:
+        """What ended the session."""
+        assert self._make_error is not None
+        return self._make_error()
+
+    async def wait_answered(self) -> None:
+        """A client's: until the server has accepted the session. Raises what has ended it before."""
+        if self._make_error is not None:
+            raise self._make_error()
+        if not self.is_open:
+            self.answered = self.loop.create_future()
+            await self.answered
+
+    def accept(self, headers: Headers, protocol: str | None) -> None:
+        self.core.accept([*self._default_headers, *headers], protocol)
+        self.protocol = protocol
+        self.is_open = True
+        if self._drains:
+            self.core.drain()
+
+    def close(self, code: int, reason: str) -> None:
+        check_close(code, reason)
+        if not self.is_closed and not self.loop.is_closed():
+            self._is_ended_here = True
+            self.core.close(code, reason)
+
+    def refuse(self, status: int, headers: Headers = ()) -> None:
+        """Answers that there will be no session, unless there was an answer."""
+        if not self.is_closed and not self.is_open and not self.loop.is_closed():
+            self.core.refuse(status, [*self._default_headers, *headers])
+            self._is_ended_here = True
+            self.refused_with = status
+            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+
+    def drain(self) -> None:
+        # One that is accepted later is asked then.
+        self._drains = True
+        if self.is_open and not self.is_closed and not self.loop.is_closed():
+            self.core.drain()
+
+    async def open_another(self, connection: Connection, asked: Asked) -> SessionLink:
+        """Another session beside this one, which keeps the connection from its end meanwhile."""
+        if self._make_error is not None:
+            raise self._make_error()
+        return await connection.open(asked)
+
+    def connection_lost(self, make_error: Callable[[], QuicError]) -> None:
+        """The connection is over, and the session with it."""
+        self._end(make_error, is_orderly=False)
+        self._release()
+
+    def _told(self, what: str, *args: Any) -> None:
+        if what == "accepted":
+            self._accepted(*args)
+        elif what == "refused":
+            status, headers = args
+            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+            self._release()
+        elif what == "draining":
+            self.draining.set()
+        elif what == "ended":
+            self._ended(*args)
+        elif what == "released":
+            self._release()
+
+    def _ended(self, code: int, reason: str, is_clean: bool) -> None:
+        """One side has closed the session; or it was reset, and nobody knows why."""
+        make_error: Callable[[], QuicError]
+        make_error = functools.partial(WebTransportSessionClosed, code, reason)
+        if is_clean:
+            self.close_code, self.close_reason = code, reason
+        elif not self.is_open:
+            make_error = functools.partial(WebTransportError, reason or NO_SESSION)
+        self._end(make_error, is_orderly=is_clean and code == 0)
+        if not is_clean:
+            # There was no last word.
+            self._release()
+
+    def _accepted(self, headers: Headers, protocol: str | None) -> None:
+        self.response_headers = headers
+        self.protocol = protocol
+        self.is_open = True
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(None)
+
+    def _end(self, make_error: Callable[[], QuicError], *, is_orderly: bool) -> None:
+        if self.is_closed:
+            return
+        self._make_error = make_error
+        self.core.manager.end(make_error, is_orderly)
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_exception(make_error())
+            # Nobody may wait for it.
+            self.answered.exception()
+        self.closed.set()
+        self.draining.set()
+        if self._on_change is not None:
+            self._on_change(self)
+
+    def _release(self) -> None:
+        self.released.set()
+        on_change, self._on_change = self._on_change, None
+        if on_change is not None:
+            on_change(self)
+
+    async def wait_gone(self) -> None:
+        """Until the session is over, and what was there for it alone."""
+        await self.closed.wait()
+        if self.connection is not None:
+            await self.connection.wait_gone()
+
+    async def wait_released(self) -> None:
+        """Until the peer has our last word, ``close_timeout`` seconds at most."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(self.released.wait(), self.close_timeout)
+
+
+class OfSession:
+    """What a request and the session made of it say alike."""
+
+    _link: SessionLink
+
+    @property
+    def path(self) -> str:
+        """The path and query that the client has asked for."""
+        return self._link.asked.path
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port if it was named, that the client has asked for."""
+        return self._link.asked.authority
+
+    @property
+    def origin(self) -> str | None:
+        """The page that the client acts for, as browsers tell it."""
+        return self._link.asked.origin
+
+    @property
+    def headers(self) -> Headers:
+        """The request's header fields, as pairs of bytes with lower-case names."""
+        return self._link.asked.headers
+
+    @property
+    def peer_address(self) -> tuple[str, int] | None:
+        """The last address and port that the peer has proved to be at, which change when it moves to another
+        network."""
+        address = self._link.quic.get_peer_address()
+        return None if address is None else (str(address[0]), int(address[1]))
+
+
+def check_path(path: str, said_in: str) -> None:
+    """Raises ``ValueError`` for what cannot be asked for, and names the argument that it came in."""
+    if not path.startswith("/") or not path.isascii() or any(c <= " " or c == "#" for c in path):
+        reason = f"the path has to begin with / and be percent-encoded, not {path!r}"
+        raise ValueError(f"{said_in}: {reason}")
+
+
+def check_close(code: int, reason: str) -> None:
+    """Raises ``ValueError`` for what a session cannot be closed with."""
+    check_code(code, bits=CODE_BITS)
+    check_reason(reason, bytes_max=REASON_BYTES_MAX)

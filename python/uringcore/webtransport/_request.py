@@ -1,0 +1,112 @@
+"""``WebTransportRequest``: a client that asks for a session and waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from uringcore.quic._native.origin import made_at, on_loop
+from uringcore.webtransport._errors import Headers, WebTransportError
+from uringcore.webtransport._fields import HeadersLike, as_headers, first
+from uringcore.webtransport._link import Asked, OfSession, SessionLink
+from uringcore.webtransport._session import WebTransportSession
+
+__all__ = ["WebTransportRequest", "accepted", "asked_in"]
+
+_Result = TypeVar("_Result")
+
+
+def asked_in(scope: dict[str, Any]) -> Asked:
+    """What an ASGI scope says of a request for a session."""
+    headers: Headers = list(scope["headers"])
+    query = scope["query_string"]
+    return Asked(
+        path=(scope["raw_path"] + (b"?" + query if query else b"")).decode("ascii"),
+        authority=first(headers, b"host") or "",
+        origin=first(headers, b"origin"),
+        headers=headers,
+        protocols=tuple(scope["subprotocols"]),
+    )
+
+
+def accepted(
+    link: SessionLink, served: Sequence[str], protocol: str | None = None, headers: Headers = ()
+) -> WebTransportSession:
+    """The session that was asked for, with the first of the protocols ``served`` that the client offers
+    unless one is named. Raises as :meth:`WebTransportRequest.accept`."""
+    offered = link.asked.protocols
+    if protocol is None:
+        protocol = next((name for name in served if name in offered), None) if offered else None
+    elif protocol not in offered:
+        raise ValueError(f"protocol: {protocol!r} is not among those offered")
+    if link.is_closed:
+        raise WebTransportError("the client has gone")
+    link.accept(headers, protocol)
+    link.made_at = made_at(link.loop)
+    return WebTransportSession(link)
+
+
+class WebTransportRequest(OfSession):
+    """A client that asks for a session. It waits until it is accepted or refused; one that the program
+    forgets is refused."""
+
+    def __init__(self, link: SessionLink, protocols: Sequence[str] = ()) -> None:
+        """Not for programs. ``protocols`` are those of the server, the preferred one first."""
+        self._link = link
+        self._served = protocols
+        self._is_answered = False
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The application protocols that the client offers, the preferred one first."""
+        return self._link.asked.protocols
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the client was given an answer."""
+        return self._is_answered
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client does not wait any more."""
+        return self._link.is_closed
+
+    async def accept(
+        self, *, protocol: str | None = None, headers: HeadersLike = ()
+    ) -> WebTransportSession:
+        """Opens the session. ``protocol`` is one of those offered; without it, the first of the server's
+        that is offered, if one is.
+
+        Raises :class:`WebTransportError` when the client has gone, ``ValueError`` for a protocol that was
+        not offered or a header that cannot be, and ``RuntimeError`` for a second answer.
+        """
+        return self._answer(accepted, self._link, self._served, protocol, as_headers(headers))
+
+    def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
+        """Answers with a status from 300 to 599 instead of a session. Does nothing when the client has
+        gone.
+
+        Raises ``ValueError`` for another status or a header that cannot be, and ``RuntimeError`` for a
+        second answer.
+        """
+        if not isinstance(status, int):
+            raise TypeError(f"status: must be an int, not {type(status).__name__}")
+        if not 300 <= status <= 599:
+            raise ValueError(f"status must be from 300 to 599, not {status}")
+        self._answer(self._link.refuse, status, as_headers(headers))
+
+    def _answer(self, answer: Callable[..., _Result], *args: object) -> _Result:
+        if self._is_answered:
+            raise RuntimeError("the request has been answered")
+        # What cannot be said is no answer.
+        result = answer(*args)
+        self._is_answered = True
+        return result
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
+
+    def __del__(self) -> None:
+        # Not one whose making failed.
+        if not self.__dict__.get("_is_answered", True):
+            on_loop(self._link.loop, self._link.refuse, 500)

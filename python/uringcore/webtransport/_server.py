@@ -1,0 +1,377 @@
+"""``serve_webtransport``: a server, whose sessions are accepted one by one or handled each in a task."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from types import TracebackType
+from typing import Any
+
+from uringcore._client_log import ClientLog
+from uringcore._uringcore import AsgiService
+from uringcore.quic._acceptance import Acceptance
+from uringcore.quic._endpoint import open_server
+from uringcore.quic._errors import DatagramError, QuicError
+from uringcore.quic._native.backlog import Backlog
+from uringcore.quic._native.config import Certificate, ServerConfig
+from uringcore.quic._native.making import Making
+from uringcore.quic._transport import QuicTransport
+from uringcore.quic.connection import QuicConnection
+from uringcore.webtransport._errors import WebTransportError
+from uringcore.webtransport._link import SessionLink, check_close
+from uringcore.webtransport._request import WebTransportRequest, accepted
+from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._session_transport import (
+    SESSIONS_MAX,
+    SessionTransport,
+    not_found,
+    quic_configuration,
+    request_limits,
+    session_limits,
+)
+
+__all__ = ["Serving", "WebTransportServer", "serve_webtransport"]
+
+Handler = Callable[[WebTransportSession], Awaitable[object]]
+
+HANDLER_FAILED = 1
+"""The code of sessions whose handler has raised."""
+
+logger = logging.getLogger("uringcore.webtransport")
+
+
+def serve_webtransport(
+    host: str,
+    port: int,
+    *,
+    certificate: Certificate | None = None,
+    config: ServerConfig | None = None,
+    paths: Collection[str] | None = None,
+    origins: Collection[str] | None = None,
+    protocols: Sequence[str] = (),
+    handler: Handler | None = None,
+    max_sessions: int = SESSIONS_MAX,
+    reuse_port: bool = False,
+) -> Serving:
+    """Serves WebTransport over HTTP/3: ``async with serve_webtransport(...) as server:``, or
+    ``server = await serve_webtransport(...)``, and then the program closes it.
+
+    Without a ``handler``, ``async for request in server`` gives who asks for a session. With one,
+    each session is accepted, with the first of ``protocols`` that its client offers, and ``handler(session)``
+    runs in a task of its own; when it returns the session is closed, and with code 1 if it raises,
+    which is logged.
+
+    Who asks for another path than those of ``paths`` (without the query) is answered 404, and who
+    comes from another page than those of ``origins`` 403; ``None`` takes all. Where ``origins`` are
+    named, a client has to name its own, as browsers do.
+
+    A client may have ``max_sessions`` at once on its connection; it is told so where its draft of the
+    protocol has a word for that, and a request for another is reset (H3_REQUEST_REJECTED). The limits of
+    ``config`` on streams, bytes and datagrams are each session's, and QUIC's windows those of all together.
+
+    A ``certificate`` goes before that of ``config``, and one of both is needed. Raises as
+    :func:`uringcore.quic.listen`.
+    """
+    if config is None:
+        if certificate is None:
+            raise TypeError("serve_webtransport() needs a certificate or a config")
+        config = ServerConfig(certificate=certificate)
+    elif certificate is not None:
+        config = dataclasses.replace(config, certificate=certificate)
+    if not 1 <= max_sessions <= 1 << 32:
+        raise ValueError(f"max_sessions: must be 1 to {1 << 32}, not {max_sessions}")
+    for name, given in (("paths", paths), ("origins", origins), ("protocols", protocols)):
+        if isinstance(given, str | bytes):
+            raise ValueError(f"{name}: must be several strings, not one")
+    config = dataclasses.replace(config, alpn=["h3"], datagrams=True)
+    allowed = _Allowed(
+        None if paths is None else frozenset(paths),
+        None if origins is None else frozenset(origins),
+    )
+
+    async def serve() -> WebTransportServer:
+        loop = asyncio.get_running_loop()
+        server = WebTransportServer(loop, config, allowed, tuple(protocols), handler, max_sessions)
+        await server._listen((host, port), reuse_port=reuse_port)
+        return server
+
+    return Serving(serve)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Allowed:
+    """Who may have a session."""
+
+    paths: frozenset[str] | None
+    origins: frozenset[str] | None
+
+    def refusal(self, link: SessionLink) -> int | None:
+        """The status for who may not."""
+        asked = link.asked
+        if self.paths is not None and asked.path.partition("?")[0] not in self.paths:
+            return 404
+        if self.origins is not None and asked.origin not in self.origins:
+            return 403
+        return None
+
+
+class WebTransportServer:
+    """A server's socket. Without a handler, requests wait to be taken, ``config.backlog`` of them; more
+    are refused with 503.
+
+    ``async with server:`` closes it at the end of the block, with its sessions.
+    """
+
+    _transport: QuicTransport
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: ServerConfig,
+        allowed: _Allowed,
+        protocols: tuple[str, ...],
+        handler: Handler | None,
+        max_sessions: int,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._allowed = allowed
+        self._protocols = protocols
+        self._handler = handler
+        self._limits = request_limits()
+        self._session_limits = session_limits(config, max_sessions)
+        self._log = ClientLog(logger, LOG_LINES, logging.INFO)
+        self._service = _service(loop, self._log)
+        self._transports: set[SessionTransport] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._backlog: Backlog[SessionLink] = Backlog(loop, config.backlog)
+        self._is_closed = False
+        self._is_going_away = False
+        self._ending: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+        self._tick: asyncio.TimerHandle | None = None
+        self._counts = {"sessions_asked": 0, "sessions_refused": 0}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address and port that it is bound to."""
+        name = self._transport.get_extra_info("sockname")
+        return str(name[0]), int(name[1])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def stats(self) -> dict[str, int]:
+        """Counters: sessions open, asked for and refused, and those of
+        :meth:`uringcore.quic.Listener.stats`."""
+        open_now = sum(
+            link.is_open
+            for session_transport in self._transports
+            for link in session_transport.sessions
+        )
+        return {**self._transport.stats(), **self._counts, "sessions_open": open_now}
+
+    def __aiter__(self) -> WebTransportServer:
+        return self
+
+    async def __anext__(self) -> WebTransportRequest:
+        """The next request. Cancelled, it has taken none."""
+        if self._handler is not None:
+            raise RuntimeError("the server has a handler, which gets the sessions")
+        while True:
+            link = self._next()
+            if link is not None:
+                return WebTransportRequest(link, self._protocols)
+            if self._is_closed:
+                raise StopAsyncIteration
+            await self._backlog.wait()
+
+    def _next(self) -> SessionLink | None:
+        """The first of those in waiting whose client is still there."""
+        while (link := self._backlog.take()) is not None:
+            if not link.is_closed:
+                return link
+        return None
+
+    def stop_accepting(self) -> None:
+        """Refuses new connections and sessions from now on; those that are open go on."""
+        self._is_going_away = True
+        self._transport.stop_accepting()
+
+    def drain(self) -> None:
+        """Refuses new connections and sessions, and asks all clients to bring their sessions to an end."""
+        self.stop_accepting()
+        for session_transport in list(self._transports):
+            session_transport.go_away()
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`.
+
+        Raises ``ValueError`` for a code or a reason that is too long, as a session's ``close``.
+        """
+        check_close(code, reason)
+        if self._is_closed:
+            return
+        self.stop_accepting()
+        for session_transport in list(self._transports):
+            for link in list(session_transport.sessions):
+                if link.is_open:
+                    link.close(code, reason)
+                else:
+                    link.refuse(503)
+        self._is_closed = True
+        self._backlog.clear()
+        self._ending = self._loop.create_task(self._end())
+
+    async def wait_closed(self) -> None:
+        """Waits until the server is closed, clients have heard of it or had the time to
+        (``close_timeout``), handlers have returned, and the socket is released."""
+        await self._ended.wait()
+
+    async def _end(self) -> None:
+        try:
+            links = [
+                link for session_transport in self._transports for link in session_transport.leaving
+            ]
+            await asyncio.gather(*(link.wait_released() for link in links))
+            if self._tasks:
+                _, late = await asyncio.wait(self._tasks, timeout=self._config.close_timeout)
+                for task in late:
+                    task.cancel()
+                await asyncio.gather(*late, return_exceptions=True)
+        finally:
+            if self._tick is not None:
+                self._tick.cancel()
+                self._tick = None
+            self._transport.close_connections(H3_NO_ERROR, "")
+            self._transport.close()
+        await self._transport.wait_closed()
+        self._log.close()
+        self._ended.set()
+
+    async def __aenter__(self) -> WebTransportServer:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        await self.wait_closed()
+
+    # What comes in
+
+    async def _listen(self, address: tuple[str, int], *, reuse_port: bool) -> None:
+        config = self._config
+        acceptance = Acceptance(
+            {"h3": self._made},
+            quic_configuration(config),
+            retry=config.retry,
+            limits=config.limits,
+        )
+        self._transport = await open_server(self._loop, acceptance, address, reuse_port=reuse_port)
+        self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._tick = self._loop.call_later(TICK_SECONDS, self._look_at_clock)
+        self._log.tick()
+        for session_transport in list(self._transports):
+            session_transport.tick()
+
+    def _made(self, quic: QuicConnection) -> SessionTransport:
+        session_transport = SessionTransport(
+            quic,
+            self._service,
+            self._limits,
+            close_timeout=self._config.close_timeout,
+            session_limits=self._session_limits,
+            on_request=self._asked,
+            on_over=self._transports.discard,
+        )
+        self._transports.add(session_transport)
+        return session_transport
+
+    def _asked(self, link: SessionLink) -> None:
+        self._counts["sessions_asked"] += 1
+        status = 503 if self._is_going_away else self._allowed.refusal(link)
+        if status is None and self._handler is None and not self._backlog.enter(link):
+            status = 503
+        if status is not None:
+            self._counts["sessions_refused"] += 1
+            link.refuse(status)
+        elif self._handler is not None:
+            self._begin(self._handle(self._handler, link))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs it in a task of its own; at once up to where it waits, where CPython can."""
+        task: asyncio.Task[None]
+        if sys.version_info >= (3, 12) and self._loop.get_task_factory() is None:
+            task = asyncio.Task(work, loop=self._loop, eager_start=True)
+        else:
+            task = self._loop.create_task(work)
+        if not task.done():
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, handler: Handler, link: SessionLink) -> None:
+        if link.is_closed:
+            return
+        try:
+            session = accepted(link, self._protocols)
+        except (WebTransportError, ValueError):
+            # The client takes no answer, or not one with a protocol.
+            link.refuse(500)
+            return
+        async with session:
+            try:
+                await handler(session)
+            except QuicError as error:
+                # When the session is over, it is no fault of the handler's.
+                if not session.is_closed:
+                    self._failed(session, link, error)
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything
+                self._failed(session, link, error)
+
+    def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
+        if link.is_abandoned or isinstance(error, DatagramError):
+            # Clients leave, and say how long a datagram they take, as often as they like.
+            why = "after its client had gone" if link.is_abandoned else "by its client's limit"
+            text = f"Exception in the handler of {session!r}, {why}"
+            self._log.report("departure", text, (session.peer_address, error))
+        else:
+            logger.error("Exception in the handler of %r", session, exc_info=error)
+        session.close(HANDLER_FAILED, "")
+
+
+class Serving(Making[WebTransportServer]):
+    """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
+
+
+def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
+    """What requests that ask for no session are answered by."""
+    return AsgiService(
+        not_found,
+        event_loop=loop,
+        scope={"type": "http", "asgi": {"version": "3.0"}, "http_version": "3", "scheme": "https"},
+        root_path="",
+        raw_root_path=b"",
+        state={},
+        extensions={},
+        tasks=set(),
+        report=log.report,
+    )
+
+
+# Lines that one client may cause in the log at once, by requests that are no sessions.
+LOG_LINES = 10
+# How often connections are looked at for what has taken too long.
+TICK_SECONDS = 1.0
+# RFC 9114 section 8.1.
+H3_NO_ERROR = 0x100

@@ -1,0 +1,205 @@
+"""``WebTransportSession``: a session as a program has it. Its streams and datagrams are in Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from uringcore import _within
+from uringcore._uringcore import ConnectionBase
+from uringcore.quic._native.leaving import leave
+from uringcore.quic._native.making import Making
+from uringcore.quic._native.origin import end_forgotten, made_at
+from uringcore.webtransport._errors import Headers
+from uringcore.webtransport._fields import HeadersLike
+from uringcore.webtransport._link import Asked, OfSession, SessionLink
+
+__all__ = ["Connecting", "WebTransportSession", "within"]
+
+_Result = TypeVar("_Result")
+
+
+class WebTransportSession(OfSession, ConnectionBase):
+    """A session, which :func:`~uringcore.webtransport.connect_webtransport` and a request's ``accept`` make.
+
+    Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
+    peer sends is read when the program asks for it, and a peer that sends more has to wait.
+
+    ``async with session:`` closes it at the end of the block. If the block ends well, what was finished
+    on its streams is waited for first until the peer has acknowledged it, ``close_timeout`` seconds at
+    most; if it ends by an exception the session is closed at once.
+
+    One that the program forgets is closed when it is collected, with a ``ResourceWarning`` in debug mode
+    that says where it was made.
+    """
+
+    def __new__(cls, link: SessionLink) -> WebTransportSession:
+        """Not for programs."""
+        self = super().__new__(cls, link.core.manager)
+        self._link = link
+        return self
+
+    @property
+    def id(self) -> int:
+        """The session's number: that of its CONNECT stream."""
+        return self._link.core.id
+
+    @property
+    def response_headers(self) -> Headers:
+        """A client's: the response's header fields."""
+        return self._link.response_headers
+
+    @property
+    def protocol(self) -> str | None:
+        """The application protocol that the server has chosen of those offered."""
+        return self._link.protocol
+
+    @property
+    def draft(self) -> str:
+        """Which draft of the protocol the connection speaks: ``"02"``, ``"07"``, ``"14"`` or ``"15"``."""
+        return self._link.core.draft
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate in DER, if it has shown one."""
+        chain = self._link.quic.get_peer_certificates()
+        return chain[0] if chain else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is over."""
+        return self._link.is_closed
+
+    @property
+    def close_code(self) -> int | None:
+        """The code with which one side has closed the session; ``None`` while it is open, and if it
+        ended with its connection."""
+        return self._link.close_code
+
+    @property
+    def close_reason(self) -> str:
+        """The text that came with the code."""
+        return self._link.close_reason
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the peer has asked for the session to come to its end."""
+        return self._link.draining.is_set()
+
+    def open_session(
+        self,
+        path: str = "/",
+        *,
+        headers: HeadersLike = (),
+        origin: str | None = None,
+        protocols: Sequence[str] = (),
+        timeout: float | None = 30.0,
+    ) -> Connecting:
+        """Opens another session on a client's connection, beside this one: ``async with
+        session.open_session("/chat") as other:``, or ``other = await session.open_session("/chat")``.
+
+        ``path``, with the query, is asked for at the same host; the rest is as with
+        :func:`~uringcore.webtransport.connect_webtransport`. Sessions of one connection are equals, which
+        share its congestion window and its receive window: each ends by itself, and the connection with the
+        last of them. A program that opens one after the other keeps one open meanwhile.
+
+        Raises :class:`WebTransportRefused` when the server does not want the session, and
+        :class:`WebTransportError` when it takes no further one on this connection: some take no more than
+        one, others say how many, and one that is going away takes none, which :attr:`is_draining` tells
+        before. Raises the session's error when this one is over, ``TimeoutError``, ``ValueError`` for a path
+        or a header that cannot be, and ``RuntimeError`` on a server.
+        """
+        link = self._link
+        if link.connection is None:
+            raise RuntimeError("sessions are a client's to open")
+        asked = Asked.by_program(path, self.authority, origin, headers, protocols)
+        return Connecting(functools.partial(link.open_another, link.connection, asked), timeout)
+
+    def stats(self) -> dict[str, int]:
+        """Counters of the session: streams, datagrams and bytes in both directions."""
+        return self._link.core.stats()
+
+    def drain(self) -> None:
+        """Asks the peer to bring the session to its end; nothing else changes."""
+        self._link.drain()
+
+    async def wait_draining(self) -> None:
+        """Waits until the peer has asked for that, or the session is over."""
+        await self._link.draining.wait()
+
+    def close(self, code: int = 0, reason: str = "") -> None:
+        """Closes the session at once, with a code of 32 bits and a reason of 1,024 bytes at most.
+
+        Its streams are reset, and what is queued and not yet sent is dropped: see
+        :meth:`wait_delivered`. A second close does nothing.
+
+        Raises ``ValueError`` for a code or a reason that is too long.
+        """
+        self._link.close(code, reason)
+
+    async def wait_closed(self) -> None:
+        """Waits until the session is over, by whatever ended it; never raises for that. A client's
+        connection is over then as well, if it was its last session."""
+        await self._link.wait_gone()
+
+    async def __aenter__(self) -> WebTransportSession:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await leave(self, exc_type, self._link.close_timeout)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        try:
+            peer = self.peer_address
+        except RuntimeError:
+            # On another thread than the loop's, which knows it.
+            peer = None
+        return f"<{type(self).__name__} {state} path={self.path!r} peer={peer}>"
+
+    def __del__(self) -> None:
+        link = self._link
+        if not link.is_closed and not link.loop.is_closed():
+            end_forgotten("session", self, link.made_at, link.loop, link.close, 0, "")
+
+
+class Connecting(Making[WebTransportSession]):
+    """What :func:`~uringcore.webtransport.connect_webtransport` and
+    :meth:`WebTransportSession.open_session` return: nothing happens before it is awaited or entered."""
+
+    def __init__(
+        self, ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
+    ) -> None:
+        """Not for programs. ``ask()`` gives the session when it is open, ``timeout`` seconds are left for
+        that."""
+        super().__init__(self._open)
+        self._ask = ask
+        self._timeout = timeout
+
+    async def _open(self) -> WebTransportSession:
+        origin = made_at(asyncio.get_running_loop())
+        return await within(self._timeout, self._session(origin), missed="no session")
+
+    async def _session(self, origin: str | None) -> WebTransportSession:
+        link = await self._ask()
+        link.made_at = origin
+        return WebTransportSession(link)
+
+
+async def within(
+    seconds: float | None, work: Awaitable[_Result], *, missed: str = "not"
+) -> _Result:
+    """What ``work`` gives; the built-in ``TimeoutError`` if it takes longer."""
+    try:
+        return await _within.within(work, seconds)
+    except asyncio.TimeoutError:
+        # Another class than the built-in one before CPython 3.11.
+        raise TimeoutError(f"{missed} within {seconds} seconds") from None

@@ -1,0 +1,191 @@
+"""A server's connection that carries sessions and nothing else: HTTP requests on it are answered with 404.
+
+The limits that a program gives are those of sessions. QUIC is given HTTP/3's own streams in addition, and
+the streams of sessions as soon as there is one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from uringcore._uringcore import (
+    AsgiService,
+    Http3Connection,
+    Http3Limits,
+    WebTransportLimits,
+    WebTransportSessionCore,
+)
+from uringcore.quic._errors import QuicError
+from uringcore.quic._native.config import Config
+from uringcore.quic._native.link import Life
+from uringcore.quic._transport import QuicTransport
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.connection import QuicConnection
+from uringcore.quic.events import HandshakeCompleted
+from uringcore.webtransport._link import SessionLink
+from uringcore.webtransport._request import asked_in
+
+__all__ = [
+    "SESSIONS_MAX",
+    "SessionTransport",
+    "not_found",
+    "quic_configuration",
+    "request_limits",
+    "session_limits",
+]
+
+SESSIONS_MAX = 1024
+"""Sessions of a client's at once, where nobody says another number."""
+
+
+def quic_configuration(config: Config) -> QuicConfiguration:
+    """What QUIC is set up with: the program's numbers are for sessions, and HTTP/3 has streams too. Places
+    for those of sessions come with the first one."""
+    made = config._configuration
+    return dataclasses.replace(
+        made,
+        reset_stream_at=True,
+        max_streams_bidi=made.max_streams_bidi if made.is_client else REQUESTS,
+        max_streams_uni=made.max_streams_uni + HTTP3_UNI_STREAMS,
+    )
+
+
+def request_limits() -> Http3Limits:
+    """What one client may ask of a server beside its sessions, which are requests until they are open."""
+    return Http3Limits(
+        max_requests=REQUESTS,
+        max_requests_per_connection=None,
+        max_header_bytes=65536,
+        max_header_fields=256,
+        max_early_resets=1000,
+        early_reset_rate=33.0,
+        header_timeout=10.0,
+        body_timeout=60.0,
+        body_rate=240,
+        send_timeout=600.0,
+        send_rate=240,
+        send_rate_grace=60.0,
+        keep_alive=120.0,
+        max_open_files=0,
+        max_process_files=None,
+        max_large_messages=0,
+    )
+
+
+def session_limits(config: Config, sessions: int = SESSIONS_MAX) -> WebTransportLimits:
+    """What a peer may ask of sessions: a client so many."""
+    return WebTransportLimits(
+        sessions=sessions,
+        streams=config.max_streams,
+        uni_streams=config.max_uni_streams,
+        window=config.connection_receive_window,
+        datagram_bytes=config.datagram_buffer,
+        drops_newest=config.datagram_overflow == "newest",
+    )
+
+
+async def not_found(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """The application for requests that ask for no session."""
+    headers = [(b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body"})
+
+
+class SessionTransport(Life):
+    """One QUIC connection of a server's. ``on_request(link)`` is called with each session asked for."""
+
+    def __init__(
+        self,
+        quic: QuicConnection,
+        service: AsgiService,
+        limits: Http3Limits,
+        *,
+        close_timeout: float,
+        session_limits: WebTransportLimits,
+        on_request: Callable[[SessionLink], None],
+        on_over: Callable[[SessionTransport], None],
+    ) -> None:
+        super().__init__(quic, close_timeout=close_timeout)
+        self.sessions: set[SessionLink] = set()
+        self.leaving: set[SessionLink] = set()
+        """Those that are over and whose client may not have heard of it."""
+        self._service = service
+        self._limits = limits
+        self._session_limits = session_limits
+        self._on_request = on_request
+        self._on_over = on_over
+        self._http: Http3Connection | None = None
+
+    def connection_made(self, transport: QuicTransport) -> None:
+        """The application protocol is agreed."""
+        super().connection_made(transport)
+        name = transport.get_extra_info("sockname")
+        self.quic._notify_finished()
+        self._http = Http3Connection(
+            self.quic,
+            self._service,
+            self._limits,
+            server=(str(name[0]), int(name[1])),
+            on_event=self._http_event,
+            on_session=self._asked,
+            sessions=self._session_limits,
+            transmit=self.transmit if self._flushes else None,
+        )
+
+    def tick(self) -> None:
+        """Called about once a second: what takes too long is given up."""
+        if self._http is not None:
+            self._http.tick()
+
+    def go_away(self) -> None:
+        """No new sessions; the peer is asked to end those that are open."""
+        if self._http is not None:
+            self._http.go_away()
+        for session in list(self.sessions):
+            session.drain()
+
+    def _connected(self, event: HandshakeCompleted) -> None:
+        super()._connected(event)
+        if self._http is not None:
+            self._http.handshake_completed()
+
+    def _asked(self, core: WebTransportSessionCore, scope: dict[str, Any]) -> None:
+        link = SessionLink(
+            core,
+            self.quic,
+            asked_in(scope),
+            close_timeout=self.close_timeout,
+            on_change=self._session_changed,
+        )
+        self.sessions.add(link)
+        self._on_request(link)
+
+    def _session_changed(self, link: SessionLink) -> None:
+        self.sessions.discard(link)
+        if link.released.is_set():
+            self.leaving.discard(link)
+        else:
+            self.leaving.add(link)
+
+    def _http_event(self, name: str) -> None:
+        """Of a client that has no session and asks for nothing, enough is enough."""
+        if name in ("idle", "used_up") and not self.sessions:
+            self.close(H3_NO_ERROR, "")
+
+    def _over(self, make_error: Callable[[], QuicError], is_orderly: bool) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            http.closed()
+        for session in [*self.sessions, *self.leaving]:
+            session.connection_lost(make_error)
+        self._on_over(self)
+
+
+# RFC 9114 section 6.1 wants no fewer.
+REQUESTS = 100
+# A control stream and two of QPACK's (RFC 9114 section 6.2).
+HTTP3_UNI_STREAMS = 3
+# RFC 9114 section 8.1.
+H3_NO_ERROR = 0x100
