@@ -478,7 +478,7 @@ class UringEventLoop(  # type: ignore[misc]
         Returns:
             ``(transport, protocol)``; the protocol is ``None`` for an endpoint that accepts.
         """
-        from .quic.endpoint import create_quic_endpoint
+        from .quic._endpoint import create_quic_endpoint
 
         return await create_quic_endpoint(
             self,

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from .. import _uringcore
-from ..loop import UringEventLoop
+from .._loop import UringEventLoop
 from ._operation import Operation, ThreadOperation, finish
 
 __all__ = [
