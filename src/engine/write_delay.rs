@@ -200,7 +200,9 @@ impl WriteDelay {
         }
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks.saturating_add(2);
-        let is_long = work >= self.times.long_callback.saturating_mul(callbacks);
+        // Behind a lone write, whose time was not read, the work was done before it.
+        let is_behind_lone = self.is_untimed && self.has_sent;
+        let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
         let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;
         if is_next_piece {
             self.note_pieces(true);
@@ -350,8 +352,8 @@ const HOLD_MAX: Duration = Duration::from_micros(500);
 /// A callback that has computed for so long, while what it had written was held, has delayed its answer.
 const LONG_HOLD: Duration = Duration::from_micros(250);
 const PROMPT_WRITES: u8 = 64;
-/// Longer than a process waits for its processor, as a rule, so it is the program that computes behind its writes now
-/// and then. What it loses by sends of their own is a small part of that.
+/// Longer than a process usually waits for its processor, so the program computes behind its writes now and then. It
+/// loses little by sends of their own. A process that a CPU quota stops for so long looks the same.
 const COMPUTING: Duration = Duration::from_millis(10);
 const PROMPT_TIMES: u32 = 10;
 const PROMPT_MAX: Duration = Duration::from_secs(10);

@@ -369,6 +369,34 @@ fn a_lone_write_needs_no_clock() {
 }
 
 #[test]
+fn a_head_and_its_body_of_a_lone_callback_become_one_send() {
+    for computing in [60, 100, 200, 300].map(Duration::from_micros) {
+        let mut one = Loop::new();
+        let mut sends = 0;
+        for turn in 0..100 {
+            // The client asks again soon, before the connection counts as idle.
+            one.work(Duration::from_micros(50));
+            one.begin(1, one.now);
+            one.work(computing);
+            let mut left = usize::from(one.write());
+            match one.delay.is_holding() {
+                true => one.delay.add_piece(),
+                false => left += usize::from(one.write()),
+            }
+            let was_held = one.delay.is_holding();
+            one.end_callback();
+            one.end_turn();
+            sends += if turn < 10 {
+                0
+            } else {
+                left + usize::from(was_held)
+            };
+        }
+        assert_eq!(sends, 90, "{computing:?}");
+    }
+}
+
+#[test]
 fn an_emulator_holds_what_a_processor_holds() {
     const FACTOR: u32 = 50;
     for callbacks in [2, 90, 1_000] {
