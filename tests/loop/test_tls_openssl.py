@@ -477,8 +477,8 @@ def test_new_keys_in_the_middle(
         program.stdin.write(b"after\n")
         await made[0].until(lambda: b"after\n" in made[0].data)
         made[0].transport.write(b"answered\n" * 10_000 + b"done\n")
-        while b"done" not in await program.stdout.readline():
-            pass
+        while b"done" not in (line := await program.stdout.readline()):
+            assert line, "the program ended"
         made[0].transport.close()
         program.stdin.close()
         await program.wait()

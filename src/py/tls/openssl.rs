@@ -5,12 +5,13 @@
 //!
 //! `_ssl` has no API for what lies in its objects, so their layout is a table by version ([`SIZES`]). Nothing
 //! is read by that table before the interpreter's version, the sizes of the classes and the library's version
-//! agree, and nothing is used before OpenSSL itself confirms that the object found has the BIOs that its
-//! memory BIOs hold. Where anything differs, the reason is kept and every connection takes CPython's own calls.
+//! agree. Then OpenSSL is asked whether the object found has the BIOs that its memory BIOs hold, and only such an
+//! object is used. Where anything differs, the reason is kept and every connection takes CPython's own calls.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::transmute_copy;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -88,15 +89,18 @@ impl OpenSsl {
     /// Err: why CPython's own calls are used instead, in words for the user.
     pub fn get(py: Python<'_>) -> &'static Result<Self, String> {
         static FOUND: PyOnceLock<Result<OpenSsl, String>> = PyOnceLock::new();
-        FOUND.get_or_init(py, || {
-            let found = Self::find(py).unwrap_or_else(|error| Err(error.to_string()));
-            if let Err(reason) = &found
-                && let Err(error) = announce(py, reason)
-            {
-                error.write_unraisable(py, None);
-            }
-            found
-        })
+        static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
+        let found = FOUND.get_or_init(py, || {
+            Self::find(py).unwrap_or_else(|error| Err(error.to_string()))
+        });
+        // Behind the lock: a program's log handler may make a TLS connection, or wait for one of another thread.
+        if let Err(reason) = found
+            && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
+            && let Err(error) = announce(py, reason)
+        {
+            error.write_unraisable(py, None);
+        }
+        found
     }
 
     fn find(py: Python<'_>) -> PyResult<Result<Self, String>> {

@@ -1,7 +1,7 @@
 //! A BIO of ours under an `SSL` object: OpenSSL takes the peer's bytes from it and leaves its records there.
 //!
 //! A memory BIO of OpenSSL's fills what it grows by with zeros, and CPython's `MemoryBIO` copies once more in
-//! each direction. Here bytes are copied once into OpenSSL and once out of it. Which `SSL` gets a pipe is
+//! each direction. Here bytes that are lent are copied once into OpenSSL, and all once out of it. Which `SSL` gets a pipe is
 //! decided in `ssl_object`, and what is done with the bytes in `incoming` and `outgoing`.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
@@ -47,11 +47,8 @@ pub struct Loan<'a> {
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
         let mut buffers = self.pipe.buffers();
-        if let Some(lent) = buffers.lent.take() {
-            // SAFETY: the bytes are borrowed until this ends.
-            let rest = unsafe { std::slice::from_raw_parts(lent.start, lent.len) };
-            buffers.incoming.extend_from_slice(rest);
-        }
+        buffers.keep_lent();
+        buffers.lent = None;
     }
 }
 
@@ -78,13 +75,16 @@ impl Pipe {
 
     /// Gives OpenSSL bytes of the peer.
     pub fn feed(&self, data: &[u8]) {
-        self.buffers().incoming.extend_from_slice(data);
+        let mut buffers = self.buffers();
+        // They come behind what is lent.
+        buffers.keep_lent();
+        buffers.append(data);
     }
 
     /// Shows OpenSSL bytes of the peer for as long as the loan lasts; there may be one at a time.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Loan<'a> {
         let mut buffers = self.buffers();
-        debug_assert!(buffers.lent.is_none(), "a second loan");
+        assert!(buffers.lent.is_none(), "a second loan");
         buffers.lent = Some(Lent {
             start: data.as_ptr(),
             len: data.len(),
@@ -136,6 +136,29 @@ impl Pipe {
 }
 
 impl Buffers {
+    /// Bytes behind the others. Those that have been read leave first, once they are the larger part: so each byte
+    /// moves once at most on average, and the memory is not that of everything that ever came.
+    fn append(&mut self, data: &[u8]) {
+        if self.taken > 0 && self.taken >= self.incoming.len() - self.taken {
+            self.incoming.drain(..self.taken);
+            self.taken = 0;
+            if self.incoming.capacity() > KEPT_BYTES_MAX {
+                self.incoming.shrink_to(self.incoming.len() + data.len());
+            }
+        }
+        self.incoming.extend_from_slice(data);
+    }
+
+    /// Copies what is left of a loan, so that the loan holds nothing any more.
+    fn keep_lent(&mut self) {
+        if let Some(lent) = &mut self.lent {
+            let (start, len) = (lent.start, std::mem::take(&mut lent.len));
+            // SAFETY: the bytes are borrowed until the loan ends, which takes `lent` away.
+            let rest = unsafe { std::slice::from_raw_parts(start, len) };
+            self.append(rest);
+        }
+    }
+
     /// Moves up to `size` bytes of the peer to `target`.
     ///
     /// # Safety
@@ -309,3 +332,44 @@ const BIO_CTRL_EOF: c_int = 2;
 const BIO_CTRL_PENDING: c_int = 10;
 const BIO_CTRL_FLUSH: c_int = 11;
 const BIO_CTRL_DUP: c_int = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pipe: &Pipe, size: usize) -> Vec<u8> {
+        let mut target = vec![0; size];
+        // SAFETY: the target has this size.
+        let count = unsafe { pipe.buffers().read(target.as_mut_ptr(), size) };
+        target.truncate(count);
+        target
+    }
+
+    #[test]
+    fn memory_is_that_of_the_bytes_that_wait() {
+        let pipe = Pipe::default();
+        let piece = [7; 100_003];
+        pipe.feed(&[1; 5]);
+        for _ in 0..1000 {
+            pipe.feed(&piece);
+            // Never all of it: the beginning of a record stays.
+            assert_eq!(read(&pipe, piece.len()).len(), piece.len());
+        }
+        assert_eq!(pipe.incoming_bytes(), 5);
+        let buffers = pipe.buffers();
+        assert!(buffers.incoming.capacity() < 1 << 20);
+    }
+
+    #[test]
+    fn bytes_that_are_fed_during_a_loan_come_behind_it() {
+        let pipe = Pipe::default();
+        let lent = *b"lent";
+        let loan = pipe.lend(&lent);
+        assert_eq!(read(&pipe, 1), b"l");
+        pipe.feed(b" fed");
+        assert_eq!(read(&pipe, 2), b"en");
+        drop(loan);
+        assert_eq!(read(&pipe, 100), b"t fed");
+        assert_eq!(pipe.incoming_bytes(), 0);
+    }
+}

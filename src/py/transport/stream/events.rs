@@ -5,7 +5,7 @@
 //!
 //! A buffer of the kernel's ring goes back before the callback with its bytes runs: `data_received`,
 //! `buffer_updated`, `datagram_received`, those of TLS and QUIC. Only `get_buffer()`, which has to say where the
-//! bytes go, runs while one is out.
+//! bytes go, and callbacks of OpenSSL's that decrypting calls (a server name at a renegotiation) run while one is out.
 //!
 //! Calls scheduled by `buffer_updated` may be the ones that empty the buffer, so they run before the next bytes are
 //! delivered, as with asyncio, where each receive is a turn of its own (`wait_a_turn`).
