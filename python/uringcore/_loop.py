@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 # The core asks for the first, the second and the last, and imports nothing while a loop runs.
 from . import _extra_info as _extra_info
 from . import _native_frames as _native_frames
+from . import _transports as _transports
 from . import _uringcore
 from ._debug import DebugHandles
 from ._forks import open_loops

@@ -125,7 +125,7 @@ def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
         async with pool_for(peer, limits=Limits(idle_timeout=0.2), early_data=False) as pool:
             first = await pool.get(peer.url + "/")
             assert not first.get_extra_info("session_resumed")
-            await until(lambda: not pool._lines)
+            await until(lambda: not pool._slots)
             second = await pool.get(peer.url + "/")
             assert second.get_extra_info("session_resumed")
             assert len(peer.connections) == 2
@@ -138,7 +138,7 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
         async with pool_for(peer, limits=Limits(connections=1, idle_timeout=600)) as pool:
             await pool.get(peer.url + "/")
             await pool.get(f"https://127.0.0.1:{peer.port}/")
-            await until(lambda: len(pool._lines) == 1)
+            await until(lambda: len(pool._slots) == 1)
             # Long before it has been idle for `idle_timeout`, which is more than this test has.
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)

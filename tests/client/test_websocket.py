@@ -145,7 +145,7 @@ def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
             with pytest.raises(LookupError):
                 async with pool.websocket(chat(peer)):
                     raise LookupError
-            (line,) = pool._lines.values()
+            (line,) = pool._slots.values()
             assert [one.streams for one in line.connections] == [0]
 
     run(main())
@@ -191,7 +191,7 @@ def test_a_server_that_says_nothing(peer, run, where):
             with pytest.raises(ReadTimeout, match=r"0\.3 s"):
                 async with pool.websocket(f"wss://localhost:{peer.port}/unanswered"):
                     raise AssertionError("nobody has answered")
-            (line,) = pool._lines.values()
+            (line,) = pool._slots.values()
             assert [one.streams for one in line.connections] == [0]
 
     run(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from uringcore.webtransport import events as wt
+from uringcore.contrib import aiopquic as wt
 
 
 def serving(files, handler, **options):

@@ -10,9 +10,9 @@ import pytest
 
 from tests.quic.harness import eventually
 from tests.webtransport.event_pairs import connecting, echo, next_of, read_all, serving, staying
+from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport import WebTransportRefused
-from uringcore.webtransport import events as wt
 
 
 def test_events_of_a_session(run_anywhere, files):

@@ -16,8 +16,8 @@ from tests.webtransport.event_pairs import (
     serving,
     staying,
 )
+from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.webtransport import events as wt
 from uringcore.webtransport._outbox import Outboxes
 
 MEBIBYTE = 1 << 20
