@@ -10,6 +10,8 @@ from tests.quic.test_quic_sans_io import Pair, drained
 from uringcore.h3.connection import H3Connection
 from uringcore.h3.events import DataReceived, HeadersReceived
 from uringcore.quic import events
+from uringcore.quic._peer_names import PeerNames
+from uringcore.quic._tables import StreamCodes
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection, pull_quic_header
 from uringcore.quic.logger import QuicLogger
@@ -110,9 +112,68 @@ def test_names_of_peers_are_bounded(sides):
     link.run()
     for number in range(1000):
         server.receive_datagram(b"\x40" + bytes(30), f"stranger {number}", now=link.now)
-    assert len(server._peer_names._addresses) <= 64
+    assert len(server._peer_names._addresses) == 64
+    assert server.get_peer_address() == "client"
     with pytest.raises(TypeError, match="unhashable"):
         server.receive_datagram(b"\x40" + bytes(30), ["a list"], now=link.now)
+
+
+# Too short to be answered with a stateless reset.
+SHORT = b"\x40" + bytes(9)
+
+
+def test_names_in_use_are_not_forgotten(sides):
+    client, server = sides()
+    client.connect("server", now=0.0)
+    link = Named(client, server, "client", "server")
+    link.run()
+    for number in range(200):
+        for side in (client, server):
+            side.receive_datagram(SHORT, f"stranger {number}", now=link.now)
+    assert client.get_peer_address() == "server" and server.get_peer_address() == "client"
+    drained(client)
+    server.send_stream_data(1, b"down")
+    client.send_stream_data(0, b"up")
+    link.run(40)
+    assert events.StreamDataReceived(b"down", False, 1) in drained(client)
+    assert events.StreamDataReceived(b"up", False, 0) in drained(server)
+
+
+def test_a_client_moves_among_foreign_names(sides):
+    client, server = sides()
+    client.connect("server", now=0.0)
+    link = Named(client, server, "first", "server")
+    link.run()
+    link.client_name = "second"
+    link.client_names.add("second")
+    client.send_ping(1)
+    for number in range(40):
+        link.run(1)
+        for foreign in range(70):
+            server.receive_datagram(SHORT, (number, foreign), now=link.now)
+    assert server.get_peer_address() == "second"
+
+
+def test_addresses_of_names_are_no_names_and_are_not_given_twice():
+    used = []
+    names = PeerNames()
+    server = names.begin("server")
+    used.append(names.address_of("used", list))
+    for number in range(70_000):
+        assert names.address_of(number, lambda: used) not in (server, *used)
+        if number % 1_000 == 0:
+            # A program's own address of that prefix is a name like others.
+            assert names.name_of(names.address_of(("100::1", 443), lambda: used)) == ("100::1", 443)
+    assert names.name_of(server) == "server" and names.name_of(used[0]) == "used"
+    assert len(names._addresses) == len(names._names) == 64
+    recent = names.address_of(69_990, list)
+    for number in range(60):
+        names.address_of(f"other {number}", lambda: used)
+    assert names.address_of(69_990, list) == recent
+    forgotten = next(
+        (f"100::{n:x}", 443) for n in range(1, 99) if (f"100::{n:x}", 443) not in names._names
+    )
+    assert names.name_of(forgotten) is None and names.outward([(b"", forgotten)]) == []
 
 
 class ClientHello(Exception):
@@ -272,6 +333,29 @@ def test_what_waits_for_the_peers_limits_is_seen(client_configuration, server_co
     assert link.client._streams[0].sender._buffer == b"abcdef"
     link.client.reset_stream(0, 5)
     assert link.client._streams[0].sender._reset_error_code == 5
+
+
+def test_looking_at_a_stream_does_not_copy_what_waits(client_configuration, monkeypatch):
+    quic = QuicConnection(configuration=client_configuration())
+    quic.send_stream_data(0, b"queued")
+    copies = []
+    queued = quic._queued_data
+    monkeypatch.setattr(quic, "_queued_data", lambda number: copies.append(1) or queued(number))
+    sender = quic._streams[0].sender
+    assert not sender.buffer_is_empty and not sender.is_finished and not copies
+    assert sender._buffer == b"queued" and len(copies) == 1
+    quic.send_stream_data(4, b"")
+    assert quic._streams[4].sender.buffer_is_empty
+
+
+def test_a_code_that_comes_again_pushes_out_no_other():
+    codes = StreamCodes()
+    for number in range(256):
+        codes.note_reset(number, number)
+    codes.note_reset(255, 7)
+    assert codes.reset_of(0) == 0 and codes.reset_of(255) == 255
+    codes.note_reset(256, 7)
+    assert codes.reset_of(0) is None and codes.reset_of(256) == 7
 
 
 def test_codes_of_given_up_streams_are_bounded(client_configuration):

@@ -1,16 +1,22 @@
 """aioquic's ``quic.tls._server_handle_hello``, which programs replace to read a ClientHello before TLS.
 
 The handshake itself is Rust's and begins after the replacement has returned: what it raises comes out of
-``receive_datagram``, and then there is no handshake. So a server needs no certificate before.
+``receive_datagram``, and the connection is over. So a server needs no certificate before.
+
+Rust's TLS takes no other ClientHello than the one that the program has read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uringcore._uringcore import ClientHelloReader
 from uringcore.buffer import Buffer
+from uringcore.quic.packet import QuicProtocolVersion
+
+if TYPE_CHECKING:
+    from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["HelloHook", "destination_of"]
 
@@ -18,17 +24,40 @@ __all__ = ["HelloHook", "destination_of"]
 class HelloHook:
     """Keeps the datagrams of a server's first flight until its ClientHello is whole."""
 
-    def __init__(self, handle_hello: Callable[..., object]) -> None:
+    def __init__(
+        self, handle_hello: Callable[..., object], configuration: QuicConfiguration, now: float
+    ) -> None:
         self._handle_hello = handle_hello
+        self._idle_timeout = float(configuration.idle_timeout)
+        self._refused = _VERSIONS.difference(configuration.supported_versions)
+        self.hello: bytes | None = None
+        "The ClientHello that the program has read."
+        self.deadline = now + self._idle_timeout
+        "When the connection is over if it has not begun."
         self._reader = ClientHelloReader()
         self._kept: list[tuple[bytes, Any, float]] = []
+        self._kept_bytes = 0
 
     def feed(self, data: bytes, addr: Any, now: float) -> str | None:
-        """Keeps a datagram. Returns why it was dropped, in qlog's words, or None."""
+        """Keeps a datagram. Returns why it was dropped, in qlog's words, or None.
+
+        Nothing is read of a datagram that is not kept.
+        """
+        if len(self._kept) >= _KEPT_MAX or self._kept_bytes + len(data) > _KEPT_BYTES_MAX:
+            return "dos_prevention"
+        if data[:1] >= b"\x80" and int.from_bytes(data[1:5], "big") in self._refused:
+            return "unsupported_version"
         trigger = self._reader.feed(data)
-        if trigger is None and len(self._kept) < _KEPT_MAX:
-            self._kept.append((data, addr, now))
+        if trigger is None:
+            self._kept.append((bytes(data), addr, now))
+            self._kept_bytes += len(data)
+            self.deadline = now + self._idle_timeout
         return trigger
+
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether packets said different things of the same bytes: there will be no ClientHello."""
+        return self._reader.is_contradictory
 
     def take(self) -> list[tuple[bytes, Any, float]] | None:
         """Calls the program once the ClientHello is whole, and returns the datagrams; before that, None."""
@@ -38,7 +67,9 @@ class HelloHook:
         # aioquic's buffers for what is to be sent. Rust has its own.
         unused = [Buffer(capacity=_OUTPUT_BYTES) for _ in range(3)]
         self._handle_hello(Buffer(data=hello), *unused)
-        return self._kept
+        self.hello = hello
+        kept, self._kept = self._kept, []
+        return kept
 
 
 def destination_of(datagram: bytes) -> bytes | None:
@@ -50,4 +81,7 @@ def destination_of(datagram: bytes) -> bytes | None:
 
 # Much more than a ClientHello of 16 KiB, which is the largest, needs.
 _KEPT_MAX = 64
+_KEPT_BYTES_MAX = 1 << 17
 _OUTPUT_BYTES = 4096
+# Those that the reader knows.
+_VERSIONS = frozenset({QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2})

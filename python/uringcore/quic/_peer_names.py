@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["PeerNames"]
@@ -28,13 +29,16 @@ class PeerNames:
 
     def begin(self, name: Any) -> Any:
         """The address of the server that a client connects to."""
-        address = self.address_of(name)
+        address = self.address_of(name, list)
         if address is not name:
             self._server = address
         return address
 
-    def address_of(self, name: Any) -> Any:
-        """The IP address for a name, which is the name itself if it is one."""
+    def address_of(self, name: Any, in_use: Callable[[], list[Any]]) -> Any:
+        """The IP address for a name, which is the name itself if it is one.
+
+        ``in_use()`` has the addresses that the connection sends to, which are not forgotten.
+        """
         if name == self._plain:
             return name
         if _is_ip(name):
@@ -46,38 +50,62 @@ class PeerNames:
             return name
         known = self._addresses.get(name)
         if known is not None:
+            self._addresses.move_to_end(name)
             return known
-        if len(self._addresses) == _NAMES_MAX:
-            _, forgotten = self._addresses.popitem(last=False)
-            del self._names[forgotten]
-        self._made += 1
-        address = (f"100::{self._made & 0xFFFF:x}", 443)
+        if len(self._addresses) >= _NAMES_MAX:
+            self._forget_one(in_use())
+        address = self._unused_address()
         self._addresses[name] = address
         self._names[address] = name
         return address
 
+    def _forget_one(self, in_use: list[Any]) -> None:
+        """Of the names that stand for no address in use, the one that was not heard of for longest."""
+        used = {address[:2] for address in in_use if address is not None}
+        used.add(self._server)
+        for name, address in self._addresses.items():
+            if address not in used:
+                del self._addresses[name], self._names[address]
+                return
+
+    def _unused_address(self) -> tuple[str, int]:
+        while True:
+            self._made = self._made % 0xFFFF + 1
+            address = (f"{_PREFIX}{self._made:x}", 443)
+            if address not in self._names:
+                return address
+
     def name_of(self, address: Any) -> Any:
-        """The program's name for an address."""
+        """The program's name for an address; ``None`` if it is forgotten."""
         if address is None or not self._names:
             return address
-        return self._names.get(address[:2], address)
+        default = None if address[0].startswith(_PREFIX) else address
+        return self._names.get(address[:2], default)
 
     def outward(self, datagrams: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any]]:
         """Datagrams with the program's names in the place of addresses."""
         if not self._names:
             return datagrams
-        return [(data, self.name_of(address)) for data, address in datagrams]
+        # What goes to a forgotten name is as good as lost.
+        return [
+            (data, self.name_of(address))
+            for data, address in datagrams
+            if address[:2] in self._names or not address[0].startswith(_PREFIX)
+        ]
 
 
 def _is_ip(name: Any) -> bool:
     if not isinstance(name, tuple) or len(name) not in (2, 4) or not isinstance(name[0], str):
         return False
     try:
-        ipaddress.ip_address(name[0])
+        address = ipaddress.ip_address(name[0])
     except ValueError:
         return False
-    return True
+    # Addresses of that prefix are names like others, so that none of them is taken for another.
+    return not str(address).startswith(_PREFIX)
 
 
+# RFC 6666; as Rust writes it.
+_PREFIX = "100::"
 # A connection has few paths at a time.
 _NAMES_MAX = 64

@@ -51,9 +51,11 @@ class StreamCodes:
 
 
 def _note(codes: dict[int, int], stream_id: int, error_code: int) -> None:
+    if stream_id in codes:
+        return
     if len(codes) >= _CODES_MAX:
         del codes[next(iter(codes))]
-    codes.setdefault(stream_id, error_code)
+    codes[stream_id] = error_code
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,19 @@ class _Receiver:
 @dataclass(frozen=True)
 class _Sender:
     is_finished: bool
-    buffer_is_empty: bool
     reset_pending: bool
-    _buffer: bytes
     _reset_error_code: int | None
+    _quic: QuicConnectionCore
+    _stream_id: int
+
+    @property
+    def buffer_is_empty(self) -> bool:
+        return not self._quic.get_send_buffer_size(self._stream_id)
+
+    @property
+    def _buffer(self) -> bytes:
+        """A copy of what waits, made at each access."""
+        return self._quic._queued_data(self._stream_id)
 
 
 class Stream:
@@ -108,13 +119,12 @@ class Stream:
         state = self._quic._stream_state(self.stream_id)
         code = self._codes.reset_of(self.stream_id)
         is_reset = state is not None and state[2]
-        waiting = self._quic._queued_data(self.stream_id)
         return _Sender(
             is_finished=state is None or not state[1],
-            buffer_is_empty=not waiting,
             reset_pending=code is not None and not self._quic._is_started,
-            _buffer=waiting,
             _reset_error_code=0 if code is None and is_reset else code,
+            _quic=self._quic,
+            _stream_id=self.stream_id,
         )
 
 

@@ -228,13 +228,12 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         Without a loop only: a loop receives for its connections. ``addr`` may be anything hashable that
         names the peer to the program.
         """
-        addr = self._peer_names.address_of(addr)
         if not self._is_client and not self._is_initialized and self._attached is None:
             self._is_initialized = True
             self._initialize(destination_of(data) or b"")
             if self._handle_hello is not None:
-                self._hello_hook = HelloHook(self._handle_hello)
-        if self._hello_hook is None:
+                self._hello_hook = HelloHook(self._handle_hello, self._configuration, now)
+        if self._hello_hook is None or self._hello_hook.hello is not None:
             self._take_datagram(data, addr, now)
         else:
             self._read_hello(self._hello_hook, data, addr, now)
@@ -249,22 +248,57 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         if trigger is not None and self._quic_logger is not None:
             dropped = {"raw": {"length": len(data)}, "trigger": trigger}
             self._quic_logger.log_event(category="transport", event="packet_dropped", data=dropped)
-        kept = hook.take()
-        if kept is not None:
-            self._hello_hook = None
+        if hook.is_contradictory:
+            code, reason = QuicErrorCode.PROTOCOL_VIOLATION, "contradictory CRYPTO frames"
+            self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
+            return
+        try:
+            kept = hook.take()
+        except BaseException:
+            code, reason = QuicErrorCode.INTERNAL_ERROR, "the ClientHello was not accepted"
+            self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
+            raise
+        # The program may have closed the connection.
+        if kept is not None and self._hello_hook is hook:
             for datagram in kept:
                 self._take_datagram(*datagram)
+
+    def _end_unbegun(self, event: events.ConnectionTerminated) -> None:
+        """A server's connection is over before its handshake began; the peer is told nothing."""
+        self._hello_hook = None
+        self._abandon()
+        self._receive([event])
 
     def _take_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         if not self._is_client and self._endpoint is None and not self._is_started:
             setup = self._configuration.setup(session_store=self._session_store)
             assert isinstance(setup, QuicServerSetup)
-            self._start_server(setup, self._named_host_cid)
+            hello = None if self._hello_hook is None else self._hello_hook.hello
+            self._start_server(setup, self._named_host_cid, hello)
             self._trace_is_due = True
+        addr = self._peer_names.address_of(addr, self._addresses_in_use)
         super().receive_datagram(data, addr, now)
+        if self._hello_hook is not None and self._is_started:
+            self._hello_hook = None
         if self._trace_is_due and self._is_started:
             self._trace_is_due = False
             self._start_trace()
+
+    def get_timer(self) -> float | None:
+        """When ``handle_timer`` wants to be called, in the caller's seconds. ``None`` on a loop."""
+        timer = super().get_timer()
+        if self._hello_hook is None:
+            return timer
+        deadline = self._hello_hook.deadline
+        return deadline if timer is None else min(timer, deadline)
+
+    def handle_timer(self, now: float) -> None:
+        """It is ``now``: handles what is due."""
+        if self._hello_hook is not None and now >= self._hello_hook.deadline:
+            code, reason = QuicErrorCode.INTERNAL_ERROR, "Idle timeout"
+            self._end_unbegun(events.ConnectionTerminated(code, 0, reason, kind="idle_timeout"))
+        else:
+            super().handle_timer(now)
 
     def next_event(self) -> events.QuicEvent | None:
         """The next event, or ``None``. Without a loop only: a loop hands them to the protocol.
@@ -313,6 +347,8 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
                 int(error_code), frame_type, reason_phrase, kind="local"
             )
             self._note_close(event, is_pending=True)
+            if self._hello_hook is not None:
+                self._end_unbegun(event)
 
     def reset_stream(self, stream_id: int, error_code: int) -> None:
         """Abandons our side of a stream (RFC 9000 section 19.4), in HTTP/3 on top as well."""
@@ -378,6 +414,9 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
     def _packet_address(self) -> NetworkAddress:
         """Where packets go now, proved or not; None before the connection began and after its end."""
         return self._peer_names.name_of(super()._packet_address())
+
+    def _addresses_in_use(self) -> list[Any]:
+        return [super().get_peer_address(), super()._packet_address()]
 
     @property
     def _network_paths(self) -> list[NetworkPath]:

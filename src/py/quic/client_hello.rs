@@ -24,8 +24,15 @@ impl ClientHelloReader {
         match self.0.with(py, |reader| reader.push(&data)) {
             quic::Reading::Opened => None,
             quic::Reading::NoInitial => Some("header_parse_error"),
+            quic::Reading::TooShort => Some("initial_packet_datagram_too_small"),
             quic::Reading::Unauthentic => Some("payload_decrypt_error"),
         }
+    }
+
+    /// Whether packets said different things of the same bytes, so that there is no message.
+    #[getter]
+    fn is_contradictory(&self, py: Python<'_>) -> bool {
+        self.0.with(py, |reader| reader.is_contradictory())
     }
 
     /// The whole message with its type and length (RFC 8446 section 4), or None while a part of it is missing.

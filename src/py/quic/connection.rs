@@ -82,13 +82,21 @@ impl QuicConnectionCore {
         beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
-    /// Waits for one client's first packet, without a loop.
+    /// Waits for one client's first packet, without a loop. With `hello` TLS takes no other ClientHello.
+    #[pyo3(signature = (setup, host_id, hello = None))]
     fn _start_server(
         slf: &Bound<'_, Self>,
         setup: &Bound<'_, QuicServerSetup>,
         host_id: Option<OwnedBytes>,
+        hello: Option<OwnedBytes>,
     ) -> PyResult<()> {
-        beginning::start_server(slf, setup.get(), host_id.map(|id| id.0))
+        let hello = hello.map(|hello| hello.0);
+        beginning::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
+    }
+
+    /// A server's connection that has not begun is over.
+    fn _abandon(&self, py: Python<'_>) {
+        beginning::abandon(self, py);
     }
 
     /// A server's endpoint has accepted this connection.

@@ -53,12 +53,13 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// An endpoint of one connection without a loop, whose first ID may be named.
+    /// An endpoint of one connection without a loop, whose first ID may be named, and at a server the ClientHello.
     pub fn new_own(
         py: Python<'_>,
         connection_id_length: usize,
         connection_id: Option<Vec<u8>>,
         server: Option<&QuicServerSetup>,
+        hello: Option<&[u8]>,
     ) -> PyResult<Self> {
         let settings = EndpointSettings {
             connection_id_length,
@@ -67,16 +68,22 @@ impl QuicEndpoint {
             tells_connection_ids: true,
             ..EndpointSettings::default()
         };
-        Self::with_settings(py, endpoint_settings::checked(py, settings)?, server, None)
+        let settings = endpoint_settings::checked(py, settings)?;
+        Self::with_settings(py, settings, server, hello, None)
     }
 
     fn with_settings(
         py: Python<'_>,
         settings: EndpointSettings,
         server: Option<&QuicServerSetup>,
+        hello: Option<&[u8]>,
         now: Option<f64>,
     ) -> PyResult<Self> {
-        let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
+        let setup = server.map(|server| match hello {
+            Some(hello) => server.setup.clone().expecting(hello),
+            None => server.setup.clone(),
+        });
+        let endpoint = Endpoint::new(settings, setup);
         let own = Own {
             endpoint,
             clock: now.map_or_else(Clock::new, Clock::running),
@@ -236,7 +243,7 @@ impl QuicEndpoint {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let server = server.map(|server| server.get());
-        let endpoint = Self::with_settings(py, settings_from(py, options)?, server, now)?;
+        let endpoint = Self::with_settings(py, settings_from(py, options)?, server, None, now)?;
         endpoint.state.with(py, |state| {
             state.on_accept = on_accept;
             state.when_negotiated = when_negotiated;

@@ -3,7 +3,7 @@
 //!
 //! Not here: what a ClientHello says; the host gets it as it is.
 
-use super::first_packets::FirstPackets;
+use super::first_packets::{self, FirstPackets};
 
 /// Collects the ClientHello of one connection.
 #[derive(Default)]
@@ -18,20 +18,28 @@ pub enum Reading {
     Opened,
     /// It begins with no Initial packet of a known version.
     NoInitial,
+    /// It is shorter than a server accepts them (RFC 9000 section 14.1).
+    TooShort,
     /// No Initial packet in it is authentic.
     Unauthentic,
 }
 
 impl ClientHelloReader {
     pub fn push(&mut self, datagram: &[u8]) -> Reading {
+        // RFC 9000 section 7.2: a client chooses no shorter ID.
+        let is_initial = first_packets::destination(datagram)
+            .is_some_and(|id| id.len() >= DESTINATION_BYTES_MIN);
         let opened = match &mut self.packets {
+            _ if is_initial && datagram.len() < DATAGRAM_BYTES_MIN => return Reading::TooShort,
             Some(packets) => packets.push(datagram),
             None => {
-                let Some(packets) = FirstPackets::new(datagram) else {
+                let first = FirstPackets::new(datagram).filter(|_| is_initial);
+                let Some(packets) = first else {
                     return Reading::NoInitial;
                 };
+                // The ID of a forged packet is nobody's.
                 let opened = packets.has_opened();
-                self.packets = Some(packets);
+                self.packets = Some(packets).filter(|_| opened);
                 opened
             }
         };
@@ -45,4 +53,15 @@ impl ClientHelloReader {
     pub fn client_hello(&self) -> Option<Vec<u8>> {
         self.packets.as_ref().and_then(FirstPackets::client_hello)
     }
+
+    /// Whether packets said different things of the same bytes: there is no ClientHello then, for nobody knows which of
+    /// them TLS would read.
+    pub fn is_contradictory(&self) -> bool {
+        self.packets
+            .as_ref()
+            .is_some_and(FirstPackets::is_contradictory)
+    }
 }
+
+const DATAGRAM_BYTES_MIN: usize = 1200;
+const DESTINATION_BYTES_MIN: usize = 8;

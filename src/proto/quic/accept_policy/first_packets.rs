@@ -26,6 +26,7 @@ pub(in crate::quic) struct FirstPackets {
     /// Pieces by their offset, together at most [`HELLO_BYTES_MAX`].
     pieces: BTreeMap<u64, Vec<u8>>,
     kept_bytes: usize,
+    is_contradictory: bool,
     /// How many packets were opened.
     opened: u64,
 }
@@ -45,6 +46,7 @@ impl FirstPackets {
             keys: tls::server_initial_keys(packet.version, packet.destination)?,
             pieces: BTreeMap::new(),
             kept_bytes: 0,
+            is_contradictory: false,
             opened: 0,
         };
         packets.push(datagram);
@@ -88,6 +90,11 @@ impl FirstPackets {
         self.opened > 0
     }
 
+    /// Whether packets said different things of the same bytes.
+    pub fn is_contradictory(&self) -> bool {
+        self.is_contradictory
+    }
+
     /// The whole message; `None` while a part of it is missing.
     pub fn client_hello(&self) -> Option<Vec<u8>> {
         let mut hello = self.contiguous()?;
@@ -101,8 +108,11 @@ impl FirstPackets {
         shown_tickets(&self.contiguous()?)
     }
 
-    /// What has come of the message without a gap.
+    /// What has come of the message without a gap; `None` if packets contradict each other.
     fn contiguous(&self) -> Option<Vec<u8>> {
+        if self.is_contradictory {
+            return None;
+        }
         let mut hello: Vec<u8> = Vec::new();
         for (&offset, piece) in &self.pieces {
             let known = hello.len().checked_sub(usize::try_from(offset).ok()?);
@@ -135,11 +145,25 @@ impl FirstPackets {
         Some(payload)
     }
 
+    /// Whether a byte is known, and is another.
+    fn contradicts(&self, offset: u64, data: &[u8]) -> bool {
+        let end = offset.saturating_add(data.len() as u64);
+        self.pieces.range(..end).any(|(&at, piece)| {
+            let from = |bytes: &'_ [u8], skipped: u64| {
+                usize::try_from(skipped).map_or(bytes.len(), |skipped| skipped.min(bytes.len()))
+            };
+            let known = &piece[from(piece, offset.saturating_sub(at))..];
+            let new = &data[from(data, at.saturating_sub(offset))..];
+            known.iter().zip(new).any(|(known, new)| known != new)
+        })
+    }
+
     fn take(&mut self, payload: &[u8]) {
         for (_, _, frame) in Frames::new(payload) {
             let Frame::Crypto { offset, data } = frame else {
                 continue;
             };
+            self.is_contradictory |= self.contradicts(offset, data);
             let known = self.pieces.get(&offset).map_or(0, Vec::len);
             let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
             // Pieces that overlap are kept as they are, so their number and sum have to be bounded.

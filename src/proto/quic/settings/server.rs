@@ -14,7 +14,7 @@ use crate::{
     seams::token_context::TokenContext,
     tls::{
         self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions,
-        NamedIdentity, SessionStore, WallClock,
+        NamedIdentity, ServerCrypto, SessionStore, WallClock,
     },
 };
 
@@ -103,6 +103,7 @@ impl ServerSettings {
 pub struct ServerSetup {
     /// But for tokens, which are an endpoint's.
     config: quinn::ServerConfig,
+    crypto: Arc<ServerCrypto>,
     tokens: ServerTokens,
     pub(in crate::quic) transport: Arc<TransportSettings>,
     pub(in crate::quic) retry: Retry,
@@ -131,7 +132,8 @@ impl ServerSetup {
         .taking_reset_at(settings.transport.reset_stream_at)
         .taking_datagrams(settings.transport.datagram_limit());
         let tokens = ServerTokens::new(&settings.token_keys)?;
-        let mut config = quinn::ServerConfig::new(Arc::new(crypto), tokens.key.clone());
+        let crypto = Arc::new(crypto);
+        let mut config = quinn::ServerConfig::new(crypto.clone(), tokens.key.clone());
         config
             .time_source(Arc::new(HostClock(settings.clock.clone())))
             .transport_config(Arc::new(settings.transport.build_server()?))
@@ -141,6 +143,7 @@ impl ServerSetup {
             .incoming_buffer_size_total(FOLLOWERS_OF_ALL_MAX);
         Ok(Self {
             config,
+            crypto,
             tokens,
             transport: Arc::new(settings.transport.clone()),
             retry: settings.retry,
@@ -152,6 +155,14 @@ impl ServerSetup {
 }
 
 impl ServerSetup {
+    /// The same for one connection, whose ClientHello (with its type and length) the host has read: a handshake that
+    /// begins with another fails.
+    pub fn expecting(mut self, hello: &[u8]) -> Self {
+        self.crypto = Arc::new(self.crypto.expecting(hello));
+        self.config.crypto = self.crypto.clone();
+        self
+    }
+
     /// For an endpoint with this context.
     pub(in crate::quic) fn config(&self, context: &TokenContext) -> Arc<quinn::ServerConfig> {
         let mut config = self.config.clone();

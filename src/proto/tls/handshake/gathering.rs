@@ -35,6 +35,11 @@ impl FirstMessage {
         &self.bytes
     }
 
+    /// Whether they begin with this whole message.
+    pub fn is(&self, message: &[u8]) -> bool {
+        self.bytes.starts_with(message)
+    }
+
     /// The hello, if that is what they are.
     pub fn hello(&self) -> Option<ClientHello<'_>> {
         let (_, content, _) = message(&self.bytes)?;
@@ -78,6 +83,17 @@ mod tests {
             assert_eq!(parameters(&found), Some(&[1, 2, 3][..]));
             assert_eq!(found.bytes(), message);
         }
+    }
+
+    #[test]
+    fn a_message_is_compared_to_its_end() {
+        let message = hello(&[0, 16, 0, 2, 9, 9]);
+        let mut found = FirstMessage::default();
+        found.push(&message[..message.len() - 1]);
+        assert!(!found.is(&message));
+        found.push(&message[message.len() - 1..]);
+        assert!(found.is(&message));
+        assert!(!found.is(&hello(&[0, 16, 0, 2, 9, 8])));
     }
 
     #[test]

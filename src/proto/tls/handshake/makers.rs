@@ -177,6 +177,8 @@ pub(crate) struct ServerCrypto {
     /// Who records the first packets of clients that have no session yet, by the destination of
     /// those packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
+    /// The only ClientHello that is taken, if the host has read it before.
+    expected: Option<Arc<[u8]>>,
 }
 
 impl ServerCrypto {
@@ -190,6 +192,22 @@ impl ServerCrypto {
             takes_reset_at: false,
             datagram_limit: DatagramLimit::default(),
             first_packets: Mutex::default(),
+            expected: None,
+        }
+    }
+
+    /// The same for one connection, whose ClientHello the host has read: TLS takes no other.
+    pub fn expecting(&self, hello: &[u8]) -> Self {
+        Self {
+            config: self.config.clone(),
+            sessions: self.sessions.clone(),
+            clock: self.clock.clone(),
+            supported: self.supported.clone(),
+            is_recorded: self.is_recorded,
+            takes_reset_at: self.takes_reset_at,
+            datagram_limit: self.datagram_limit,
+            first_packets: Mutex::default(),
+            expected: Some(hello.into()),
         }
     }
 
@@ -312,6 +330,7 @@ impl crypto::ServerConfig for ServerCrypto {
             version: known_version(version).expect("`initial_keys` refused other versions"),
             params: bytes,
             first: FirstMessage::default(),
+            expected: self.expected.clone(),
         };
         let ids = ConnectionIds::from_parameters(&waiting.params);
         let tap = new_tap(

@@ -116,6 +116,8 @@ struct Waiting {
     /// Encoded transport parameters, to which what is said of versions is still to be added.
     params: Vec<u8>,
     first: FirstMessage,
+    /// The only ClientHello that is taken, if the host has read it before.
+    expected: Option<Arc<[u8]>>,
 }
 
 impl Session {
@@ -196,6 +198,15 @@ impl Session {
         tap: &Tap,
         waiting: &Waiting,
     ) -> Result<quic::Connection, TransportError> {
+        if let Some(expected) = &waiting.expected
+            && !waiting.first.is(expected)
+        {
+            let error = Error::General("the ClientHello is not the one that was read first".into());
+            return Err(transport_error(
+                &error,
+                Some(AlertDescription::IllegalParameter),
+            ));
+        }
         let hello = waiting.first.hello();
         if let Some((error, alert)) = hello.as_ref().and_then(draft_parameters::fault) {
             return Err(transport_error(&error, Some(alert)));

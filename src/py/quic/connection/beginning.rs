@@ -27,7 +27,7 @@ pub(super) fn start_client(
         Some(endpoint) => endpoint,
         None => {
             let length = setup.shared.connection_id_length;
-            Py::new(py, QuicEndpoint::new_own(py, length, host_id, None)?)?
+            Py::new(py, QuicEndpoint::new_own(py, length, host_id, None, None)?)?
         }
     };
     if slf.get()._is_started(py) {
@@ -45,10 +45,12 @@ pub(super) fn start_server(
     slf: &Bound<'_, QuicConnectionCore>,
     setup: &QuicServerSetup,
     host_id: Option<Vec<u8>>,
+    hello: Option<&[u8]>,
 ) -> PyResult<()> {
     let py = slf.py();
     let length = setup.shared.connection_id_length;
-    let endpoint = Py::new(py, QuicEndpoint::new_own(py, length, host_id, Some(setup))?)?;
+    let endpoint = QuicEndpoint::new_own(py, length, host_id, Some(setup), hello)?;
+    let endpoint = Py::new(py, endpoint)?;
     endpoint
         .get()
         .set_on_accept(py, slf.getattr("_accepted")?.unbind());
@@ -58,6 +60,18 @@ pub(super) fn start_server(
     });
     drop(old);
     Ok(())
+}
+
+/// A server without a loop that has heard of no client which is to be answered.
+pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
+    let old = connection.state.with(py, |state| match state.phase {
+        Phase::Idle(_) | Phase::Listening(..) => Some(std::mem::replace(
+            &mut state.phase,
+            Phase::Over(None, Box::default()),
+        )),
+        Phase::Running(..) | Phase::Over(..) => None,
+    });
+    drop(old);
 }
 
 /// A server without a loop whose client's first flight was answered with a close: the program, which
