@@ -273,3 +273,21 @@ def test_waiting_for_a_turn_can_be_cancelled(run: Runner, fifo: tuple[Path, int]
             assert await soon(third) == b"def"
 
     run(main())
+
+
+def test_a_cancelled_write_does_not_use_up_the_byte_order_mark(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    async def main() -> None:
+        async with aio.open(path, "w", encoding="utf-16") as file:
+            below: Any = file.buffer
+            # Another task has the binary file's turn.
+            await below._begin()
+            first, second = (asyncio.ensure_future(file.write(text)) for text in ("one", "two"))
+            await turns(3)
+            await cancelled(first)
+            below._end()
+            assert await second == 3
+        assert path.read_bytes() == "two".encode("utf-16")
+
+    run(main())

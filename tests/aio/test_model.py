@@ -281,3 +281,95 @@ def test_a_position_with_a_decoders_state_is_not_the_start_for_a_byte_order_mark
         await pair.check()
 
     run_ours(main())
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "errors"),
+    [
+        (b"\xff\xfe", "utf-16", None),
+        (b"\xff\xfe\0\0", "utf-32", None),
+        (b"\xef\xbb\xbf", "utf-8-sig", None),
+        (b"\x1b$B", "iso2022_jp", None),
+        (b"ab\x1b$B", "iso2022_jp", None),
+        (b"\xff\xff", "utf-8", "ignore"),
+        (b"ab\xff", "utf-8", "ignore"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("size", [7, 1, -1])
+def test_a_position_behind_bytes_that_are_no_characters(
+    run: Runner, tmp_path: Path, content: bytes, encoding: str, errors: str | None, size: int
+) -> None:
+    async def main() -> None:
+        pair = Pair(tmp_path, content, "r+", encoding=encoding, errors=errors)
+        pair.ours = await pair.opening
+        await pair.same("read", size)
+        await pair.same("read", size)
+        await pair.same("tell")
+        await pair.same("seek", pair.model.tell())
+        await pair.same("tell")
+        await pair.same("write", "hi")
+        await pair.check()
+
+    run(main())
+
+
+def test_bytes_that_are_no_characters_are_not_written_over(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff\xfe")
+
+    async def main() -> None:
+        async with aio.open(path, "r+", encoding="utf-16") as file:
+            assert await file.read(7) == ""
+            await file.seek(await file.tell())
+            await file.write("hi")
+        assert path.read_bytes() == b"\xff\xfeh\0i\0"
+
+    run(main())
+
+
+def test_only_an_integer_is_a_position(run: Runner, tmp_path: Path) -> None:
+    async def main() -> None:
+        for buffering in (-1, 0):
+            pair = Pair(tmp_path, b"0123456789", "rb", buffering=buffering)
+            pair.ours = await pair.opening
+            await pair.same("read", 3)
+            for place in ((1.0,), (1.0, 1), ("1",), (None,)):
+                with pytest.raises(TypeError):
+                    await pair.ours.seek(*place)
+            await pair.same("tell")
+            await pair.check()
+
+    run(main())
+
+
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_a_line_of_no_bytes_of_a_file_that_is_only_written(
+    run: Runner, tmp_path: Path, buffering: int
+) -> None:
+    async def main() -> None:
+        pair = Pair(tmp_path, b"", "wb", buffering=buffering)
+        pair.ours = await pair.opening
+        await pair.same("readline", 0)
+        await pair.same("readline", 1)
+        await pair.ours.close()
+        pair.model.close()
+        with pytest.raises(ValueError, match="closed file"):
+            await pair.ours.readline(0)
+
+    run(main())
+
+
+def test_the_position_of_text_that_is_appended(run: Runner, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+
+    async def main() -> None:
+        async with aio.open(path, "a", encoding="utf-8") as file:
+            await file.write("def")
+            with open(path, "ab") as other:
+                other.write(b"0123456789")
+            assert await file.tell() == 16
+            assert path.read_bytes() == b"abc0123456789def"
+
+    run(main())

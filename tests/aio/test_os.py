@@ -211,6 +211,23 @@ def test_makedirs_has_a_mode_for_the_folders_above(run: Runner, tmp_path: Path) 
     run(main())
 
 
+@pytest.mark.parametrize("parent_mode", [None, 0o750])
+def test_trees_are_named_in_bytes_as_well(
+    run: Runner, tmp_path: Path, parent_mode: int | None
+) -> None:
+    top = os.fsencode(tmp_path)
+
+    async def main() -> None:
+        await aio.os.makedirs(top + b"/a/b/c/", parent_mode=parent_mode)
+        await aio.os.renames(top + b"/a/b/c", top + b"/d/e")
+        assert os.listdir(top) == [b"d"]
+        (tmp_path / "kept").touch()
+        await aio.os.removedirs(top + b"/d/e")
+        assert os.listdir(top) == [b"kept"]
+
+    run(main())
+
+
 def parameters_of(function: Any) -> list[str]:
     """The names of its parameters. `inspect` cannot read the defaults of all that is built in (3.14)."""
     text = getattr(function, "__text_signature__", None)

@@ -39,6 +39,10 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         """Wait for this task's turn, with everything done that has to come before reading."""
         raise NotImplementedError
 
+    def _reads_no_line(self) -> bool:
+        """True if a line of no characters may be read though the file cannot be."""
+        return False
+
     async def _collect(self, limit: int, line: bool) -> AnyStr:
         """Read up to ``limit``, the end of the file or the end of a line; negative for no limit."""
         raise NotImplementedError
@@ -117,6 +121,8 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
                 self._at = end
                 return self._taken[at:end]
         limit = as_size(size)
+        if limit == 0 and self._reads_no_line():
+            return self._taken[:0]
         await self._begin_reading()
         try:
             return await self._collect(limit, line=True)
@@ -285,6 +291,9 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
 
     async def close(self) -> None:
         raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
 
     async def __aenter__(self: _Self) -> _Self:
         self._check_open()

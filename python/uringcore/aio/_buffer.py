@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import os
+import select
 from typing import Any
 
 from .. import _uringcore
-from ._descriptor import Descriptor
+from ._descriptor import PIPE_BUF_BYTES, Descriptor
 from ._files import Files, Opened
 
 __all__ = ["Buffer"]
@@ -157,10 +158,21 @@ class Buffer(Descriptor):
             self._out[:1] = [rest] if rest else []
             self._unwritten -= count
 
-    def _write_out_blocking(self) -> None:
+    def _write_out_blocking(self, only_ready: bool = False) -> None:
+        """Write what is buffered in this thread.
+
+        Args:
+            only_ready: drop what a pipe, socket or terminal does not take at once.
+        """
         for piece in self._out:
             rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+            while rest and not (only_ready and not self._is_ready_to_write()):
+                most = rest[:PIPE_BUF_BYTES] if only_ready else rest
+                rest = rest[os.write(self._fd, most) :]
         self._out.clear()
         self._unwritten = 0
+
+    def _is_ready_to_write(self) -> bool:
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        return bool(poll.poll(0))

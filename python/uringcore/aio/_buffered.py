@@ -13,6 +13,8 @@ Not here: the buffer itself (``_buffer``), text (``_text``).
 from __future__ import annotations
 
 import os
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ._base import as_bytes, as_size
@@ -27,6 +29,8 @@ class AsyncBufferedIOBase(AsyncFile):
     """A buffered binary file that is only written and so has no ``peek``."""
 
     _raw: AsyncFileIO | None = None
+    # Called when this file is closed or given up: text above it has nothing more to read.
+    _forget_above: weakref.WeakMethod[Callable[[], None]] | None = None
 
     @property
     def raw(self) -> AsyncFileIO:
@@ -50,9 +54,17 @@ class AsyncBufferedIOBase(AsyncFile):
         self._write_out_blocking()
         self._step_back()
         raw = self._unbuffered(self.closefd)
-        self._fd = -1
-        self._unwatch()
+        self._give_up_descriptor()
         return raw
+
+    def _give_up_descriptor(self) -> int:
+        # The number may soon be that of another file.
+        if self._raw is not None:
+            self._raw._fd = -1
+        forget = self._forget_above and self._forget_above()
+        if forget:
+            forget()
+        return super()._give_up_descriptor()
 
     def _unbuffered(self, closefd: bool) -> AsyncFileIO:
         opened = Opened(self._fd, os.fstat(self._fd).st_mode)
@@ -95,24 +107,29 @@ class AsyncBufferedIOBase(AsyncFile):
             return size
         await self._begin()
         try:
-            self._check_open()
-            if self._taken:
-                self._step_back()
-            if self._unwritten + size > self._limit:
-                await self._write_out()
-            self._out.append(piece)
-            self._unwritten += size
-            if size > self._limit:
-                try:
-                    await self._write_out()
-                except OSError:
-                    # The caller has the error and the data, so the buffer keeps nothing of it.
-                    self._out.clear()
-                    self._unwritten = 0
-                    raise
+            await self._put(piece)
             return size
         finally:
             self._end()
+
+    async def _put(self, piece: bytes) -> None:
+        """Write all of ``piece``, in the file's turn."""
+        self._check_open()
+        size = len(piece)
+        if self._taken:
+            self._step_back()
+        if self._unwritten + size > self._limit:
+            await self._write_out()
+        self._out.append(piece)
+        self._unwritten += size
+        if size > self._limit:
+            try:
+                await self._write_out()
+            except OSError:
+                # The caller has the error and the data, so the buffer keeps nothing of it.
+                self._out.clear()
+                self._unwritten = 0
+                raise
 
     def _accept(self, piece: bytes) -> bool:
         """Put ``piece`` into the buffer, if nothing else is to be done before."""

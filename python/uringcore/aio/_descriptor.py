@@ -20,13 +20,18 @@ from ._files import DIRECT_MAX_BYTES, PIECE_MAX_BYTES, Files, Opened
 from ._operation import Operation
 from ._turns import Turns
 
-__all__ = ["Descriptor"]
+__all__ = ["PIPE_BUF_BYTES", "Descriptor"]
 
-_PIPE_BUF_BYTES = 4096
+# As much as a pipe takes without blocking once it is ready.
+PIPE_BUF_BYTES = 4096
 
 
 class Descriptor(Turns):
     """The part of a binary file below its methods. All of it runs in the file's turn."""
+
+    _fd = -1
+    # A duplicate to watch for readiness, so that the user may watch the descriptor itself.
+    _watched = -1
 
     def __init__(self, files: Files, opened: Opened, name: Any, mode: str, closefd: bool) -> None:
         super().__init__(files.loop)
@@ -43,8 +48,6 @@ class Descriptor(Turns):
         self._append = self._writable and bool(fcntl(opened.fd, F_GETFL) & os.O_APPEND)
         self._regular = stat.S_ISREG(opened.mode)
         self._pollable = not (self._regular or stat.S_ISBLK(opened.mode))
-        # A duplicate to watch for readiness, so that the user may watch the descriptor itself.
-        self._watched = -1
         # False once a read that does not wait proved impossible on this file.
         self._direct = self._readable
         self._taken = opened.taken
@@ -93,9 +96,11 @@ class Descriptor(Turns):
         self._busy += 1
 
         def over(result: Any, error: BaseException | None) -> None:
-            if late is not None and error is None:
-                late(result)
-            self._end()
+            try:
+                if late is not None and error is None:
+                    late(result)
+            finally:
+                self._end()
 
         operation.abandon(over)
 
@@ -134,8 +139,7 @@ class Descriptor(Turns):
             if self._pollable and files.waits_in_threads:
                 await self._wait_ready(write)
                 if write:
-                    # No more than a pipe takes without blocking once it is ready.
-                    what = memoryview(what)[:_PIPE_BUF_BYTES]
+                    what = memoryview(what)[:PIPE_BUF_BYTES]
             # The ring gets an offset, and the position moves afterwards: when an error or a cancel
             # cuts a transfer short, the kernel leaves the position where it was (Linux 6.18).
             start = -1

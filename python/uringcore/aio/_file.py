@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import operator
 import os
 import warnings
+from functools import partial
 from typing import Any
 
 from ._base import AsyncIOBase, as_size
@@ -31,12 +33,13 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         self._check_open()
         return self._readable
 
+    def _reads_no_line(self) -> bool:
+        self._check_open()
+        return not self._readable
+
     def __repr__(self) -> str:
         state = "closed" if self._fd < 0 else f"mode={self.mode!r}"
         return f"<{type(self).__module__}.{type(self).__qualname__} name={self._name!r} {state}>"
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} instances")
 
     async def readinto(self, buffer: Any, /) -> int:
         """Read into a writable buffer as ``read`` does. Returns the byte count.
@@ -70,6 +73,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             ValueError: ``whence`` is unknown, or the file is closed.
         """
         self._check_open()
+        offset = operator.index(offset)
         if self._is_buffered and not 0 <= whence <= 4:
             raise ValueError(f"invalid whence ({whence}, should be 0, 1, 2, 3 or 4)")
         await self._begin()
@@ -142,15 +146,13 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         finally:
             self._end()
 
-    # Bytes that wait to be written ----------------------------------------------------------------
-
     # Closing --------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Write what is buffered and close the file. Idempotent.
 
         It waits for operations of other tasks that are under way. A cancelled close goes on by
-        itself.
+        itself, even if `asyncio.run` cancels it at the end of the program.
 
         Raises:
             OSError: buffered bytes could not be written, or closing failed. The file is closed
@@ -162,54 +164,119 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if not (self._busy or self._positional or self._unwritten):
                 await self._close_now()
                 return
-            self._closing = self._loop.create_task(self._close_in_turn(self._ask()))
+            turn = self._ask()
+            self._closing = self._loop.create_task(self._close_in_turn(turn))
+            self._closing.add_done_callback(partial(self._closing_ended, turn))
         await asyncio.shield(self._closing)
 
     async def _close_in_turn(self, turn: asyncio.Future[None] | None) -> None:
+        """Close the file once this task has its turn, and nevertheless if the task is cancelled."""
         try:
-            if turn is not None:
-                await self._wait_for(turn)
-        except BaseException:
+            try:
+                await self._wait_until_idle(turn)
+                try:
+                    if self._fd >= 0:
+                        await self._write_out_and_close()
+                finally:
+                    self._end()
+            except asyncio.CancelledError:
+                # `asyncio.run` cancels all tasks at its end, and waits for them. A write that this
+                # left behind has the turn until it is over.
+                if self._fd >= 0:
+                    await self._wait_until_idle(self._ask())
+                    self._close_blocking()
+                raise
+        finally:
             self._closing = None
-            raise
+
+    async def _wait_until_idle(self, turn: asyncio.Future[None] | None) -> None:
+        """Wait for the turn, which was asked for, and for the positional operations."""
+        if turn is not None:
+            await self._wait_for(turn)
         try:
-            if self._fd < 0:
-                return
             while self._positional:
                 self._idle = self._loop.create_future()
                 await self._idle
-            try:
-                await self._write_out()
-            finally:
-                await self._close_now()
+        except BaseException:
+            self._end()
+            raise
+
+    async def _write_out_and_close(self) -> None:
+        try:
+            await self._write_out()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            await self._close_now()
+            raise
+        await self._close_now()
+
+    def _closing_ended(
+        self, turn: asyncio.Future[None] | None, closing: asyncio.Task[None]
+    ) -> None:
+        """Close the file if the task that was to do it was cancelled before it began."""
+        if self._closing is not closing:
+            return
+        self._closing = None
+        if turn is None or turn.done():
+            self._close_blocking()
+        else:
+            turn.add_done_callback(
+                lambda turn: None if turn.cancelled() else self._close_blocking()
+            )
+
+    def _close_blocking(self) -> None:
+        """Write what is buffered and close the file in the loop's thread; then end the turn."""
+        try:
+            # A positional operation may not have begun: then the last reference closes the file.
+            if self._fd >= 0 and not self._positional:
+                try:
+                    self._write_out_blocking(only_ready=self._pollable)
+                finally:
+                    fd = self._give_up_descriptor()
+                    if self.closefd:
+                        os.close(fd)
         finally:
-            self._closing = None
             self._end()
 
-    async def _close_now(self) -> None:
+    def _give_up_descriptor(self) -> int:
+        """The file is closed from now on. Returns the descriptor."""
         fd, self._fd = self._fd, -1
         self._taken, self._at = b"", 0
         self._unwatch()
+        return fd
+
+    async def _close_now(self) -> None:
+        fd = self._give_up_descriptor()
         if not self.closefd:
             return
         if self._loop.is_closed():
             os.close(fd)
             return
-        operation = self._files.close(fd)
+        try:
+            await self._close_descriptor(fd)
+        finally:
+            after, self._after_close = self._after_close, None
+            if after is not None:
+                await after()
+
+    async def _close_descriptor(self, fd: int) -> None:
+        try:
+            operation = self._files.close(fd)
+        except RuntimeError:
+            # The executor takes no more calls.
+            os.close(fd)
+            return
         try:
             await operation.future
         except (asyncio.CancelledError, GeneratorExit):
             # The descriptor is gone, and nobody is left to get an error.
             operation.abandon(lambda result, error: None)
             raise
-        finally:
-            after, self._after_close = self._after_close, None
-            if after is not None:
-                await after()
 
     def __del__(self) -> None:
-        fd = getattr(self, "_fd", -1)
-        if fd < 0:
+        if self._fd < 0:
+            self._unwatch()
             return
         if self.closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
@@ -218,7 +285,6 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if not self._busy:
                 self._write_out_blocking()
         finally:
-            self._fd = -1
-            self._unwatch()
+            fd = self._give_up_descriptor()
             if self.closefd:
                 os.close(fd)

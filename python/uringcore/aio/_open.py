@@ -78,8 +78,8 @@ class Opening(Generic[T], Awaitable[T], AbstractAsyncContextManager[T]):
         try:
             await made.close()
         finally:
-            for finish in self._at_exit:
-                await finish()
+            for call in self._at_exit:
+                await call()
 
 
 @overload

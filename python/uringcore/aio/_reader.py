@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 import struct
+import weakref
 from typing import Any, Final, NamedTuple
 
 from ._base import AsyncIOBase
@@ -60,6 +61,7 @@ class TextReader(AsyncIOBase[str]):
         self._buffer: AsyncBufferedIOBase | None = buffer
         self._decoder: Any = None
         self._forget_text()
+        buffer._forget_above = weakref.WeakMethod(self._forget_text)
 
     def _below(self) -> AsyncBufferedIOBase:
         if self._buffer is None:
@@ -170,7 +172,11 @@ class TextReader(AsyncIOBase[str]):
         # One byte before: at the start of a file the built-in resets the decoder, whatever its state.
         model = io.TextIOWrapper(io.BytesIO(b"\0" + fed), self.encoding, self.errors, self._newline)
         model.seek(1 | flags << 64)
-        model.read(self._at)
+        # Bytes at the end that are no characters (a byte order mark) are before the position as well.
+        at_end = (
+            len(self._pieces) > 1 and self._at == len(self._taken) and not self._pieces[-1].data
+        )
+        model.read(self._at + at_end)
         return model.tell() - 1 + position - len(fed)
 
     async def _go_to(self, cookie: int) -> int:

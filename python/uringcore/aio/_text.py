@@ -85,7 +85,8 @@ class AsyncTextIOWrapper(TextReader):
             ValueError: it was given up before.
         """
         below = self._below()
-        self._buffer = None
+        self._buffer = below._forget_above = None
+        self._forget_text()
         return below
 
     def __repr__(self) -> str:
@@ -96,11 +97,7 @@ class AsyncTextIOWrapper(TextReader):
     async def close(self) -> None:
         """Write what is buffered and close the file. Idempotent. Errors as the binary file's."""
         if self._buffer is not None:
-            try:
-                await self._buffer.close()
-            finally:
-                if self._buffer.closed:
-                    self._forget_text()
+            await self._buffer.close()
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -135,15 +132,28 @@ class AsyncTextIOWrapper(TextReader):
         out = text
         if self._write_newline is not None:
             out = text.replace("\n", self._write_newline)
-        piece = (self._encoder or self._get_encoder()).encode(out)
-        if self._decoder is not None:
-            self._forget_text()
-            self._decoder.reset()
-        if not below._accept(piece):
-            await below.write(piece)
+        # Encoding changes the encoder, so it is done when nothing keeps the bytes from being written.
+        if below._busy:
+            await below._begin()
+            try:
+                below._check_open()
+                await below._put(self._encode(out))
+            finally:
+                below._end()
+        else:
+            piece = self._encode(out)
+            if not below._accept(piece):
+                await below.write(piece)
         if self.line_buffering and ("\n" in text or "\r" in text):
             await below.flush()
         return len(text)
+
+    def _encode(self, text: str) -> bytes:
+        piece: bytes = (self._encoder or self._get_encoder()).encode(text)
+        if self._decoder is not None:
+            self._forget_text()
+            self._decoder.reset()
+        return piece
 
     def _get_encoder(self) -> Any:
         if self._encoder is None:
@@ -160,7 +170,7 @@ class AsyncTextIOWrapper(TextReader):
     # Position -------------------------------------------------------------------------------------
 
     async def tell(self) -> int:
-        """The position, as a cookie for :meth:`seek`.
+        """The position, as a cookie for :meth:`seek`. In append mode buffered text is written before.
 
         Raises:
             OSError: the decoder cannot be brought to this position again.
@@ -169,6 +179,10 @@ class AsyncTextIOWrapper(TextReader):
         """
         await self._begin_positioning()
         try:
+            below = self._below()
+            if below._append:
+                # It goes to the end of the file, wherever that is then.
+                await below._settle()
             return await self._cookie()
         finally:
             self._end()

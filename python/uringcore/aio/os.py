@@ -51,7 +51,6 @@ __all__ = [
 
 P = ParamSpec("P")
 T = TypeVar("T")
-StrPath = str | os.PathLike[str]
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _AT_REMOVEDIR = 0x200
@@ -137,7 +136,7 @@ async def rmdir(
     await _change(os.rmdir, (path,), {"dir_fd": dir_fd}, start, loop, executor)
 
 
-async def removedirs(name: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
+async def removedirs(name: AnyPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.removedirs``."""
     await finish(files_of(loop, executor).call(os.removedirs, name))
 
@@ -164,7 +163,7 @@ async def rename(
 replace = rename
 
 
-async def renames(old: StrPath, new: StrPath, *, loop: Loop = None, executor: Pool = None) -> None:
+async def renames(old: AnyPath, new: AnyPath, *, loop: Loop = None, executor: Pool = None) -> None:
     """``os.renames``."""
     await finish(files_of(loop, executor).call(os.renames, old, new))
 
@@ -186,7 +185,7 @@ async def mkdir(
 
 
 async def makedirs(
-    name: StrPath,
+    name: AnyPath,
     mode: int = 0o777,
     exist_ok: bool = False,
     *,
@@ -198,10 +197,13 @@ async def makedirs(
     await finish(files_of(loop, executor).call(_makedirs, name, mode, exist_ok, parent_mode))
 
 
-def _makedirs(name: StrPath, mode: int, exist_ok: bool, parent_mode: int | None) -> None:
-    above = os.path.dirname(os.fspath(name).rstrip(os.sep))
-    if parent_mode is not None and above and not os.path.exists(above):
-        _makedirs(above, parent_mode, True, parent_mode)
+def _makedirs(name: AnyPath, mode: int, exist_ok: bool, parent_mode: int | None) -> None:
+    if parent_mode is not None:
+        above, last = os.path.split(os.fspath(name))
+        if not last:
+            above = os.path.dirname(above)
+        if above and not os.path.exists(above):
+            _makedirs(above, parent_mode, True, parent_mode)
     os.makedirs(name, mode, exist_ok)
 
 

@@ -90,6 +90,9 @@ def NamedTemporaryFile(
                     except FileNotFoundError:
                         # Its user may remove or rename it.
                         return
+                    except RuntimeError:
+                        # The executor takes no more calls.
+                        _unlink_if_there(path)
 
             if delete_on_close:
                 below._after_close = remove
@@ -153,9 +156,10 @@ class AsyncSpooledTemporaryFile:
         self._file: Any = None
         self._rolling = asyncio.Lock()
 
-    read = _method("read", object)
-    readline = _method("readline", object)
-    readlines = _method("readlines", list)
+    # The mode decides at run time whether these are bytes or text.
+    read: Callable[..., Coroutine[Any, Any, Any]] = _method("read", object)
+    readline: Callable[..., Coroutine[Any, Any, Any]] = _method("readline", object)
+    readlines: Callable[..., Coroutine[Any, Any, list[Any]]] = _method("readlines", list)
     write = _method("write", int)
     writelines = _method("writelines", type(None))
     seek = _method("seek", int)
