@@ -373,3 +373,22 @@ def test_the_position_of_text_that_is_appended(run: Runner, tmp_path: Path) -> N
             assert path.read_bytes() == b"abc0123456789def"
 
     run(main())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_behind_the_start_of_a_file_there_is_no_byte_order_mark(
+    run: Runner, tmp_path: Path, encoding: str
+) -> None:
+    async def main() -> None:
+        pair = Pair(tmp_path, "ab\ufeffcd".encode(encoding), "r", encoding=encoding)
+        pair.ours = await pair.opening
+        mark = len("".encode(encoding))
+        letter = len("a".encode(encoding)) - mark
+        for place in (1, 2):
+            # The first call that the file gets, as of a program that kept the position.
+            await pair.same("seek", mark + place * letter)
+            await pair.same("read")
+            await pair.same("tell")
+        await pair.check()
+
+    run(main())

@@ -191,7 +191,7 @@ class TextReader(AsyncIOBase[str]):
         if cookie == 0:
             if self._decoder is not None:
                 self._decoder.reset()
-        elif self._decoder is not None or flags or skip:
+        elif self._below()._readable or flags or skip:
             decoder = self._get_decoder()
             decoder.setstate((b"", flags))
             data = await self._below().read(size) if skip else b""
