@@ -76,8 +76,11 @@ test-rust:
 
 # One interpreter after the other. The versions that the machine lacks come from Debian's unstable packages
 # (.ci/unstable.py), where that can be. With RETRY=1, as `.ci/run` has it, tests that failed run once more, alone and at
-# the end (.ci/retry.py).
+# the end (.ci/retry.py); not with -x or --maxfail, after which nobody knows of the tests that had no turn.
 RETRY ?=
+ifneq ($(and $(RETRY),$(filter -x% --exitfirst --maxfail%,$(PYTEST))),)
+$(error RETRY runs nothing again after -x or --maxfail: leave out one of them)
+endif
 test-all: test-rust fetch
 	@lacking="$$(mktemp)"; trap 'cat "$$lacking" >&2; rm -f "$$lacking"' EXIT; \
 	interpreters="$$(python3 .ci/pythons.py 2> "$$lacking")"; \

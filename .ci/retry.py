@@ -8,7 +8,8 @@ For each version, which stands before pytest's exit status, pytest's record of t
 as unsteady: the run is not refused for it, and the test has to be mended all the same.
 
 More than FAILURES_MAX failures on one version are a broken build, not bad luck; nothing runs again then. Nor
-does it after a run that pytest did not complete: the record lacks the tests that had no turn.
+does it after a run that pytest did not complete: the record lacks the tests that had no turn. After `-x` and
+`--maxfail` pytest's status does not tell that, so `make test-all` refuses RETRY together with them.
 """
 
 import json
@@ -19,7 +20,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAILURES_MAX = 12
 TESTS_FAILED = "1"
-"""pytest's exit status of a run that came to its end; others are an interruption or an error of its own."""
+"""pytest's exit status of a run that came to its end, unless `-x` or `--maxfail` ended it; others are an
+interruption or an error of its own."""
 
 
 def main(runs):

@@ -58,6 +58,14 @@ def headers_of_a_session(server, path="/", **options):
 def test_headers_of_every_answer(begin, path):
     found = headers_of_a_session(begin("--header", "x-one:1"), path)
     assert found[b"x-one"] == b"1"
+
+
+def test_headers_of_an_answer_that_the_server_makes(begin):
+    found = headers_of_a_session(begin("--header", "x-one:1", "--limit-concurrency", "1"))
+    assert found[b"x-one"] == b"1"
+    assert {b"date", b"server"} <= found.keys()
+    # Of the application there is nothing.
+    assert b"x-root" not in found
     assert found[b"server"] == b"uringcore"
     assert found[b"date"].endswith(b" GMT")
     # The way to where the client is.

@@ -593,6 +593,37 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
     assert server.stop() == 0
 
 
+def test_a_child_of_reload_stops_when_the_process_above_is_killed(start, tmp_path):
+    server = reloading(start, tmp_path)
+
+    async def main():
+        (child,) = await processes(server, 1)
+        server.kill()
+        await gone(child)
+        # Gracefully: its application was asked to shut down.
+        assert f"LIFESPAN ends in {child}" in server.log()
+
+    uringcore.run(main())
+
+
+def test_a_child_of_reload_that_is_starting_ends_when_the_process_above_is_killed(
+    start, tmp_path, monkeypatch
+):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("CROWD_GATE", str(gate))
+    server = reloading(start, tmp_path)
+
+    async def main():
+        (first,) = await processes(server, 1)
+        gate.write_text("hang")
+        os.kill(first, signal.SIGKILL)
+        said = await asyncio.to_thread(server.wait_log, r"LIFESPAN hangs in (\d+)")
+        server.kill()
+        await gone(int(said[1]))
+
+    uringcore.run(main())
+
+
 def test_a_second_sigint_reaches_the_child_of_reload(start, tmp_path, monkeypatch):
     """It hangs in its start, where the first one changes nothing."""
     gate = tmp_path / "gate"

@@ -240,22 +240,25 @@ def test_a_start_up_in_a_cancelled_scope_of_anyio_ends_the_application(run, cert
     run(main())
 
 
+class Hangs(Application):
+    """Its shutdown does not end."""
+
+    async def __call__(self, scope, receive, send):
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        self.seen.append((await receive())["type"])
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.seen.append("cancelled")
+
+
 @pytest.mark.parametrize("how", ["scope of anyio", "Task.cancel"])
 def test_the_shutdown_of_a_cancelled_servers_application_is_bounded(
     run, certificate, monkeypatch, caplog, how
 ):
     """Nobody may be left who could end it by another signal or cancellation."""
     monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 0.05)
-
-    class Hangs(Application):
-        async def __call__(self, scope, receive, send):
-            await receive()
-            await send({"type": "lifespan.startup.complete"})
-            self.seen.append((await receive())["type"])
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.seen.append("cancelled")
 
     async def main():
         application, port = Hangs(), free_port()
@@ -277,6 +280,107 @@ def test_the_shutdown_of_a_cancelled_servers_application_is_bounded(
     with caplog.at_level(logging.ERROR, "uvicorn.error"):
         run(main())
     assert "Application shutdown takes more than 0.05 seconds and is cancelled" in caplog.text
+
+
+MIDDLE_OF_A_STOP = ["cancelled task group", "deadline", "failing sibling"]
+
+
+@pytest.mark.parametrize("how", MIDDLE_OF_A_STOP)
+@pytest.mark.parametrize("application_class", [Hangs, Unhurried])
+def test_a_scope_of_anyio_cancelled_in_the_middle_of_a_stop_bounds_the_applications_shutdown(
+    run, certificate, monkeypatch, caplog, how, application_class
+):
+    hangs = application_class is Hangs
+    monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 0.05 if hangs else 600)
+
+    async def stop(server, application, group):
+        await until(lambda: server.started)
+        server.should_exit = True
+        await until(lambda: application.seen)
+        if how == "failing sibling":
+            raise LookupError("a sibling's fault")
+        if how == "deadline":
+            group.cancel_scope.deadline = anyio.current_time()
+        else:
+            group.cancel_scope.cancel()
+
+    async def main():
+        application, port = application_class(), free_port()
+        server = server_of(application, certificate, port, timeout_graceful_shutdown=0)
+        faults = []
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(server.serve)
+                group.start_soon(stop, server, application, group)
+        except BaseException as exc:  # a group, which CPython 3.10 has not
+            faults = getattr(exc, "exceptions", [exc])
+        assert [type(fault) for fault in faults] == [LookupError] * (how == "failing sibling")
+        assert can_bind(port)
+        end = "cancelled" if hangs else "shut down"
+        await until(lambda: application.seen == ["lifespan.shutdown", end])
+
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        run(main())
+    said = "Application shutdown takes more than 0.05 seconds and is cancelled"
+    assert (said in caplog.text) == hangs
+
+
+def test_task_cancel_in_the_middle_of_a_stop_stops_at_once(run, certificate, monkeypatch, caplog):
+    """Outside of every scope, and in one that is cancelled as well."""
+    monkeypatch.setattr("uringcore.server._server.LIFESPAN_SECONDS_MIN", 600)
+
+    async def stop(cancels_scope):
+        application, port = Hangs(), free_port()
+        server = server_of(application, certificate, port)
+        scope = anyio.CancelScope()
+
+        async def serve():
+            with scope:
+                await server.serve()
+
+        serving = asyncio.create_task(serve())
+        await until(lambda: server.started)
+        server.should_exit = True
+        await until(lambda: application.seen)
+        if cancels_scope:
+            scope.cancel()
+            await asyncio.sleep(0.05)
+            assert not serving.done()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert can_bind(port)
+        await until(lambda: application.seen == ["lifespan.shutdown", "cancelled"])
+
+    async def main():
+        await stop(False)
+        await stop(True)
+
+    with caplog.at_level(logging.ERROR, "uvicorn.error"):
+        run(main())
+    assert "Application shutdown takes more" not in caplog.text
+
+
+def test_task_cancel_as_soon_as_a_stop_begins_closes_the_ports(run, certificate, monkeypatch):
+    async def main():
+        application, port = Application(), free_port()
+        server = server_of(application, certificate, port)
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        shutdown = server.shutdown
+
+        def cancelled(sockets):
+            # Its turn comes before that of what shutdown() starts.
+            asyncio.get_running_loop().call_soon(serving.cancel)
+            return shutdown(sockets)
+
+        monkeypatch.setattr(server, "shutdown", cancelled)
+        server.should_exit = True
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert can_bind(port)
+
+    run(main())
 
 
 def test_a_scope_of_anyio_does_not_keep_task_cancel_from_stopping_at_once(run, certificate):

@@ -87,9 +87,15 @@ class Plain:
         self.wait_log(STARTED)
         return "127.0.0.1", int(self.wait_log(r"Uvicorn running on http://127.0.0.1:(\d+)")[1])
 
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
+    def stop(self):
+        """With its children, which a SIGKILL would leave behind."""
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
 
 
 def ask(address, path="/"):
@@ -131,7 +137,7 @@ def run(tmp_path):
 
     yield run_server
     for server in started:
-        server.kill()
+        server.stop()
 
 
 COMMAND = ("-m", "uringcore", APPLICATION, "--no-http3", "--backend", "uring")

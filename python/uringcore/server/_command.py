@@ -105,7 +105,7 @@ def our_options() -> list[click.Parameter]:
             ["--backend"],
             type=click.Choice(["uring", "epoll"]),
             default=None,
-            help="Insist on a backend of the event loop.  [default: io_uring where it works]",
+            help="Use only this backend of the event loop.  [default: io_uring where it works]",
         ),
         click.Option(
             ["--http3-port"],
@@ -129,7 +129,7 @@ def our_options() -> list[click.Parameter]:
             type=click.Choice(["auto", "always", "never"]),
             default="auto",
             show_default=True,
-            help="Whether new HTTP/3 clients prove their address first (a round trip more).",
+            help="When new HTTP/3 clients have to prove their address first, which takes a round trip more.",
         ),
         click.Option(
             ["--http3-early-data"],
@@ -156,8 +156,8 @@ def our_options() -> list[click.Parameter]:
             ["--http3-origin", "http3_origins"],
             metavar="ORIGIN",
             multiple=True,
-            help="Tell HTTP/3 clients that this server is that origin too, https://www.example.org say "
-            "(ORIGIN frame, RFC 9412). The certificate has to name it.",
+            help="Tell HTTP/3 clients that this server also serves this origin, for example "
+            "https://www.example.org (ORIGIN frame, RFC 9412). The certificate must name it.",
         ),
         click.Option(
             ["--http3-token-key"],
@@ -188,8 +188,8 @@ def our_options() -> list[click.Parameter]:
         click.Option(
             ["--http3-qlog-dir"],
             type=click.Path(file_okay=False),
-            help="Folder for qlog traces of HTTP/3 connections, of --http3-qlog-open-traces at once: for a "
-            "search, not for every day.",
+            help="Folder for qlog traces of HTTP/3 connections, of --http3-qlog-open-traces at once. Meant "
+            "for finding a fault, not for permanent use.",
         ),
         *options_of_traces(),
         *options_of_sight(),

@@ -18,11 +18,11 @@ __all__ = ["Lifespan"]
 class Lifespan(LifespanOn):
     """The lifespan of one application."""
 
-    shutdown_seconds_max: float | None = None
-    """How long the application's shutdown may take; ``None``: as long as it wants."""
-
     _task: asyncio.Task[Any] | None = None
     _is_abandoned = False
+    _is_shutting_down = False
+    _shutdown_seconds_max: float | None = None
+    _overdue: asyncio.TimerHandle | None = None
 
     @property
     def is_running(self) -> bool:
@@ -41,22 +41,35 @@ class Lifespan(LifespanOn):
         self.shutdown_event.set()
         self._task.cancel()
 
+    def bound_shutdown(self, seconds: float) -> None:
+        """The application's shutdown may take so long, from now on if it is under way. Without, it may take
+        as long as it wants. The first bound counts."""
+        if self._shutdown_seconds_max is not None:
+            return
+        self._shutdown_seconds_max = seconds
+        if self._is_shutting_down:
+            self._watch_time()
+
     async def shutdown(self) -> None:
         """Asks the application to shut down, and waits until it has, or its time is up."""
-        overdue = None
-        if self.shutdown_seconds_max is not None:
-            loop = asyncio.get_running_loop()
-            overdue = loop.call_later(self.shutdown_seconds_max, self._time_out)
+        self._is_shutting_down = True
+        if self._shutdown_seconds_max is not None:
+            self._watch_time()
         try:
             await super().shutdown()
         finally:
-            if overdue is not None:
-                overdue.cancel()
+            self._is_shutting_down = False
+            if self._overdue is not None:
+                self._overdue.cancel()
+
+    def _watch_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._overdue = loop.call_later(self._shutdown_seconds_max or 0, self._time_out)
 
     def _time_out(self) -> None:
         self.logger.error(
             "Application shutdown takes more than %g seconds and is cancelled",
-            self.shutdown_seconds_max,
+            self._shutdown_seconds_max,
         )
         self.abandon()
 

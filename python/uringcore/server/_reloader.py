@@ -1,6 +1,7 @@
 """The process above a server that ``--reload`` replaces: uvicorn's, and it replaces a server that ended, too.
 
-Which files are looked at, and how, is uvicorn's. Not here: what the child does.
+Which files are looked at, and how, is uvicorn's. Not here: what the child does, but for its end when that
+process is gone.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import functools
 import logging
 import multiprocessing
 import os
+import select
 import signal
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socket
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from uringcore.server._config import ServerConfig
 from uringcore.server._startup import STARTUP_FAILURE
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 else:
     from uvicorn.supervisors import ChangeReload
 
-__all__ = ["Reloader"]
+__all__ = ["Reloader", "ReloaderLink"]
 
 # The statuses of a start that fails, here and by an exception: only a change of the files can help. A child
 # that has served may end with them as well.
@@ -36,11 +40,49 @@ NO_START = (STARTUP_FAILURE, 1)
 logger = logging.getLogger("uvicorn.error")
 
 
+class _Server(Protocol):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None: ...
+
+
+class ReloaderLink:
+    """A child's end of the pipe to the process above it.
+
+    When that process is gone, however it ended, the child stops as by SIGTERM: nobody else would stop it.
+    """
+
+    is_orphan = False
+    """Whether the process above is gone."""
+
+    def __init__(self, config: ServerConfig, report: Connection) -> None:
+        self._config = config
+        self._report = report
+        self._server: _Server | None = None
+        threading.Thread(target=self._watch, name="uringcore-reloader", daemon=True).start()
+
+    def serving(self, server: _Server) -> None:
+        """Says that ``server`` takes clients from now on."""
+        self._server = server
+        # Nobody may be there to hear: the watching thread finds out.
+        with contextlib.suppress(OSError):
+            self._report.send(os.getpid())
+
+    def _watch(self) -> None:
+        # Without any event asked for, poll() tells that the other end is closed.
+        watched = select.poll()
+        watched.register(self._report, 0)
+        watched.poll()
+        self.is_orphan = True
+        if self._server is None:
+            # Start-up may never end, and nobody is served by it.
+            self._config.remove_shared_folders()
+            os._exit(STARTUP_FAILURE)
+        self._server.handle_exit(signal.SIGTERM, None)
+
+
 class Reloader(ChangeReload):
     """Runs ``target`` in a child process, and again when a file changes or the child ends.
 
-    ``target`` is called with ``sockets`` and ``report``, to which it sends the number of its process when it
-    serves.
+    ``target`` is called with ``sockets`` and ``report``, the pipe of which it makes a ``ReloaderLink``.
 
     A child that could not start is not started again before a file changes. One that ends soon after its
     start makes the next one wait, up to half a minute. A second SIGINT is passed on to the child, and a third

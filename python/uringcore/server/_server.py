@@ -8,9 +8,10 @@ Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and th
 the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
 cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
 ``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
-SIGINT interrupts a start-up. The stop runs in a shielded scope (``_shield.py``), because anyio repeats a
-cancellation at each ``await``; only ``Task.cancel`` or a second SIGINT ends the wait for the application's
-``lifespan.shutdown`` sooner.
+SIGINT interrupts a start-up. The stop runs in a task of its own, which no scope of anyio cancels. A scope
+that is cancelled, before the stop or during it, bounds the application's ``lifespan.shutdown``; from then on
+the wait for the stop is shielded (``_shield.py``), because anyio repeats a cancellation at each ``await``.
+Only ``Task.cancel`` or a second SIGINT ends the stop sooner.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from uringcore.server._scope import (
     encode_path,
 )
 from uringcore.server._service import Service
-from uringcore.server._shield import shielded
+from uringcore.server._shield import is_scope_cancelled, shielded
 from uringcore.server._sockets import (
     ServerSockets,
     bind_metrics_or_exit,
@@ -149,9 +150,17 @@ class Server(UvicornServer):
         """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
 
         When it is cancelled it stops gracefully, as by SIGTERM: requests have ``timeout_graceful_shutdown``
-        seconds, and then the application's lifespan has as many, but at least five. ``Task.cancel`` once more
-        stops it at once. A cancelled scope of anyio counts as one cancellation, however often it repeats it.
-        When ``serve`` has ended, its ports are free and it can serve again.
+        seconds (30). Then the application's ``lifespan.shutdown`` has as many, but at least five, and is
+        cancelled after that; so it is when an exception ends the service. In a stop that a signal or
+        :attr:`should_exit` began, ``lifespan.shutdown`` has no such limit.
+
+        A cancelled scope of anyio counts as one cancellation, however often it repeats it. If the scope is
+        cancelled while a stop is under way, the stop goes on, and the limit of ``lifespan.shutdown`` counts
+        from then on. ``Task.cancel`` while a stop is under way, however it began, stops at once: requests
+        and ``lifespan.shutdown`` are cancelled.
+
+        A cancellation that began the stop, or stopped it at once, is raised when the stop has ended; so is an
+        exception that began it. When ``serve`` has ended, its ports are free and it can serve again.
         """
         await super().serve(sockets)
         failure, self._failure = self._failure, None
@@ -324,7 +333,7 @@ class Server(UvicornServer):
         """From here on the application's shutdown is bounded, since no cancellation may be left to end it."""
         if isinstance(self.lifespan, Lifespan):
             seconds = self.config.timeout_graceful_shutdown or 0
-            self.lifespan.shutdown_seconds_max = max(seconds, LIFESPAN_SECONDS_MIN)
+            self.lifespan.bound_shutdown(max(seconds, LIFESPAN_SECONDS_MIN))
 
     async def main_loop(self) -> None:
         """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
@@ -383,17 +392,46 @@ class Server(UvicornServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
-        if self._failure is not None:
-            self._bound_lifespan()
-        with one_traceback(), shielded():
+        stopping = asyncio.ensure_future(self._shutdown(sockets))
+        with one_traceback():
+            if self._failure is None:
+                await self._wait_for_stop_or_cancellation(stopping)
+            else:
+                self._bound_lifespan()
+            with shielded():
+                await self._wait_for_stop(stopping)
+                if self.force_exit:
+                    await self._drop()
+
+    async def _wait_for_stop_or_cancellation(self, stopping: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait([stopping])
+        except asyncio.CancelledError as exc:
+            if is_scope_cancelled():
+                # The stop goes on. The scope would repeat its cancellation at each await from here on.
+                self._bound_lifespan()
+            else:
+                self._interrupt(stopping, exc)
+
+    async def _wait_for_stop(self, stopping: asyncio.Task[None]) -> None:
+        while not stopping.done():
             try:
-                await self._shutdown(sockets)
+                await asyncio.wait([stopping])
             except asyncio.CancelledError as exc:
-                # Cancelled once more: whoever waits for the end does not want to.
-                self._failure = exc
-                self.force_exit = True
-            if self.force_exit:
-                await self._drop()
+                self._interrupt(stopping, exc)
+        try:
+            stopping.result()
+        except asyncio.CancelledError as exc:
+            # Also of somebody who cancels all tasks of the loop.
+            self._failure = self._failure or exc
+            self.force_exit = True
+
+    def _interrupt(self, stopping: asyncio.Task[None], cause: asyncio.CancelledError) -> None:
+        """Cancelled once more: whoever waits for the end does not want to."""
+        self._failure = cause
+        self.force_exit = True
+        # A task that is cancelled before its first turn does nothing at all, and this one closes the ports.
+        asyncio.get_running_loop().call_soon(stopping.cancel)
 
     async def _drop(self) -> None:
         """Ends at once what a forced stop does not wait for.
@@ -410,6 +448,8 @@ class Server(UvicornServer):
         ending.result()
 
     async def _end_all(self) -> None:
+        for server in self.servers:
+            server.close()
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import socket
 import sys
 from multiprocessing.connection import Connection
 
 from uringcore.server._config import ServerConfig
 from uringcore.server._descriptors import raise_limit
-from uringcore.server._reloader import Reloader
+from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
 from uringcore.server._sockets import listen_or_exit, remove_unix, tell_where
 from uringcore.server._startup import STARTUP_FAILURE, StartupError, undisturbed
@@ -88,17 +87,19 @@ def serve_as_child(
 ) -> None:
     """Runs a child process; exits with uvicorn's status 3 when start-up fails.
 
-    ``report`` gets the number of the process when it serves.
+    ``report`` is the pipe of a ``Reloader``.
     """
+    link = None if report is None else ReloaderLink(config, report)
     server = Server(config, slot)
-    if report is not None:
-        server.on_serving = functools.partial(report.send, os.getpid())
+    if link is not None:
+        server.on_serving = functools.partial(link.serving, server)
     try:
         server.run(sockets)
     except StartupError as exc:
         logger.error(exc)
     finally:
-        if slot is not None and slot.is_orphan:
+        above = slot or link
+        if above is not None and above.is_orphan:
             config.remove_shared_folders()
     if not server.started and not server.should_exit:
         sys.exit(STARTUP_FAILURE)

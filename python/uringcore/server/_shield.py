@@ -9,9 +9,10 @@ which is _server.py's.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 
-__all__ = ["shielded"]
+__all__ = ["is_scope_cancelled", "shielded"]
 
 
 def shielded() -> contextlib.AbstractContextManager[object]:
@@ -21,3 +22,9 @@ def shielded() -> contextlib.AbstractContextManager[object]:
     scope: contextlib.AbstractContextManager[object]
     scope = contextlib.nullcontext() if make_scope is None else make_scope(shield=True)
     return scope
+
+
+def is_scope_cancelled() -> bool:
+    """Whether the running task is in a scope of anyio that is cancelled, and not shielded from it."""
+    effective_deadline = getattr(sys.modules.get("anyio"), "current_effective_deadline", None)
+    return effective_deadline is not None and effective_deadline() == -math.inf

@@ -63,11 +63,18 @@ impl Http3Connection {
             .or_else(|error| Self::refuse_session(slf, session_id, 500).and(Err(error)))
     }
 
+    /// With the fields of every response.
     fn refuse_session(slf: &Bound<'_, Self>, session_id: u64, status: u16) -> PyResult<()> {
-        slf.get().reach(slf.py(), |http, quic, now| {
+        let (py, this) = (slf.py(), slf.get());
+        let lines = this.service.get().default_headers(py, 0);
+        let fields: Vec<(&[u8], &[u8])> = lines
+            .iter()
+            .map(|(name, value)| (name.as_bytes(py), value.as_bytes(py)))
+            .collect();
+        this.reach(py, |http, quic, now| {
             // One that is answered or over is left alone.
             let mut handle = http.webtransport()?;
-            handle.refuse(quic, session_id, status, &[], now).ok()
+            handle.refuse(quic, session_id, status, &fields, now).ok()
         })?;
         Self::tell_sessions(slf)
     }
