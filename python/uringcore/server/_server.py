@@ -8,16 +8,16 @@ Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and th
 the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
 cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
 ``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
-SIGINT interrupts a start-up. The stop runs in a task of its own, which no scope of anyio cancels. A scope
-that is cancelled, before the stop or during it, bounds the application's ``lifespan.shutdown``; from then on
-the wait for the stop is shielded (``_shield.py``), because anyio repeats a cancellation at each ``await``.
-Only ``Task.cancel`` or a second SIGINT ends the stop sooner.
+SIGINT interrupts a start-up. The stop runs in a task of its own, which no scope of anyio cancels; a scope
+that is cancelled, before the stop or during it, bounds the application's ``lifespan.shutdown``. Only
+``Task.cancel`` or a second SIGINT ends the stop sooner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
@@ -50,7 +50,7 @@ from uringcore.server._scope import (
     encode_path,
 )
 from uringcore.server._service import Service
-from uringcore.server._shield import is_scope_cancelled, shielded
+from uringcore.server._shield import outlast, shielded
 from uringcore.server._sockets import (
     ServerSockets,
     bind_metrics_or_exit,
@@ -393,58 +393,31 @@ class Server(UvicornServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
         stopping = asyncio.ensure_future(self._shutdown(sockets))
+
+        def interrupt(cause: asyncio.CancelledError) -> None:
+            self._failure, self.force_exit = cause, True
+            # Not before its first turn, in which it closes the ports.
+            asyncio.get_running_loop().call_soon(stopping.cancel)
+
         with one_traceback():
-            if self._failure is None:
-                await self._wait_for_stop_or_cancellation(stopping)
-            else:
+            if self._failure is not None:
                 self._bound_lifespan()
-            with shielded():
-                await self._wait_for_stop(stopping)
-                if self.force_exit:
-                    await self._drop()
-
-    async def _wait_for_stop_or_cancellation(self, stopping: asyncio.Task[None]) -> None:
-        try:
-            await asyncio.wait([stopping])
-        except asyncio.CancelledError as exc:
-            if is_scope_cancelled():
-                # The stop goes on. The scope would repeat its cancellation at each await from here on.
-                self._bound_lifespan()
-            else:
-                self._interrupt(stopping, exc)
-
-    async def _wait_for_stop(self, stopping: asyncio.Task[None]) -> None:
-        while not stopping.done():
+            await outlast(stopping, interrupt, self._bound_lifespan)
             try:
-                await asyncio.wait([stopping])
+                stopping.result()
             except asyncio.CancelledError as exc:
-                self._interrupt(stopping, exc)
-        try:
-            stopping.result()
-        except asyncio.CancelledError as exc:
-            # Also of somebody who cancels all tasks of the loop.
-            self._failure = self._failure or exc
-            self.force_exit = True
-
-    def _interrupt(self, stopping: asyncio.Task[None], cause: asyncio.CancelledError) -> None:
-        """Cancelled once more: whoever waits for the end does not want to."""
-        self._failure = cause
-        self.force_exit = True
-        # A task that is cancelled before its first turn does nothing at all, and this one closes the ports.
-        asyncio.get_running_loop().call_soon(stopping.cancel)
+                # Also of somebody who cancels all tasks of the loop.
+                self._failure, self.force_exit = self._failure or exc, True
+            if self.force_exit:
+                await self._drop()
 
     async def _drop(self) -> None:
         """Ends at once what a forced stop does not wait for.
 
-        The end runs in a task of its own, which takes a few seconds at most, and a cancellation does not
-        interrupt the wait for it: the ports are free when serve() returns.
+        It takes a few seconds at most, which no cancellation interrupts: serve() returns with free ports.
         """
         ending = asyncio.ensure_future(self._end_all())
-        while not ending.done():
-            try:
-                await asyncio.wait([ending])
-            except asyncio.CancelledError as exc:
-                self._failure = exc
+        await outlast(ending, functools.partial(setattr, self, "_failure"))
         ending.result()
 
     async def _end_all(self) -> None:

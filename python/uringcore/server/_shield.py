@@ -8,11 +8,14 @@ which is _server.py's.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import sys
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["is_scope_cancelled", "shielded"]
+__all__ = ["outlast", "shielded"]
 
 
 def shielded() -> contextlib.AbstractContextManager[object]:
@@ -28,3 +31,29 @@ def is_scope_cancelled() -> bool:
     """Whether the running task is in a scope of anyio that is cancelled, and not shielded from it."""
     effective_deadline = getattr(sys.modules.get("anyio"), "current_effective_deadline", None)
     return effective_deadline is not None and effective_deadline() == -math.inf
+
+
+async def outlast(
+    task: asyncio.Task[Any],
+    on_cancel: Callable[[asyncio.CancelledError], object],
+    on_scope: Callable[[], object] | None = None,
+) -> None:
+    """Waits for the end of another task, whatever cancels this one meanwhile.
+
+    ``on_cancel`` is called at each ``Task.cancel``, and ``on_scope`` once when a scope is cancelled.
+    """
+    if on_scope is not None:
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            if is_scope_cancelled():
+                # From here on the scope would repeat it at each await.
+                on_scope()
+            else:
+                on_cancel(exc)
+    with shielded():
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as exc:
+                on_cancel(exc)
