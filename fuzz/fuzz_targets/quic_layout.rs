@@ -6,7 +6,7 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::datagram::inbox;
+use uringcore_proto::fuzzing::datagram::arrivals;
 use uringcore_proto::fuzzing::header::{KNOWN_VERSIONS, PacketType, VERSION_2, version_of};
 use uringcore_proto::fuzzing::layout::{hide_type, next_piece, received, show, show_type};
 
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
 fn check_piece(came: &[u8], piece: &[u8]) {
     let mut at = 0;
     let mut changed = vec![false; came.len()];
-    for (index, arrival) in inbox(piece).iter().enumerate() {
+    for (index, arrival) in arrivals(piece).iter().enumerate() {
         let (before, after) = (&came[at..], &piece[at..]);
         let version = version_of(before);
         assert_eq!(version, version_of(after));

@@ -15,9 +15,9 @@ use uringcore_proto::fuzzing::varint;
 fuzz_target!(|data: &[u8]| {
     check_integers(data);
     check_parameters(data);
-    let inbox = datagram::inbox(data);
-    assert!(inbox.iter().all(|arrival| arrival.length > 0));
-    let total: usize = inbox.iter().map(|arrival| arrival.length).sum();
+    let arrivals = datagram::arrivals(data);
+    assert!(arrivals.iter().all(|arrival| arrival.length > 0));
+    let total: usize = arrivals.iter().map(|arrival| arrival.length).sum();
     assert_eq!(total, data.len());
     let _ = (
         Beginning::of(data),

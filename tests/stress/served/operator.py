@@ -74,7 +74,7 @@ class Operator:
         for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             if b"spawn_main" in command:
                 found.add(int(pid))
