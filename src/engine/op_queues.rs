@@ -1,8 +1,8 @@
 //! Who is next on the sockets that are the host's own (asyncio's `sock_*` calls).
 //!
-//! - **Lanes.** In each direction a socket has at most one operation in flight; the others stand in line.
+//! - **Queues.** In each direction a socket has at most one operation in flight; the others wait in its queue.
 //!   Two sends in the kernel could overtake each other, and a receive that is being cancelled may
-//!   still bring bytes, which the next one must get first. A send that came back short keeps its lane.
+//!   still bring bytes, which the next one must get first. A send that came back short keeps its place at the head.
 //! - **Late starts.** An operation is started at the end of the turn, after the host had a look whether its
 //!   socket still has its descriptor: a number that was closed and given away within the turn must not
 //!   cost its new owner a byte.
@@ -60,14 +60,14 @@ pub struct Start {
     pub op: SocketOp,
 }
 
-/// An operation that stands in line.
+/// An operation that waits in a queue.
 struct Waiting {
     key: Key,
     socket: usize,
     op: SocketOp,
 }
 
-/// The operation that has a lane: it is up or in flight.
+/// The operation at the head of its queue: it is up or in flight.
 struct Current {
     key: Key,
     socket: usize,
@@ -178,7 +178,7 @@ pub struct OpQueues {
     /// The turn in which descriptors that are out of use are forgotten; `u64::MAX` while there are few.
     next_sweep: u64,
     starting: VecDeque<Start>,
-    /// Operations that have a lane or stand in line.
+    /// Operations at the head of a queue, or waiting in one.
     len: usize,
     turn: u64,
     next_look: Option<Instant>,
@@ -283,7 +283,7 @@ impl OpQueues {
 
     // Operations ---------------------------------------------------------------------------------
 
-    /// The operation that has this lane, and its socket.
+    /// The operation at the head of this queue, and its socket.
     #[inline]
     pub fn current(&self, queue_id: OpQueueId) -> Option<(Key, usize)> {
         let current = self.holder(queue_id)?;
@@ -329,7 +329,7 @@ impl OpQueues {
     }
 
     /// An attempt found nothing, for somebody else was faster: it is made again after another wait, the
-    /// operation `key`, which keeps the lane.
+    /// operation `key`, which keeps the head of the queue.
     pub fn try_again(&mut self, queue_id: OpQueueId, key: Key, attempt: Attempt) {
         if let Some(current) = &mut self.queue(queue_id).current {
             let op = attempt.into_op();
@@ -344,7 +344,7 @@ impl OpQueues {
         (current.key == key).then(|| current.rest(outcome))?
     }
 
-    /// The rest of a short send is an operation of its own, `key`, that keeps the lane.
+    /// The rest of a short send is an operation of its own, `key`, that keeps the head of the queue.
     pub fn go_on(&mut self, queue_id: OpQueueId, key: Key, rest: Bytes) {
         if let Some(current) = &mut self.queue(queue_id).current {
             let op = SocketOp::Send(rest);
@@ -371,7 +371,7 @@ impl OpQueues {
         self.leave(queue_id, key, is_wanted);
     }
 
-    /// An operation gives up its lane, if it had it: the next one that `is_wanted` is up. One that stands in
+    /// An operation leaves the head of its queue, if it was there: the next one that `is_wanted` is up. One that stands in
     /// line needs not come here: it is passed over when it would be up and is not wanted any more.
     pub fn leave(&mut self, queue_id: OpQueueId, key: Key, is_wanted: impl Fn(Key) -> bool) {
         let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd) else {

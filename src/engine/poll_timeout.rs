@@ -1,6 +1,6 @@
 //! How long a turn that finds nothing to do may sleep in the kernel.
 //!
-//! Not here: what there is to be awake for, which timers, endpoints and lanes know, and the clocks.
+//! Not here: what there is to be awake for, which timers, endpoints and queues of operations know, and the clocks.
 
 use std::time::{Duration, Instant};
 

@@ -42,7 +42,7 @@ use crate::waker::Waker;
 /// it has to know where they are.
 ///
 /// After `fork` the child's copy, which notices by itself, goes on with kernel state of its own: the
-/// parent's is never touched. What was parked or waits for readiness waits in both processes. What may be
+/// parent's is never touched. What was suspended or waits for readiness waits in both processes. What may be
 /// under way in the parent's kernel (a send, a file operation) ends with `ECANCELED` in the child.
 pub struct Driver {
     common: Common,
@@ -375,7 +375,7 @@ impl Driver {
     /// Memory that the kernel still holds after `limit` is leaked, the only safe answer. The
     /// driver is dead afterwards. Also runs on drop, with a limit of one second.
     ///
-    /// Unless the driver is [parked](Driver::park), it belongs on the thread that entered it: from
+    /// Unless the driver is [suspended](Driver::suspend), it belongs on the thread that entered it: from
     /// another one nothing can be cancelled, and what is in flight is leaked at once.
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();

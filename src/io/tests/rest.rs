@@ -1,4 +1,4 @@
-//! A driver at rest: what is taken back, what is set aside, and that neither loses anything.
+//! A driver at rest: what is taken back, what is in the idle epoll set, and that neither loses anything.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
     let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let read = rig.read(readable.as_raw_fd(), 4, None);
-    // More than the socket's buffer takes: parked half-way.
+    // More than the socket's buffer takes: suspended half-way.
     let sent = pattern(8_000_000);
     let send = rig
         .driver
@@ -233,7 +233,7 @@ fn a_suspended_operation_can_be_cancelled_and_its_driver_dropped(backend: Backen
         rig.driver.cancel(accept);
         drop(listener);
         assert!(TcpStream::connect(address).is_err());
-        // Queued on a parked driver, sent by its end.
+        // Queued on a suspended driver, sent by its end.
         rig.driver
             .send(ours.as_raw_fd(), Bytes::from_static(b"bye"), 3);
         drop(rig);

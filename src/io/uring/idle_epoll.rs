@@ -1,7 +1,7 @@
-//! Operations that are set aside: what had nothing to tell during a whole run of the loop waits in an
+//! The idle epoll set: an operation that had no completion during a whole run of the loop waits in an
 //! epoll set, and costs nothing when the loop stops and starts again.
 //!
-//! A parked operation is armed at the first sleep of the next run and taken back at its end, which is
+//! A suspended operation is armed at the first sleep of the next run and taken back at its end, which is
 //! three to seven microseconds for each idle connection of a program that runs its loop again and again. The set
 //! belongs to no thread, so it stays as it is; the ring waits for the set as for one more descriptor.
 //! What the set names is armed in the ring and lives there until it has been silent for a run again. A

@@ -1,7 +1,7 @@
 //! A ring's operations in a forked child, which has the parent's memory and must not touch its ring.
 //!
 //! Most children never run the loop that they were forked with, so a ring of their own is set up by the
-//! first `enter`. Until then everything that may go on is parked: what only waits, and what was taken back
+//! first `enter`. Until then everything that may go on is suspended: what only waits, and what was taken back
 //! from the kernel before the fork (the host comes to rest before it forks). What the parent's kernel may
 //! be carrying out at that moment ends with ECANCELED here, for nobody can say how far it gets.
 //!
@@ -89,7 +89,7 @@ impl Inherited {
         close_now(common, index);
     }
 
-    /// A ring of this process, at rest with all that was parked.
+    /// A ring of this process, at rest with all that was suspended.
     pub(crate) fn set_up(&mut self, common: &mut Common) -> io::Result<Uring> {
         let (stream, datagram) = (&common.stream, &common.datagram);
         let ring = setup::set_up_again(&self.config, stream, datagram, self.stream_flags)?;

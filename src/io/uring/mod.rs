@@ -90,7 +90,7 @@ pub(crate) struct Uring {
     /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
     /// another thread's ring that takes it.
     resting: bool,
-    /// Parking has ended the watch of the waker's eventfd.
+    /// Suspension has ended the watch of the waker's eventfd.
     watch_lost: bool,
     receive_header: Box<libc::msghdr>,
     config: DriverConfig,

@@ -1,4 +1,4 @@
-//! Parking: taking every operation back from the kernel, so that the next `enter` may come from any
+//! Suspension: taking every operation back from the kernel, so that the next `enter` may come from any
 //! thread.
 //!
 //! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may be run by
@@ -14,16 +14,16 @@
 //! wake-up and some watchers pays nothing for coming to rest.
 //!
 //! Arming and taking back costs a microsecond or two each, and only what is in use pays it in every
-//! run: an operation that told nothing in a whole run is set aside (`idle_epoll`). A run that ends without a sleep (a
+//! run: an operation that had no completion in a whole run moves to the idle epoll set (`idle_epoll`). A run that ends without a sleep (a
 //! `run_until_complete` of something short, a loop driven turn by turn) is spared both: its few turns
-//! ask poll(2) whether any other parked receive would find something, which costs a twentieth, and arm
+//! ask poll(2) whether any other suspended receive would find something, which costs a twentieth, and arm
 //! only then.
 //!
 //! A descriptor that its owner closes while the driver rests may have given its number away when the
 //! operation is armed again. So the file is remembered with the number; an operation whose file is gone
-//! stays parked until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
+//! stays suspended until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
 //! an epoll set, which such a descriptor leaves in silence. Eventfds and their like share one inode, so
-//! they are set aside at once: the set knows them apart.
+//! they move there at once: the set knows them apart.
 //!
 //! Not here: the second ring for another thread (`change_thread`).
 
@@ -117,7 +117,7 @@ impl Uring {
     }
 
     /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and
-    /// no parked operation could go on, so that all of them may stay parked.
+    /// no suspended operation could go on, so that all of them may stay suspended.
     pub(super) fn rests_on(&mut self, common: &mut Common) -> bool {
         // SAFETY: the queue views are dropped before anything else looks at the queues.
         let quiet = unsafe {
@@ -167,7 +167,7 @@ impl Uring {
         true
     }
 
-    /// Arms what was parked. True if the driver has rested.
+    /// Arms what was suspended. True if the driver has rested.
     pub(super) fn resume(&mut self, common: &mut Common) -> bool {
         if !std::mem::take(&mut self.resting) {
             return false;
@@ -232,7 +232,7 @@ impl Uring {
         })
     }
 
-    /// Arms what was set aside and has something to tell, and waits for the rest of it. The first
+    /// Arms operations of the idle epoll set that are ready, and waits for the rest of it. The first
     /// `enter` of a run looks in any case: what came while the loop rested belongs to the first turn.
     pub(super) fn poll_idle_epoll(&mut self, common: &mut Common, rested: bool) {
         if self.idle_epoll.is_empty() {
@@ -335,7 +335,7 @@ impl Uring {
         }
     }
 
-    /// Whether an operation was taken back by somebody who was not its owner: parking, or the end of
+    /// Whether an operation was taken back by somebody who was not its owner: suspension, or the end of
     /// the thread that submitted it.
     pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
         let slot = common.table.at(index);

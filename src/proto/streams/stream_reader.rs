@@ -1,7 +1,7 @@
 //! The receiving side of one stream: how much is read of it, and when that is what was asked for.
 //!
 //! Not here: where the bytes come from. Whoever asks tries [`StreamReader::take`]; while that says to wait, as much
-//! as the inlet [lacks](Inlet::lacks) is read and [received](Inlet::receive).
+//! as the reader [lacks](StreamReader::lacks) is read and [received](StreamReader::receive).
 
 use bytes::BytesMut;
 

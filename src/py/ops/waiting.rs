@@ -134,7 +134,7 @@ pub fn start(
     Ok(future)
 }
 
-/// A future and the key of an operation that gets in line for a lane: it is started later.
+/// A future and the key of an operation that enters a queue: it is started later.
 pub fn reserve(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
@@ -298,7 +298,7 @@ fn rest_of(
     is_send.then(|| this.op_queues.with(py, rest)).flatten()
 }
 
-/// An operation has ended: the next one of its lane is up.
+/// An operation has ended: the next one of its queue is up.
 fn land(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
     let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
     this.op_queues.with(py, |op_queues| {

@@ -425,7 +425,7 @@ fn connected(
     subject: Subject<'_, '_>,
     outcome: Outcome,
 ) -> PyResult<Py<PyAny>> {
-    // Already connected: the operation of a cancelled call was before this one in the lane.
+    // Already connected: the operation of a cancelled call was before this one in the queue.
     if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
         nothing(slf, subject, outcome)?;
     }

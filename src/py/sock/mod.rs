@@ -3,7 +3,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `calls` | the calls as operations |
-//! | `op_queues` | the futures and socket objects of those who stand in a socket's lanes |
+//! | `op_queues` | the futures and socket objects of the operations in a socket's queues |
 //! | `orphans` | results that came for a cancelled waiter |
 //! | `plain_socket` | what Python's socket objects are, read cheaply |
 //! | `socket_object` | socket objects made over descriptors |

@@ -1,4 +1,4 @@
-//! What the loop does for the lanes of its `sock_*` calls: it makes the futures, looks which socket objects
+//! What the loop does for the queues of its `sock_*` calls: it makes the futures, looks which socket objects
 //! still have their descriptor, and tells operations of the others to end.
 //!
 //! Who is next on a socket, and when the loop looks, is the engine's (`OpQueues`). An orphan goes to the next
@@ -105,7 +105,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
             if let Some(other) = other
                 && fileno(other.bind(py))? == fd
             {
-                // Two objects over one descriptor: they share its lanes.
+                // Two objects over one descriptor: they share its queues.
                 break;
             }
             forget(this, py, queue_id, key)?;
@@ -128,13 +128,13 @@ fn both(fd: RawFd) -> [OpQueueId; 2] {
     [OpQueueId::read(fd), OpQueueId::write(fd)]
 }
 
-/// The operation that has this lane, and the address of its socket object, which it keeps alive.
+/// The operation at the head of this queue, and the address of its socket object, which it keeps alive.
 pub fn current(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId) -> Option<(Key, usize)> {
     this.op_queues
         .with(py, |op_queues| op_queues.current(queue_id))
 }
 
-/// Cancels an operation and lets the next one of its lane start. The future, if it still waits, is left
+/// Cancels an operation and lets the next one of its queue start. The future, if it still waits, is left
 /// as it is: pending, as asyncio leaves it.
 fn forget(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) -> PyResult<()> {
     let waiter = this.waiters.with(py, |waiters| waiters.take(key));

@@ -3,7 +3,7 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `stream_manager` | `QuicStreams`: what is between a connection's events, or a session's, and those who wait |
-//! | `reach` | how a hub gets at what carries its streams |
+//! | `reach` | how a stream manager reaches the transport of its streams |
 //! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
 //! | `reading`, `sending` | what their methods do, step by step |

@@ -1,4 +1,4 @@
-//! How a hub reaches what carries its streams.
+//! How a stream manager reaches the transport of its streams.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -8,19 +8,19 @@ use crate::quic::QuicConnectionCore;
 
 /// The way to a [`StreamTransport`], which may have ended.
 pub trait Reach: Send + Sync {
-    /// Calls `run` once, unless the carrier has not begun, or is over, or its loop is.
+    /// Calls `run` once, unless the transport has not begun, or is over, or its loop is.
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()>;
 
-    /// The program has written to the carrier, all that it has for now.
+    /// The program has written to the transport, all that it has for now.
     fn written(&self, py: Python<'_>);
 
     /// The same with a question, which changes nothing.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
 
-    /// Whether the carrier wants to know which streams the program has let go of, over or not.
+    /// Whether the transport wants to know which streams the program has let go of, over or not.
     fn keeps_streams(&self) -> bool;
 
-    /// The carrier is over, and the hub wants no more events.
+    /// The transport is over, and the manager wants no more events.
     fn let_go(&self, py: Python<'_>);
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;

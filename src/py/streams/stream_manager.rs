@@ -37,7 +37,7 @@ struct State {
     /// Called after commands on a loop that has to be told to send.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
-    /// Streams that were collected where the carrier was out of reach.
+    /// Streams that were collected where the transport was out of reach.
     forgotten: Vec<u64>,
 }
 
@@ -50,7 +50,7 @@ struct Waiters {
     max: usize,
 }
 
-/// How the carrier has ended.
+/// How the transport has ended.
 struct End {
     /// Makes the exception: each that is raised is one of its own.
     make_error: Py<PyAny>,
@@ -96,7 +96,7 @@ impl StreamManager {
         Ok(manager)
     }
 
-    /// The carrier is over: everybody who waits hears of it. `make_error()` makes an exception that says
+    /// The transport is over: everybody who waits hears of it. `make_error()` makes an exception that says
     /// why; `is_orderly` if an application closed it without an error.
     pub fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
         let end = End {
@@ -170,7 +170,7 @@ impl StreamManager {
         }
     }
 
-    /// Runs `run` on the carrier; `None` when it has not begun, and when it is over or its loop is.
+    /// Runs `run` on the transport; `None` when it has not begun, and when it is over or its loop is.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -194,7 +194,7 @@ impl StreamManager {
         self.reach.written(py);
     }
 
-    /// As [`reach`](Self::reach), where the carrier's end is an error.
+    /// As [`reach`](Self::reach), where the transport's end is an error.
     pub fn need<R>(
         &self,
         py: Python<'_>,
@@ -206,7 +206,7 @@ impl StreamManager {
         }
     }
 
-    /// Asks the carrier something, which changes nothing.
+    /// Asks the transport something, which changes nothing.
     pub fn ask<R>(
         &self,
         py: Python<'_>,

@@ -1,10 +1,10 @@
 //! New connections that wait until the host has looked for their sessions and tokens.
 //!
 //! A host may keep sessions, and what it knows of used tokens, where it cannot look from within a
-//! handshake. Then a connection that shows some waits in the lobby, with its packets, until the host has
+//! handshake. Then a connection that shows some waits, with its packets, until the host has
 //! answered, which may be turns later: the store is on a disk, or locked by another process. Nobody
 //! is kept waiting for long, though: after [`ANSWER_TIMEOUT`] the handshake goes on as if nothing
-//! had been found. A connection in the lobby counts as a handshake under way, and as one of its
+//! had been found. A connection that waits counts as a handshake under way, and as one of its
 //! address.
 //!
 //! Whoever sends a first packet, from whatever address, can have the host look, so those that have

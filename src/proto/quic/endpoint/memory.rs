@@ -67,7 +67,7 @@ impl Endpoint {
             .open_account(holding);
     }
 
-    /// Where the budget has room for another connection, from this address. Those that wait in the lobby count
+    /// Where the budget has room for another connection, from this address. Those that wait to be accepted count
     /// already.
     pub(super) fn room(&self, address: IpAddr) -> Room {
         let pending = self.pending_accepts.len() * CONNECTION_BYTES;
