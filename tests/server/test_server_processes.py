@@ -582,6 +582,8 @@ def test_a_child_of_reload_that_cannot_start_waits_for_a_change(start, tmp_path,
                 break
         await asyncio.to_thread(server.wait_log, "the gate is closed")
         gate.unlink()
+        await asyncio.to_thread(server.wait_log, "could not start")
+        # It is not tried again without a change.
         await asyncio.sleep(1)
         assert server.log().count("RuntimeError: the gate is closed") == 1
         assert server.log().count("could not start (status 1): waiting for a file to change") == 1

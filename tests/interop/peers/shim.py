@@ -26,7 +26,7 @@ QUEUED_MAX = 1 << 20
 
 def names(library: str, path: str) -> dict[str, Any]:
     """The names of the module `path` (as "quic.events"), with the library behind them."""
-    if path == "quic.errors":
+    if path == "quic":
         return {"QuicConfigurationError": type("QuicConfigurationError", (ValueError,), {})}
     if path == "quic.configuration" and os.environ.get("TESTCASE") == "connectionmigration":
         raise NotImplementedError(f"{library} does not serve preferred_address by its API")
