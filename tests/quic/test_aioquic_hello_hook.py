@@ -109,7 +109,8 @@ def end_of(server):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_packets_that_contradict_each_other_end_the_connection(flight, server, reverse):
-    cut = flight.hello.index(FALSE) + len(FALSE)
+    # Within the name, which may be the end of the message: rustls shuffles its extensions.
+    cut = flight.hello.index(FALSE) + 1
     pieces = [crypto(0, flight.hello[:cut]), crypto(0, flight.other)]
     if reverse:
         pieces = [crypto(4, flight.other[4:cut]), crypto(0, flight.hello)]
