@@ -100,6 +100,22 @@ def carry_on(flight, server, turns=10):
         now += 0.01
 
 
+def losing_one(server, monkeypatch):
+    """The first datagram that was read does not reach the core. Returns a list that gets it."""
+    take_datagram = server._take_datagram
+    lost = []
+
+    def lose_one(data, addr, now):
+        if not lost:
+            # The core begins to wait, but gets nothing.
+            lost.append(data)
+            data = b""
+        take_datagram(data, addr, now)
+
+    monkeypatch.setattr(server, "_take_datagram", lose_one)
+    return lost
+
+
 def end_of(server):
     found = [event for event in drained(server) if isinstance(event, events.ConnectionTerminated)]
     assert len(found) == 1 and server.is_closed and server.get_timer() is None
@@ -160,17 +176,7 @@ def test_nothing_is_read_of_what_is_not_kept(flight, server):
 
 def test_tls_takes_no_other_clienthello_than_the_program_has_read(flight, server, monkeypatch):
     """Whatever else may let TLS see another: here the datagrams that were read are lost."""
-    take_datagram = server._take_datagram
-    lost = []
-
-    def lose_one(data, addr, now):
-        if not lost:
-            # The core begins to wait, but hears nothing.
-            lost.append(data)
-            data = b""
-        take_datagram(data, addr, now)
-
-    monkeypatch.setattr(server, "_take_datagram", lose_one)
+    lost = losing_one(server, monkeypatch)
     give(server, flight.packet(0, crypto(0, flight.other)))
     assert TRUE in server.seen[1] and lost and not server._is_started
     assert server.get_timer() == 5.0
@@ -188,16 +194,7 @@ def test_tls_takes_no_other_clienthello_than_the_program_has_read(flight, server
 
 
 def test_tls_takes_the_clienthello_that_the_program_has_read(flight, server, monkeypatch):
-    take_datagram = server._take_datagram
-    lost = []
-
-    def lose_one(data, addr, now):
-        if not lost:
-            lost.append(data)
-            data = b""
-        take_datagram(data, addr, now)
-
-    monkeypatch.setattr(server, "_take_datagram", lose_one)
+    losing_one(server, monkeypatch)
     give(server, *flight.datagrams)
     assert not server._is_started
     give(server, *flight.datagrams)

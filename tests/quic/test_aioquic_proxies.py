@@ -38,6 +38,19 @@ class Named:
                 self.client.receive_datagram(data, self.source, now=self.now)
             self.now += 0.01
 
+    def move_client(self, name):
+        self.client_name = name
+        self.client_names.add(name)
+
+
+def connected(sides, client_name, server_name, server_answers_from=None):
+    """A client and a server that have exchanged what they had to say at first, and their link."""
+    client, server = sides()
+    client.connect(server_name, now=0.0)
+    link = Named(client, server, client_name, server_name, server_answers_from)
+    link.run()
+    return client, server, link
+
 
 @pytest.fixture
 def no_lookup(monkeypatch):
@@ -71,10 +84,7 @@ def sides(client_configuration, server_configuration):
     ],
 )
 def test_a_peer_may_have_any_name(sides, no_lookup, client_name, server_name):
-    client, server = sides()
-    client.connect(server_name, now=0.0)
-    link = Named(client, server, client_name, server_name)
-    link.run()
+    client, server, link = connected(sides, client_name, server_name)
     assert client.is_established and server.is_established
     assert client.get_peer_address() == server_name
     assert server.get_peer_address() == client_name
@@ -86,30 +96,20 @@ def test_a_peer_may_have_any_name(sides, no_lookup, client_name, server_name):
 
 
 def test_a_server_that_was_named_may_answer_from_an_address(sides, no_lookup):
-    client, server = sides()
-    client.connect(("server.invalid", 443), now=0.0)
-    link = Named(client, server, ("c", 1), ("server.invalid", 443), ("192.0.2.7", 443))
-    link.run()
+    client, server, link = connected(sides, ("c", 1), ("server.invalid", 443), ("192.0.2.7", 443))
     assert client.is_established and server.is_established
 
 
 def test_a_client_of_a_named_connection_may_move(sides):
-    client, server = sides()
-    client.connect("server", now=0.0)
-    link = Named(client, server, "first", "server")
-    link.run()
-    link.client_name = "second"
-    link.client_names.add("second")
+    client, server, link = connected(sides, "first", "server")
+    link.move_client("second")
     client.send_ping(1)
     link.run(40)
     assert server.get_peer_address() == "second"
 
 
 def test_names_of_peers_are_bounded(sides):
-    client, server = sides()
-    client.connect("server", now=0.0)
-    link = Named(client, server, "client", "server")
-    link.run()
+    client, server, link = connected(sides, "client", "server")
     for number in range(1000):
         server.receive_datagram(b"\x40" + bytes(30), f"stranger {number}", now=link.now)
     assert len(server._peer_names._addresses) == 64
@@ -123,10 +123,7 @@ SHORT = b"\x40" + bytes(9)
 
 
 def test_names_in_use_are_not_forgotten(sides):
-    client, server = sides()
-    client.connect("server", now=0.0)
-    link = Named(client, server, "client", "server")
-    link.run()
+    client, server, link = connected(sides, "client", "server")
     for number in range(200):
         for side in (client, server):
             side.receive_datagram(SHORT, f"stranger {number}", now=link.now)
@@ -140,12 +137,8 @@ def test_names_in_use_are_not_forgotten(sides):
 
 
 def test_a_client_moves_among_foreign_names(sides):
-    client, server = sides()
-    client.connect("server", now=0.0)
-    link = Named(client, server, "first", "server")
-    link.run()
-    link.client_name = "second"
-    link.client_names.add("second")
+    client, server, link = connected(sides, "first", "server")
+    link.move_client("second")
     client.send_ping(1)
     for number in range(40):
         link.run(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.quic.test_quic_sans_io import drained, pair  # noqa: F401 - a fixture
-from tests.quic.test_quic_sans_io_aioquic import Link, their_configuration, theirs
+from tests.quic.test_quic_sans_io_aioquic import Link, configured, their_configuration, theirs
 from uringcore.quic import events
 from uringcore.quic.connection import QuicConnection, QuicErrorCode
 from uringcore.quic.logger import QuicLogger
@@ -103,16 +103,7 @@ def test_a_frame_beyond_what_was_announced_closes_the_connection(
     pki, client_configuration, server_configuration, we_are_client, limit, size, is_taken
 ):
     def their_connection(is_client, **options):
-        made = their_configuration(
-            is_client=is_client,
-            alpn_protocols=["test"],
-            server_name="localhost" if is_client else None,
-            max_datagram_frame_size=65536,
-        )
-        if is_client:
-            made.load_verify_locations(cafile=str(pki.authority.certfile))
-        else:
-            made.load_cert_chain(pki.server.certfile, pki.server.keyfile)
+        made = configured(their_configuration, pki, is_client)
         return theirs.QuicConnection(configuration=made, **options)
 
     def their_server(data):

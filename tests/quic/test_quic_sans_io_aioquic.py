@@ -83,22 +83,28 @@ class Link:
         return b"".join(e.data for e in pieces), bool(pieces) and pieces[-1].end_stream
 
 
+def configured(kind, pki, is_client, **fields):
+    """One side's configuration, of our class or aioquic's."""
+    made = kind(
+        is_client=is_client,
+        alpn_protocols=["test"],
+        server_name="localhost" if is_client else None,
+        max_datagram_frame_size=65536,
+        **fields,
+    )
+    if is_client:
+        made.load_verify_locations(cafile=str(pki.authority.certfile))
+    else:
+        made.load_cert_chain(pki.server.certfile, pki.server.keyfile)
+    return made
+
+
 @pytest.fixture
 def link(pki):
     def make(client_is_ours, server_is_ours, seed, loss=0.0, reorder=0.0, **fields):
         def configuration(ours, is_client):
-            made = (QuicConfiguration if ours else their_configuration)(
-                is_client=is_client,
-                alpn_protocols=["test"],
-                server_name="localhost" if is_client else None,
-                max_datagram_frame_size=65536,
-                **fields,
-            )
-            if is_client:
-                made.load_verify_locations(cafile=str(pki.authority.certfile))
-            else:
-                made.load_cert_chain(pki.server.certfile, pki.server.keyfile)
-            return made
+            kind = QuicConfiguration if ours else their_configuration
+            return configured(kind, pki, is_client, **fields)
 
         make_client = QuicConnection if client_is_ours else theirs.QuicConnection
         client = make_client(configuration=configuration(client_is_ours, True))

@@ -20,11 +20,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socket
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from uringcore.server._config import ServerConfig
 from uringcore.server._startup import STARTUP_FAILURE
 from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, HASTY_SECONDS
+from uringcore.server._worker import Stoppable, stop_orphan
 
 if TYPE_CHECKING:
     from uvicorn.supervisors.basereload import BaseReload as ChangeReload
@@ -40,10 +41,6 @@ NO_START = (STARTUP_FAILURE, 1)
 logger = logging.getLogger("uvicorn.error")
 
 
-class _Server(Protocol):
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None: ...
-
-
 class ReloaderLink:
     """A child's end of the pipe to the process above it.
 
@@ -56,10 +53,10 @@ class ReloaderLink:
     def __init__(self, config: ServerConfig, report: Connection) -> None:
         self._config = config
         self._report = report
-        self._server: _Server | None = None
+        self._server: Stoppable | None = None
         threading.Thread(target=self._watch, name="uringcore-reloader", daemon=True).start()
 
-    def serving(self, server: _Server) -> None:
+    def serving(self, server: Stoppable) -> None:
         """Says that ``server`` takes clients from now on."""
         self._server = server
         # Nobody may be there to hear: the watching thread finds out.
@@ -72,11 +69,7 @@ class ReloaderLink:
         watched.register(self._report, 0)
         watched.poll()
         self.is_orphan = True
-        if self._server is None:
-            # Start-up may never end, and nobody is served by it.
-            self._config.remove_shared_folders()
-            os._exit(STARTUP_FAILURE)
-        self._server.handle_exit(signal.SIGTERM, None)
+        stop_orphan(self._config, self._server)
 
 
 class Reloader(ChangeReload):

@@ -1,4 +1,4 @@
-"""One worker process of a supervised server: the parent's handle of it, and the seat it serves from.
+"""One worker process of a supervised server: the parent's handle of it, and the slot it serves from.
 
 Between them is a socket: the parent asks whether the worker lives and tells it to retire, the worker
 answers, and says when it serves, when it has served enough and when it is about to end. The socket's
@@ -24,7 +24,16 @@ from uringcore.quic.workers import PortWorker
 from uringcore.server._config import ServerConfig
 from uringcore.server._startup import STARTUP_FAILURE
 
-__all__ = ["ENDING", "SERVING", "USED_UP", "Target", "Worker", "WorkerSlot"]
+__all__ = [
+    "ENDING",
+    "SERVING",
+    "USED_UP",
+    "Stoppable",
+    "Target",
+    "Worker",
+    "WorkerSlot",
+    "stop_orphan",
+]
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -35,11 +44,16 @@ ASK, ANSWER, SERVING, USED_UP, ENDING, RETIRE = b"?", b"!", b"S", b"U", b"E", b"
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)
 
 
-class _Server(Protocol):
-    """What a seat asks of the server in it."""
+class Stoppable(Protocol):
+    """A server that can be asked to stop."""
+
+    def handle_exit(self, sig: int, frame: None) -> None: ...
+
+
+class _Server(Stoppable, Protocol):
+    """What a slot asks of the server in it."""
 
     def retire(self) -> None: ...
-    def handle_exit(self, sig: int, frame: None) -> None: ...
 
 
 class Target(Protocol):
@@ -102,22 +116,23 @@ class WorkerSlot:
             elif word == RETIRE and self._server is not None:
                 self._server.retire()
             else:
-                self._be_orphan(config)
+                self._is_orphan = True
+                stop_orphan(config, self._server)
                 return
-
-    def _be_orphan(self, config: ServerConfig) -> None:
-        """Nobody would ever stop this process."""
-        self._is_orphan = True
-        if self._server is None:
-            # Start-up may never end, and nobody is served by it.
-            config.remove_shared_folders()
-            os._exit(STARTUP_FAILURE)
-        self._server.handle_exit(signal.SIGTERM, None)
 
     def _send(self, word: bytes) -> None:
         # Nobody is there to hear: the listening thread finds out.
         with contextlib.suppress(OSError):
             self._channel.send(word)
+
+
+def stop_orphan(config: ServerConfig, server: Stoppable | None) -> None:
+    """Stops this child process, whose parent is gone, as by SIGTERM: nobody else would stop it."""
+    if server is None:
+        # Start-up may never end, and nobody is served by it.
+        config.remove_shared_folders()
+        os._exit(STARTUP_FAILURE)
+    server.handle_exit(signal.SIGTERM, None)
 
 
 class Worker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import ssl
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated, StreamDataReceived
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from identity import identity  # noqa: F401 - a fixture
 
 
 class Client(QuicConnectionProtocol):
@@ -52,29 +49,7 @@ class Client(QuicConnectionProtocol):
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-def identity(tmp_path: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    certfile, keyfile = tmp_path / "cert.pem", tmp_path / "key.pem"
-    certfile.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    keyfile.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
-    return certfile, keyfile
-
-
-def _played(name: str, identity: tuple[Path, Path], play: Any) -> None:
+def _played(name: str, files: tuple[str, str], play: Any) -> None:
     """`play(client)` with the example `name` as the server; its last lines would run it for ever."""
     source = Path("tests", f"{name}.py").read_text()
     names: dict[str, Any] = {"__name__": name}
@@ -86,7 +61,7 @@ def _played(name: str, identity: tuple[Path, Path], play: Any) -> None:
         # has no room for any.
         options = {"alpn_protocols": ["h3"], "max_datagram_frame_size": 65536}
         served = QuicConfiguration(is_client=False, **options)
-        await app.async_run("127.0.0.1", 0, *identity, configuration=served)
+        await app.async_run("127.0.0.1", 0, *files, configuration=served)
         port = app.server._transport.get_extra_info("sockname")[1]
         configuration = QuicConfiguration(is_client=True, verify_mode=ssl.CERT_NONE, **options)
         async with connect(
@@ -99,7 +74,7 @@ def _played(name: str, identity: tuple[Path, Path], play: Any) -> None:
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
-def test_a_handler_answers(identity: tuple[Path, Path], method: bytes) -> None:
+def test_a_handler_answers(identity: tuple[str, str], method: bytes) -> None:  # noqa: F811
     async def play(client: Client) -> None:
         stream_id = client.ask(method, b"/h3")
         headers = await client.until(HeadersReceived, stream_id=stream_id)
@@ -110,7 +85,7 @@ def test_a_handler_answers(identity: tuple[Path, Path], method: bytes) -> None:
     _played("h3_mini", identity, play)
 
 
-def test_a_webtransport_session_echoes(identity: tuple[Path, Path]) -> None:
+def test_a_webtransport_session_echoes(identity: tuple[str, str]) -> None:  # noqa: F811
     async def play(client: Client) -> None:
         session_id = client.ask(b"CONNECT", b"/wt", (b":protocol", b"webtransport"))
         headers = await client.until(HeadersReceived, stream_id=session_id)

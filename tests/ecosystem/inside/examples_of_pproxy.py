@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import socket
-from pathlib import Path
 from typing import Any
 
 import pproxy
 import pproxy.server
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
-
-@pytest.fixture
-def identity(tmp_path: Path) -> tuple[str, str]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    certfile, keyfile = tmp_path / "cert.pem", tmp_path / "key.pem"
-    certfile.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    keyfile.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
-    return str(certfile), str(keyfile)
+from identity import identity  # noqa: F401 - a fixture
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,7 +26,7 @@ def _free_port() -> int:
 
 
 @pytest.mark.parametrize("scheme", ["h3", "http+quic"])
-def test_a_tunnel_carries_tcp_both_ways(scheme: str, identity: tuple[str, str]) -> None:
+def test_a_tunnel_carries_tcp_both_ways(scheme: str, identity: tuple[str, str]) -> None:  # noqa: F811
     async def main() -> None:
         origin = await asyncio.start_server(_echo, "127.0.0.1", 0)
         proxy = f"{scheme}://127.0.0.1:{_free_port()}"

@@ -8,7 +8,7 @@ import logging
 import pytest
 from aioquic.asyncio import serve
 from aioquic.quic.configuration import QuicConfiguration
-from examples_of_pproxy import identity  # noqa: F401 - a fixture
+from identity import identity  # noqa: F401 - a fixture
 from quic_migration_tester.main import ConnectionMigrationTester
 
 
