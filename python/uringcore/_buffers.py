@@ -31,7 +31,7 @@ def contiguous_bytes(value: Any, name: str) -> bytes:
 
 
 def is_buffer(value: Any) -> bool:
-    """Whether an object has the buffer protocol."""
+    """True if an object has the buffer protocol."""
     try:
         memoryview(value).release()
     except TypeError:

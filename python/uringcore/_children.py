@@ -47,7 +47,7 @@ class Start:
 
     @property
     def unwanted(self) -> bool:
-        """Whether nobody waits for the child any more."""
+        """True if nobody waits for the child any more."""
         return self._unwanted or self.done.cancelled()
 
     def begin(self) -> None:

@@ -47,7 +47,7 @@ _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore
 
 
 def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
-    """Whether one of `methods` of `sock` is other than ``socket.socket``'s."""
+    """True if one of `methods` of `sock` is other than ``socket.socket``'s."""
     kind = type(sock)
     replaced = _replaced_socket_methods()
     if replaced and not set(methods).isdisjoint(replaced):

@@ -87,7 +87,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
 
 
 def can_spawn(options: dict[str, Any]) -> bool:
-    """Whether the child can be made by `Spawn`, with everything that the options ask for."""
+    """True if the child can be made by `Spawn`, with everything that the options ask for."""
     return (
         _KNOWS_POPEN
         # The documented switch against vfork.

@@ -222,7 +222,7 @@ class ProcessMixin:
 
 
 def _has_watcher_of_its_own() -> bool:
-    """Whether the program has set a child watcher, which then is used as on asyncio's own loop."""
+    """True if the program has set a child watcher, which then is used as on asyncio's own loop."""
     if sys.version_info >= (3, 14):
         return False
     policy: Any = asyncio.get_event_loop_policy()

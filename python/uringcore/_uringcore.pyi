@@ -1260,7 +1260,7 @@ class DataReceived(H3Event):
         """The request's stream."""
     @property
     def stream_ended(self) -> bool:
-        """Whether the message ends here."""
+        """True if the message ends here."""
     @property
     def push_id(self) -> int | None:
         """The push that it belongs to; ``None`` in the answer to a request."""
@@ -1296,7 +1296,7 @@ class HeadersReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def early_data(self) -> bool:
-        """Whether any of it came as 0-RTT data, which an attacker can replay (RFC 8470)."""
+        """True if any of it came as 0-RTT data, which an attacker can replay (RFC 8470)."""
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The field lines in order: name and value."""
@@ -1305,7 +1305,7 @@ class HeadersReceived(H3Event):
         """The request's stream."""
     @property
     def stream_ended(self) -> bool:
-        """Whether the message ends here."""
+        """True if the message ends here."""
     @property
     def push_id(self) -> int | None:
         """The push that it belongs to; ``None`` in the answer to a request."""
@@ -1342,7 +1342,7 @@ class WebTransportStreamDataReceived(H3Event):
         """The stream."""
     @property
     def stream_ended(self) -> bool:
-        """Whether the peer has finished sending on this stream."""
+        """True if the peer has finished sending on this stream."""
     @property
     def session_id(self) -> int:
         """The session: the stream of its CONNECT request."""
@@ -1437,7 +1437,7 @@ class DirectReads:
         ``False``: this kind of file cannot tell. ``True``: nothing was tried, let others run first.
         """
     def is_due(self) -> bool:
-        """Whether it is time to let others run."""
+        """True if it is time to let others run."""
     def rested(self) -> None:
         """Others have run: a new slice of time begins."""
 

@@ -134,7 +134,7 @@ class SessionTicket:
 
     @property
     def is_valid(self) -> bool:
-        """Whether now lies between ``not_valid_before`` and ``not_valid_after``."""
+        """True if now lies between ``not_valid_before`` and ``not_valid_after``."""
         now = datetime.now(timezone.utc)
         return self.not_valid_before <= now <= self.not_valid_after
 

@@ -342,7 +342,7 @@ impl DatagramSocket {
         self.large.clear();
     }
 
-    /// Whether the reader still wants it is seen when its turn comes.
+    /// True if the reader still wants it is seen when its turn comes.
     fn queue_received(&self, datagram: Received, events: &mut Queue) {
         events.push(Event::DatagramReceived {
             socket: self.life.key,

@@ -263,7 +263,7 @@ impl Lifecycle {
         });
     }
 
-    /// Whether the event whose turn has come is the one to be told.
+    /// True if the event whose turn has come is the one to be told.
     pub(crate) fn tell_lost(&mut self) -> bool {
         let is_due = self.phase == Phase::Quiet && self.errors_unreported == 0;
         is_due && !std::mem::replace(&mut self.is_lost_reported, true)

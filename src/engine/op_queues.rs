@@ -243,7 +243,7 @@ impl OpQueues {
 
     // Tries --------------------------------------------------------------------------------------
 
-    /// Whether a system call may be tried at once, and counts it: nothing of that direction may be in
+    /// True if a system call may be tried at once, and counts it: nothing of that direction may be in
     /// flight, a try must be likely to succeed, and a task whose calls never wait must let others run.
     #[inline]
     pub fn may_try(&mut self, queue_id: OpQueueId) -> bool {

@@ -201,7 +201,7 @@ impl QuicSocket {
         }
     }
 
-    /// Whether the socket has this number and is the host's to close.
+    /// True if the socket has this number and is the host's to close.
     pub fn is_lent(&self, fd: RawFd) -> bool {
         matches!(self.fd, Some(SocketFd::Lent(lent)) if lent == fd)
             && !matches!(self.state, State::Ending | State::Ended)

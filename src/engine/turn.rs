@@ -138,7 +138,7 @@ impl Engine {
         is_quiet
     }
 
-    /// Whether epoll has not been asked for a while: the clock is read once in so many turns.
+    /// True if epoll has not been asked for a while: the clock is read once in so many turns.
     fn is_time_to_look(&mut self) -> bool {
         if !self.turns.is_multiple_of(TURNS_WITHOUT_THE_CLOCK) {
             return false;
@@ -228,7 +228,7 @@ impl Engine {
         Some(event)
     }
 
-    /// Whether the next event is data of this stream: a host that gathers waits for it.
+    /// True if the next event is data of this stream: a host that gathers waits for it.
     pub fn next_is_data_of(&self, key: Key) -> bool {
         matches!(
             self.events.front(),
@@ -236,7 +236,7 @@ impl Engine {
         )
     }
 
-    /// Whether [`rest`](Self::rest) is no more than a note: nothing has to be sent or taken back.
+    /// True if [`rest`](Self::rest) is no more than a note: nothing has to be sent or taken back.
     pub fn rests_at_once(&self) -> bool {
         self.driver.suspends_at_once()
     }

@@ -23,7 +23,7 @@ impl WriteCoalescer {
         self.bytes().is_empty()
     }
 
-    /// Whether `count` bytes go behind those that are there, which then stay where they are.
+    /// True if `count` bytes go behind those that are there, which then stay where they are.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         let room = |block: &BytesMut| block.capacity() - block.len() >= count;
         self.is_empty() || self.0.as_deref().is_none_or(room)

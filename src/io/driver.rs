@@ -297,7 +297,7 @@ impl Driver {
         }
     }
 
-    /// Whether [`suspend`](Driver::park) would make no system call.
+    /// True if [`suspend`](Driver::park) would make no system call.
     pub fn suspends_at_once(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.suspends_at_once(&self.common),
@@ -306,7 +306,7 @@ impl Driver {
         }
     }
 
-    /// Whether cancelling and closing need no [`enter`](Driver::enter) to take effect.
+    /// True if cancelling and closing need no [`enter`](Driver::enter) to take effect.
     pub fn is_suspended(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.is_resting(),

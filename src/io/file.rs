@@ -92,7 +92,7 @@ pub enum FileRequest {
         fd: RawFd,
         target: ReadTarget,
         offset: Option<u64>,
-        /// Whether a kernel thread copies: a large read would keep the submitting thread busy.
+        /// True if a kernel thread copies: a large read would keep the submitting thread busy.
         kernel_thread: bool,
     },
     /// Writes once, at `offset` or at the file's position.
@@ -165,7 +165,7 @@ impl FileRequest {
         }
     }
 
-    /// Whether doing it again after EINTR is the same as doing it once: nothing was done, or it does
+    /// True if doing it again after EINTR is the same as doing it once: nothing was done, or it does
     /// not matter. What changes a directory may have been done by a server that was not heard of.
     pub(crate) fn may_repeat(&self) -> bool {
         matches!(

@@ -74,7 +74,7 @@ impl SpinPolicy {
         }
     }
 
-    /// Whether the time that a sleep takes is of interest.
+    /// True if the time that a sleep takes is of interest.
     pub(crate) fn is_learning(&self) -> bool {
         self.fixed.is_none()
     }

@@ -39,7 +39,7 @@ impl<T> StableVec<T> {
         before + self.pieces.last().map_or(0, Vec::len)
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

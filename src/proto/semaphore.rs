@@ -32,7 +32,7 @@ impl Semaphore {
         None
     }
 
-    /// Whether somebody has asked in vain, and there is one by now. Said once.
+    /// True if somebody has asked in vain, and there is one by now. Said once.
     pub fn take_wanted(&self) -> bool {
         let has_room = self.taken.load(Ordering::Relaxed) < self.max;
         has_room && self.is_wanted.swap(false, Ordering::Relaxed)

@@ -20,7 +20,7 @@ fn main() {
     }
 }
 
-/// Whether the linker that the crate will get takes this argument and is LLD, as it is by default on x86-64.
+/// True if the linker that the crate will get takes this argument and is LLD, as it is by default on x86-64.
 /// GNU ld would make a second section of the same name, gold and mold know no such scripts: with them the
 /// order is the compiler's, and nothing but memory is lost.
 fn links_with(argument: &OsString) -> bool {

@@ -105,7 +105,7 @@ class Migrator:
 
     @staticmethod
     def _has_ended(waiter: asyncio.Future[bool]) -> bool:
-        """Whether the connection's end is what the waiter was told."""
+        """True if the connection's end is what the waiter was told."""
         return waiter.done() and not waiter.cancelled() and waiter.exception() is not None
 
     def _settle(

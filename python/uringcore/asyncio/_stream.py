@@ -43,7 +43,7 @@ class QuicStreamAdapter(asyncio.Transport):
     # asyncio.Transport --------------------------------------------------------------------------
 
     def can_write_eof(self) -> bool:
-        """Whether this side sends on the stream."""
+        """True if this side sends on the stream."""
         return self.protocol._quic._stream_can_send(self.stream_id)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -94,7 +94,7 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def is_closing(self) -> bool:
-        """Whether our side is finished."""
+        """True if our side is finished."""
         return self._closing
 
     def get_write_buffer_size(self) -> int:

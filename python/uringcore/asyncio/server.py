@@ -98,7 +98,7 @@ class QuicServer(asyncio.DatagramProtocol):
         return self.transport._loop
 
     def is_serving(self) -> bool:
-        """Whether new connections are accepted."""
+        """True if new connections are accepted."""
         return self.transport.is_serving()
 
     def close(self) -> None:

@@ -124,12 +124,12 @@ class WebTransportSession:
 
     @property
     def session_ready(self) -> bool:
-        """Whether the session was opened."""
+        """True if the session was opened."""
         return True
 
     @property
     def session_closed(self) -> bool:
-        """Whether the session is over."""
+        """True if the session is over."""
         return self._is_closed or self.session.is_closed
 
     @property
@@ -139,7 +139,7 @@ class WebTransportSession:
 
     @property
     def is_draining(self) -> bool:
-        """Whether a side has asked for the session to come to its end."""
+        """True if a side has asked for the session to come to its end."""
         return self._drains or self.session.is_draining
 
     @property
@@ -152,7 +152,7 @@ class WebTransportSession:
         return None if self.session_closed else self.session.peer_address
 
     def local_address(self) -> tuple[str, int] | None:
-        """What this side's socket is bound to; ``None`` once the session is over."""
+        """The local address of this side's socket; ``None`` once the session is over."""
         if self.session_closed:
             return None
         life: object = self.session._link.connection

@@ -48,7 +48,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     # The UDP ports of all workers, and in the arbiter who has which places.
     _ports: ClassVar[Ports]
     _keeper: ClassVar[ServerConfig]
-    """That of the first worker, whose sessions are all workers'."""
+    """The configuration of the first worker, whose sessions serve all workers."""
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:

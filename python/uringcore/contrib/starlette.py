@@ -51,7 +51,7 @@ class WebTransport:
         """ASGI's own, instead of :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
         self.send = send
         self.request: WebTransportRequest = scope["extensions"]["uringcore.webtransport"]["request"]
-        """What is asked, and its answer."""
+        """A question and its answer."""
 
     @property
     def app(self) -> Any:
@@ -60,12 +60,12 @@ class WebTransport:
 
     @property
     def state(self) -> Any:
-        """What the application's lifespan has made, as a mapping."""
+        """The state that the application's lifespan has made, as a mapping."""
         return self.scope.get("state", {})
 
     @property
     def path_params(self) -> Mapping[str, Any]:
-        """What stands in the path's places."""
+        """The parameters of the path."""
         params: Mapping[str, Any] = self.scope.get("path_params", {})
         return params
 
@@ -105,7 +105,7 @@ class WebTransportRoute(BaseRoute):
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a scope's path is this one, and what stands in its places."""
+        """Matches the path of a scope. Returns the child scope with the parameters of the path."""
         if scope["type"] != "webtransport":
             return Match.NONE, {}
         path, root = scope["path"], scope.get("root_path", "")

@@ -71,7 +71,7 @@ class H3Stream:
         self.stream_type: int | None = None
 
     def is_ended(self) -> bool:
-        """Whether both directions are over, and nothing received waits for QPACK."""
+        """True if both directions are over, and nothing received waits for QPACK."""
         return self.receiving_ended and self.sending_ended and not self.blocked
 
     def finish_sending(self) -> None:
@@ -133,7 +133,7 @@ def parse_max_push_id(data: bytes) -> int:
 
 
 def is_interim_response(headers: Headers) -> bool:
-    """Whether these are the fields of a response before the final one, its status 1xx."""
+    """True if these are the fields of a response before the final one, its status 1xx."""
     status = next((value for name, value in headers if name == b":status"), b"")
     return status[:1] == b"1"
 

@@ -173,7 +173,7 @@ WHITESPACE = (SP, HTAB)
 
 
 def stream_is_request_response(stream_id: int) -> bool:
-    """Whether the client opened the stream and both sides send on it (RFC 9000 section 2.1)."""
+    """True if the client opened the stream and both sides send on it (RFC 9000 section 2.1)."""
     return stream_id & 3 == 0
 
 

@@ -54,7 +54,7 @@ class Alternative:
     max_age: float = MAX_AGE
     """Seconds for which it is good."""
     persist: bool = False
-    """Whether it outlives a change of networks (RFC 7838 section 3.1)."""
+    """True if it outlives a change of networks (RFC 7838 section 3.1)."""
 
     @property
     def authority(self) -> str:
@@ -195,7 +195,7 @@ class AlternativeCache:
         self._broken.pop(_broken_key(origin, alternative), None)
 
     def is_broken(self, origin: Origin, alternative: Alternative) -> bool:
-        """Whether it is to be left alone now."""
+        """True if it is to be left alone now."""
         broken = self._broken.get(_broken_key(origin, alternative))
         return broken is not None and broken.until > self._clock()
 

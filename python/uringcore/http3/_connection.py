@@ -65,12 +65,12 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
 
     @property
     def is_established(self) -> bool:
-        """Whether the handshake is complete: what is sent from now on is no 0-RTT data."""
+        """True if the handshake is complete: what is sent from now on is no 0-RTT data."""
         return self._connected or self._quic.is_established
 
     @property
     def takes_requests(self) -> bool:
-        """Whether a new request has a chance."""
+        """True if a new request has a chance."""
         return self._http is not None and self.lost is None and not self._going_away
 
     def begin(self) -> None:
@@ -184,7 +184,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         return exchange
 
     async def offers_extended_connect(self) -> bool:
-        """Whether the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
+        """True if the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
         await self._settled.wait()
         if self.lost is not None:
             raise ConnectionLost.by(self.lost, unsent=True)

@@ -71,12 +71,12 @@ class ConnectionSlots:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is lost with it."""
+        """True if nothing is lost with it."""
         return not self.connections and not self._waiting
 
     @property
     def has_waiters(self) -> bool:
-        """Whether requests wait for a stream."""
+        """True if requests wait for a stream."""
         return bool(self._waiting)
 
     def free(self, *, safe: bool) -> PooledConnection | None:

@@ -36,7 +36,7 @@ class HTTP3Error(PickledWhole, Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the server has certainly not acted on the request, so that any request, also one
+        """True if the server has certainly not acted on the request, so that any request, also one
         that is not idempotent, can be repeated on a new connection."""
         return False
 

@@ -189,7 +189,7 @@ class Exchange:
 
     @property
     def failed(self) -> bool:
-        """Whether the exchange ended with an error."""
+        """True if the exchange ended with an error."""
         return self._error is not None or self._interim_error is not None
 
 
@@ -240,12 +240,12 @@ class Response:
 
     @property
     def was_early(self) -> bool:
-        """Whether the request was sent as 0-RTT data, before the handshake was complete."""
+        """True if the request was sent as 0-RTT data, before the handshake was complete."""
         return self._exchange.was_early
 
     @property
     def timed_out(self) -> bool:
-        """Whether its body has been waited for in vain (``ReadTimeout``)."""
+        """True if its body has been waited for in vain (``ReadTimeout``)."""
         return self._exchange.timed_out
 
     @property

@@ -238,7 +238,7 @@ class Pool:
             return response
 
     def is_connected(self, route: Route) -> bool:
-        """Whether there is a connection to ``route`` that takes any request now."""
+        """True if there is a connection to ``route`` that takes any request now."""
         slots = self._slots.get(route)
         return slots is not None and slots.free(safe=False) is not None
 

@@ -73,17 +73,17 @@ class PooledConnection:
 
     @property
     def is_connecting(self) -> bool:
-        """Whether it may still come to be, and does not take every request yet."""
+        """True if it may still come to be, and does not take every request yet."""
         return not self.is_over and not self._ending.is_set() and not self.is_established
 
     @property
     def is_established(self) -> bool:
-        """Whether it has completed its handshake."""
+        """True if it has completed its handshake."""
         return self.protocol is not None and self.protocol.is_established
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether it is over and nobody has had anything of it: it never came to be, or its server has
+        """True if it is over and nobody has had anything of it: it never came to be, or its server has
         ended it at once. To try another one would go on for ever."""
         if not self.is_established:
             return self.is_over and self.error is not None
@@ -91,12 +91,12 @@ class PooledConnection:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it takes no more requests, ever."""
+        """True if it takes no more requests, ever."""
         ready = self.protocol is not None
         return self._retired or self.is_over or (ready and not self.takes(safe=True))
 
     def takes(self, *, safe: bool) -> bool:
-        """Whether it takes a further request; before the handshake is complete, a safe one only."""
+        """True if it takes a further request; before the handshake is complete, a safe one only."""
         if self._retired or self.is_over or self.protocol is None:
             return False
         return self.protocol.takes_requests and (safe or self.protocol.is_established)

@@ -83,7 +83,7 @@ class Request:
 
     @property
     def is_safe(self) -> bool:
-        """Whether it may be sent as 0-RTT data, which somebody may repeat (RFC 8470 section 2.1)."""
+        """True if it may be sent as 0-RTT data, which somebody may repeat (RFC 8470 section 2.1)."""
         return self.method in SAFE and self.content is None
 
     @property
@@ -93,12 +93,12 @@ class Request:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its body can be sent from the beginning: it need not be read again, or never was."""
+        """True if its body can be sent from the beginning: it need not be read again, or never was."""
         whole = self.content is None or isinstance(self.content, (bytes, list, tuple))
         return whole or not self._is_begun
 
     def may_repeat(self, error: HTTP3Error) -> bool:
-        """Whether it can be sent again after ``error`` without harm (RFC 9110 section 9.2.2)."""
+        """True if it can be sent again after ``error`` without harm (RFC 9110 section 9.2.2)."""
         harmless = isinstance(error, ConnectionLost) and self.method in IDEMPOTENT
         return self.is_whole and (error.retryable or harmless)
 

@@ -1,8 +1,8 @@
 """Certificates that a QUIC server shows to clients that ask for them by name (RFC 6066 section 3),
 or that cannot verify another one (RFC 8446 section 4.2.3).
 
-What they are made of is read in :mod:`uringcore.quic._credentials`; which one a client gets is
-decided in Rust, during the handshake.
+:mod:`uringcore.quic._credentials` reads their files. Rust chooses the one for a client, during the
+handshake.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def exposition(families: Iterable[Family]) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether it may be a metric's name."""
+    """True if it may be a metric's name."""
     plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:")
     return text[:1] in plain and all(c in plain or c in "0123456789" for c in text[1:])
 

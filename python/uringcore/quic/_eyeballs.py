@@ -57,7 +57,7 @@ class Attempt:
 
     @property
     def has_reached_nobody(self) -> bool:
-        """Whether it has failed for want of a way from here."""
+        """True if it has failed for want of a way from here."""
         return self.error is not None and self.error.errno in _OUR_OWN
 
     def call_at_end(self, on_end: Callable[[], None]) -> None:

@@ -125,7 +125,7 @@ class ConfigurationFields:
     the cipher."""
 
     early_data: bool | None = None
-    """Whether 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its
+    """True if 0-RTT data is read (servers) or sent (clients). ``None``: a client sends it if its
     ``session_ticket`` allows; a server reads it if it was given a ``session_ticket_handler``, as in
     aioquic. Read data may be a replay: ``StreamDataReceived.early_data`` tells it apart."""
 
@@ -154,7 +154,7 @@ class ConfigurationFields:
     no socket of its own."""
 
     reset_stream_at: bool = False
-    """Whether the peer is told that it may reset streams behind data that counts all the same
+    """True if the peer is told that it may reset streams behind data that counts all the same
     (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset), which WebTransport asks for."""
 
     send_buffer_high: int = 1048576
@@ -188,7 +188,7 @@ class ConfigurationFields:
     change the key, put the new one in front and drop the old one when its tokens have expired."""
 
     use_preferred_address: bool = True
-    """Whether a client moves to the address that its server prefers (RFC 9000 section 9.6). It asks
+    """True if a client moves to the address that its server prefers (RFC 9000 section 9.6). It asks
     there first, with at most three packets that carry nothing else, and stays where it is until the
     server has answered. On other loops than uringcore's the sockets of ``connect`` are connected to
     the first address, and clients stay there."""

@@ -46,13 +46,13 @@ class HandshakeView:
 
     @property
     def early_data_accepted(self) -> bool:
-        """Whether the server took 0-RTT data."""
+        """True if the server took 0-RTT data."""
         completed = self._quic._completed
         return completed is not None and completed.early_data_accepted
 
     @property
     def session_resumed(self) -> bool:
-        """Whether a session ticket stood for the certificates (RFC 8446 section 2.2)."""
+        """True if a session ticket stood for the certificates (RFC 8446 section 2.2)."""
         completed = self._quic._completed
         return completed is not None and completed.session_resumed
 

@@ -78,7 +78,7 @@ class QuicHeader:
 
 
 def is_long_header(first_byte: int) -> bool:
-    """Whether a packet that begins with this byte names its version and both connection ids."""
+    """True if a packet that begins with this byte names its version and both connection ids."""
     return bool(first_byte & PACKET_LONG_HEADER)
 
 

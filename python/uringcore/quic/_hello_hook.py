@@ -56,7 +56,7 @@ class HelloHook:
 
     @property
     def is_contradictory(self) -> bool:
-        """Whether packets said different things of the same bytes: there will be no ClientHello."""
+        """True if packets said different things of the same bytes: there will be no ClientHello."""
         return self._reader.is_contradictory
 
     def take(self) -> list[tuple[bytes, Any, float]] | None:

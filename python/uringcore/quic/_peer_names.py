@@ -86,7 +86,7 @@ class PeerNames:
         """Datagrams with the program's names in the place of addresses."""
         if not self._names:
             return datagrams
-        # What goes to a forgotten name is as good as lost.
+        # Datagrams for a forgotten name are dropped, as if they were lost.
         return [
             (data, self.name_of(address))
             for data, address in datagrams

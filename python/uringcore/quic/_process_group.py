@@ -125,12 +125,12 @@ class _Place:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is another place's turn to be replaced."""
+        """True if it is another place's turn to be replaced."""
         return not self._is_replaced and (self._is_serving or not self._tells)
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last process failed soon, and no other has served since."""
+        """True if the last process failed soon, and no other has served since."""
         return self._delay > 0 and not self._is_serving
 
     def start(self) -> None:

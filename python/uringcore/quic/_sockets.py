@@ -120,7 +120,7 @@ def connect_socket(sock: socket.socket, remote: tuple[Any, ...]) -> None:
 
 
 def is_connected(sock: socket.socket) -> bool:
-    """Whether the socket has one peer."""
+    """True if the socket has one peer."""
     try:
         sock.getpeername()
     except OSError:

@@ -93,12 +93,12 @@ class Stream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the stream is over in both directions."""
+        """True if the stream is over in both directions."""
         return self._quic._stream_state(self.stream_id) is None
 
     @property
     def receiver(self) -> _Receiver:
-        """Whether what the peer sends has ended, and the code with which it was asked to stop, if it was.
+        """True if what the peer sends has ended, and the code with which it was asked to stop, if it was.
 
         The request is pending while the connection has not begun.
         """
@@ -112,7 +112,7 @@ class Stream:
 
     @property
     def sender(self) -> _Sender:
-        """Whether all that this side sends was acknowledged, what waits to be sent, and whether it was reset.
+        """True if all that this side sends was acknowledged, what waits to be sent, and whether it was reset.
 
         A code that is not known any more is 0. A reset is pending while the connection has not begun.
         """

@@ -190,11 +190,11 @@ class QuicTransport(asyncio.BaseTransport):
             self._driver.flush()
 
     def is_closing(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True if :meth:`close` was called."""
         return self._closing
 
     def lingers(self) -> bool:
-        """Whether a closed transport waits for peers that may not have heard of it.
+        """True if a closed transport waits for peers that may not have heard of it.
 
         Only on uringcore's loop is nobody needed for that.
         """
@@ -231,7 +231,7 @@ class QuicTransport(asyncio.BaseTransport):
         self.flush()
 
     def is_serving(self) -> bool:
-        """Whether new connections are accepted, on a server."""
+        """True if new connections are accepted, on a server."""
         return self._is_serving
 
     def stats(self) -> dict[str, int]:

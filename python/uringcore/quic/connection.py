@@ -128,18 +128,18 @@ def dump_cid(cid: bytes) -> str:
 
 
 def is_version_compatible(from_version: int, to_version: int) -> bool:
-    """Whether a handshake begun in one version can go on in the other (RFC 9369 section 4)."""
+    """True if a handshake begun in one version can go on in the other (RFC 9369 section 4)."""
     both = {QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2}
     return from_version != to_version and {from_version, to_version} == both
 
 
 def stream_is_client_initiated(stream_id: int) -> bool:
-    """Whether the client opened the stream (RFC 9000 section 2.1)."""
+    """True if the client opened the stream (RFC 9000 section 2.1)."""
     return not stream_id & 1
 
 
 def stream_is_unidirectional(stream_id: int) -> bool:
-    """Whether only one side sends on the stream (RFC 9000 section 2.1)."""
+    """True if only one side sends on the stream (RFC 9000 section 2.1)."""
     return bool(stream_id & 2)
 
 

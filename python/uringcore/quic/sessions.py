@@ -139,7 +139,7 @@ class SharedSessionStore:
         return bytes(session) if time.time() < expires else None
 
     def spend(self, token: bytes) -> bool:
-        """Whether ``token`` is new; it is used from now on. False while ``capacity`` are remembered."""
+        """True if ``token`` is new; it is used from now on. False while ``capacity`` are remembered."""
         with self._lock, self._changing() as database:
             self._until_token_sweep -= 1
             if self._until_token_sweep < 0:

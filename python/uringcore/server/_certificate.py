@@ -31,7 +31,7 @@ class CertificateKeeper:
         self._known = self._seen = config.certificate_signature
 
     def has_changed(self) -> bool:
-        """Whether the files are others than at the last renewal, and as they were at the last look.
+        """True if the files are others than at the last renewal, and as they were at the last look.
 
         Who renews them writes one after the other: a key without its certificate is not meant.
         """

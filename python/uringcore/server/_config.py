@@ -275,7 +275,7 @@ class ServerConfig(Config):
 
     @property
     def is_observed(self) -> bool:
-        """Whether the server has pages about itself."""
+        """True if the server has pages about itself."""
         pages = (self.metrics_path, self.metrics_port, self.status_page)
         return any(page is not None for page in pages)
 
@@ -464,7 +464,7 @@ class ServerConfig(Config):
         self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
 
     def _http3_possible(self) -> bool:
-        """Whether the other options leave room for HTTP/3; warns where a user may not expect it."""
+        """True if the other options leave room for HTTP/3; warns where a user may not expect it."""
         if (
             (self.uds is not None or self.fd is not None)
             and (self.http3_port is None and self.http3_fd is None)

@@ -160,7 +160,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether an application is working on a request."""
+        """True if an application is working on a request."""
         return self.open_requests > 0
 
     def shutdown(self) -> None:

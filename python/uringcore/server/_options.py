@@ -219,7 +219,7 @@ def reasons_of_http3(config: Config) -> Reasons:
 
 
 def uses_h11(config: Config) -> bool:
-    """Whether h11 reads HTTP/1.1: uvicorn's choice where httptools is not installed."""
+    """True if h11 reads HTTP/1.1: uvicorn's choice where httptools is not installed."""
     if config.http == "auto":
         return importlib.util.find_spec("httptools") is None
     return config.http not in ("httptools", "zttp")

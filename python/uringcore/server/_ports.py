@@ -51,7 +51,7 @@ class Ports:
 
     @property
     def have_room(self) -> bool:
-        """Whether there is a place for one more worker."""
+        """True if there is a place for one more worker."""
         return bool(self._free) or not self._groups
 
     def take(self, is_first: bool) -> list[PortWorker]:
@@ -65,7 +65,7 @@ class Ports:
         return [group[index] for group in self._groups]
 
     def mark(self, places: Iterable[PortWorker], *, accepting: bool) -> None:
-        """Whether their worker, which is there, takes new clients."""
+        """True if their worker, which is there, takes new clients."""
         for group, place in zip(self._groups, places, strict=True):
             group.mark(place.index, serving=True, accepting=accepting)
 

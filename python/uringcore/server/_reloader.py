@@ -48,7 +48,7 @@ class ReloaderLink:
     """
 
     is_orphan = False
-    """Whether the process above is gone."""
+    """True if the process above is gone."""
 
     def __init__(self, config: ServerConfig, report: Connection) -> None:
         self._config = config

@@ -73,7 +73,7 @@ HAND_OVER_SECONDS_MIN = 1.0
 # What applications have for their own end when a forced stop has cancelled them.
 CANCELLED_SECONDS_MAX = 1.0
 
-# What an application has for its shutdown after a cancellation, however short the wait for requests is.
+# The least time for an application's shutdown after a cancellation, however short the wait for requests is.
 LIFESPAN_SECONDS_MIN = 5.0
 
 logger = logging.getLogger("uvicorn.error")
@@ -108,7 +108,7 @@ class Slot(Protocol):
     def serving(self, server: Server) -> None: ...
     def ending(self) -> None: ...
     def used_up(self) -> bool:
-        """Whether the server is to go on until another one has taken its seat."""
+        """True if the server is to go on until another one has taken its seat."""
 
 
 class Server(UvicornServer):

@@ -28,7 +28,7 @@ def shielded() -> contextlib.AbstractContextManager[object]:
 
 
 def is_scope_cancelled() -> bool:
-    """Whether the running task is in a scope of anyio that is cancelled, and not shielded from it."""
+    """True if the running task is in a scope of anyio that is cancelled, and not shielded from it."""
     effective_deadline = getattr(sys.modules.get("anyio"), "current_effective_deadline", None)
     return effective_deadline is not None and effective_deadline() == -math.inf
 

@@ -59,7 +59,7 @@ class ServerSockets:
     """Bound and non-blocking."""
 
     are_given: bool = False
-    """Whether somebody else has bound them."""
+    """True if somebody else has bound them."""
 
     own_tcp: list[socket.socket] = field(default_factory=list)
     """Those of ``tcp`` that this process has bound itself: no other has them.

@@ -8,7 +8,7 @@ __all__ = ["has_terminal"]
 
 
 def has_terminal() -> bool:
-    """Whether there is a controlling terminal; after its hang-up there is none any more."""
+    """True if there is a controlling terminal; after its hang-up there is none any more."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

@@ -51,7 +51,7 @@ class Stoppable(Protocol):
 
 
 class _Server(Stoppable, Protocol):
-    """What a slot asks of the server in it."""
+    """The methods of a server that its slot calls."""
 
     def retire(self) -> None: ...
 
@@ -102,7 +102,7 @@ class WorkerSlot:
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the supervisor has gone, without a chance to clean up."""
+        """True if the supervisor has gone, without a chance to clean up."""
         return self._is_orphan
 
     def _listen(self, config: ServerConfig) -> None:
@@ -151,9 +151,9 @@ class Worker:
     ) -> None:
         self.places = places
         self.is_serving = False
-        """Whether it has said so."""
+        """True if it has said so."""
         self.is_leaving = False
-        """Whether it was told to end."""
+        """True if it was told to end."""
         self.began_at = time.monotonic()
         self._unanswered = 0
         self.channel, theirs = socket.socketpair()

@@ -95,7 +95,7 @@ class AsgiSession:
         scope["extensions"]["uringcore.webtransport"] = self._extension
         self.session: WebTransportSession | None = None
         self.was_over = False
-        """Whether the session was over before the application was through."""
+        """True if the session was over before the application was through."""
         self.was_abandoned = False
         """True if it was, and the client or the end of the connection had ended it."""
         self._is_announced = False
@@ -122,7 +122,7 @@ class AsgiSession:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the application has shown in no way that it knows what a session is."""
+        """True if the application has shown in no way that it knows what a session is."""
         is_touched = self._is_announced or self._extension.is_used or self.request.is_answered
         return not is_touched
 

@@ -55,9 +55,9 @@ class _Kept:
     gate: asyncio.Event | None = None
     """What holds up its reader."""
     is_unread: bool = False
-    """Whether the program has to read it yet."""
+    """True if the program has to read it yet."""
     is_stopped: bool = False
-    """Whether the peer wants no more of it."""
+    """True if the peer wants no more of it."""
 
 
 class NumberedStreams(Generic[_Message]):

@@ -35,9 +35,9 @@ class Outbox:
         self.sent = 0
         """Bytes that QUIC has taken."""
         self.is_over = False
-        """Whether nothing more can be sent: the end was queued, or one side has given the stream up."""
+        """True if nothing more can be sent: the end was queued, or one side has given the stream up."""
         self.is_awaited = False
-        """Whether the program is to be told when there is room."""
+        """True if the program is to be told when there is room."""
         self.drained = asyncio.Event()
         """The program's: it may clear it, and :attr:`is_awaited`, as it likes."""
 

@@ -63,12 +63,12 @@ class WebTransportRequest(OfSession):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the client was given an answer."""
+        """True if the client was given an answer."""
         return self._is_answered
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client does not wait any more."""
+        """True if the client does not wait any more."""
         return self._link.is_closed
 
     async def accept(

@@ -163,7 +163,7 @@ class WebTransportServer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._is_closed
 
     def stats(self) -> dict[str, int]:

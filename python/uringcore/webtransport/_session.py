@@ -70,7 +70,7 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the session is over."""
+        """True if the session is over."""
         return self._link.is_closed
 
     @property
@@ -86,7 +86,7 @@ class WebTransportSession(OfSession, ConnectionBase):
 
     @property
     def is_draining(self) -> bool:
-        """Whether the peer has asked for the session to come to its end."""
+        """True if the peer has asked for the session to come to its end."""
         return self._link.draining.is_set()
 
     def open_session(

@@ -105,7 +105,7 @@ impl Engine {
         .unwrap_or(false)
     }
 
-    /// Whether the host is to receive from the stream once more now, after one that filled its room.
+    /// True if the host is to receive from the stream once more now, after one that filled its room.
     pub fn receives_again(&mut self, key: Key) -> bool {
         self.on(key, |one, _, events| match one {
             Transport::Stream(stream) => stream.receives_again(events),

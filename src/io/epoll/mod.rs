@@ -170,7 +170,7 @@ impl Epoll {
         })
     }
 
-    /// Whether an event comes from the descriptor's registration, and not from one of a file that once had
+    /// True if an event comes from the descriptor's registration, and not from one of a file that once had
     /// the number.
     fn is_known(&self, event: &Event) -> bool {
         let watch = self.watches.get(event.fd as usize);
@@ -405,7 +405,7 @@ impl Epoll {
     }
 }
 
-/// Whether an operation is not tried before its descriptor is ready.
+/// True if an operation is not tried before its descriptor is ready.
 fn waits_first(slot: &Slot) -> bool {
     matches!(
         slot.kind,

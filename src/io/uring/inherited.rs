@@ -101,7 +101,7 @@ impl Inherited {
     }
 }
 
-/// Whether doing it here as well takes nothing away from what the parent's kernel does.
+/// True if doing it here as well takes nothing away from what the parent's kernel does.
 fn goes_on(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
         OpKind::Accept | OpKind::Connect | OpKind::Poll => true,

@@ -212,7 +212,7 @@ impl Uring {
             || self.has_food(common)
     }
 
-    /// Whether a reap would find something.
+    /// True if a reap would find something.
     pub(crate) fn has_completions(&self) -> bool {
         // SAFETY: no other view of the queue exists while `self` is borrowed.
         !unsafe { self.ring.completion_shared() }.is_empty()
@@ -227,7 +227,7 @@ impl Uring {
         (submission + completion + backlog) as u64
     }
 
-    /// Whether a starved receive could go on.
+    /// True if a starved receive could go on.
     fn has_food(&self, common: &Common) -> bool {
         !self.starved_streams.is_empty() && common.stream.available() > 0
             || !self.starved_datagrams.is_empty() && common.datagram.available() > 0

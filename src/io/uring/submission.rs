@@ -7,7 +7,7 @@ use super::Uring;
 use super::thread::thread_number;
 
 impl Uring {
-    /// Whether entries have to wait: another thread than the ring's owner is calling, or one may take
+    /// True if entries have to wait: another thread than the ring's owner is calling, or one may take
     /// the driver over.
     fn must_wait(&self) -> bool {
         self.resting || self.owner != 0 && !self.is_owner()

@@ -103,7 +103,7 @@ impl Uring {
         common.ready = ready;
     }
 
-    /// Whether there is nothing to take back, or nobody here to do it.
+    /// True if there is nothing to take back, or nobody here to do it.
     pub(crate) fn suspends_at_once(&self, common: &Common) -> bool {
         let only_polls = common.table.in_kernel() == common.table.polls_in_kernel();
         // What a run has queued that never woke this driver from its rest is still to go out.
@@ -111,7 +111,7 @@ impl Uring {
         !self.is_owner() || rests || only_polls
     }
 
-    /// Whether the operations are with us instead of the kernel until the next `enter`.
+    /// True if the operations are with us instead of the kernel until the next `enter`.
     pub(crate) fn is_resting(&self) -> bool {
         self.resting
     }
@@ -335,7 +335,7 @@ impl Uring {
         }
     }
 
-    /// Whether an operation was taken back by somebody who was not its owner: suspension, or the end of
+    /// True if an operation was taken back by somebody who was not its owner: suspension, or the end of
     /// the thread that submitted it.
     pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
         let slot = common.table.at(index);

@@ -62,7 +62,7 @@ impl Capsules {
         }
     }
 
-    /// Whether no capsule has begun and not ended. Where the data ends in another state the message is
+    /// True if no capsule has begun and not ended. Where the data ends in another state the message is
     /// malformed (RFC 9297 section 3.3).
     pub fn is_between(&self) -> bool {
         self.header.is_empty() && self.wanted.is_none() && self.skip == 0

@@ -49,7 +49,7 @@ pub struct Connection {
     pub(super) settings: Settings,
     pub(super) peer_settings: Option<PeerSettings>,
     pub(super) peer_origins: Option<Origins>,
-    /// Whether the peer's transport parameters allow DATAGRAM frames, if the host knows.
+    /// True if the peer's transport parameters allow DATAGRAM frames, if the host knows.
     pub(super) peer_quic_datagrams: Option<bool>,
     pub(super) strict: bool,
     pub(super) answers_large_requests: bool,
@@ -348,18 +348,18 @@ impl Connection {
         self.role
     }
 
-    /// Whether a fault of the peer has ended the connection: all input is ignored and every command
+    /// True if a fault of the peer has ended the connection: all input is ignored and every command
     /// refused.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether the peer announced with GOAWAY that it takes no more requests.
+    /// True if the peer announced with GOAWAY that it takes no more requests.
     pub fn is_peer_going_away(&self) -> bool {
         self.goaway_received.is_some()
     }
 
-    /// Whether a request has begun of which nothing was told yet: its header section has not ended, or
+    /// True if a request has begun of which nothing was told yet: its header section has not ended, or
     /// waits for QPACK. How long that may last is the host's to say.
     pub fn awaits_headers(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
@@ -393,7 +393,7 @@ impl Connection {
         self.decoder.rest();
     }
 
-    /// Whether this is one of the streams of ours that last as long as the connection: for control, and
+    /// True if this is one of the streams of ours that last as long as the connection: for control, and
     /// for QPACK's encoder and decoder.
     pub fn is_own_critical(&self, stream_id: u64) -> bool {
         [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id)

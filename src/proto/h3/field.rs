@@ -61,7 +61,7 @@ impl ResponseHead {
         self.status >= 300
     }
 
-    /// Whether `content-length` may not be sent in the response (RFC 9110 section 8.6). It may to
+    /// True if `content-length` may not be sent in the response (RFC 9110 section 8.6). It may to
     /// HEAD and in 304, where it tells of another response's content.
     pub fn is_without_content(&self, request: Method) -> bool {
         match self.status {

@@ -12,7 +12,7 @@ use crate::wire::structured::{Parser, Value};
 pub struct Priority {
     /// 0, the most urgent, to 7.
     pub urgency: u8,
-    /// Whether a part of it is of use, so that it may share with others.
+    /// True if a part of it is of use, so that it may share with others.
     pub incremental: bool,
 }
 

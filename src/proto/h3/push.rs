@@ -123,7 +123,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether [`send_push_promise`](Self::send_push_promise) can be called for this request, as far
+    /// True if [`send_push_promise`](Self::send_push_promise) can be called for this request, as far
     /// as the client and the request's stream are concerned.
     ///
     /// # Errors

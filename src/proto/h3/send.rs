@@ -174,7 +174,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether both sides sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
+    /// True if both sides sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub fn are_datagrams_agreed(&self) -> bool {
         let peer = self.peer_settings.as_ref();
         self.settings.h3_datagram && peer.is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM))

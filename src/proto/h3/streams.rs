@@ -39,7 +39,7 @@ impl Connection {
         self.mark_used(stream_id);
     }
 
-    /// Whether something of this stream of the peer's was handed over before.
+    /// True if something of this stream of the peer's was handed over before.
     pub fn knows(&self, stream_id: u64) -> bool {
         if frame::is_unidirectional(stream_id) {
             let is_push = self.requests.contains_key(&stream_id);
@@ -169,7 +169,7 @@ impl Connection {
         self.next_request_id.saturating_add(room)
     }
 
-    /// Whether a request stream of the client's is still to begin, as far as is remembered.
+    /// True if a request stream of the client's is still to begin, as far as is remembered.
     pub(super) fn is_unused(&self, stream_id: u64) -> bool {
         stream_id >= self.next_request_id || self.skipped.contains(&stream_id)
     }

@@ -29,7 +29,7 @@ pub(super) fn check_scheme(scheme: &[u8]) -> Result<(), Reason> {
         .ok_or_else(|| "pseudo-header :scheme is not a URI scheme".into())
 }
 
-/// Whether a scheme's URIs have to have an authority: those of `http` and `https` (RFC 9110 section
+/// True if a scheme's URIs have to have an authority: those of `http` and `https` (RFC 9110 section
 /// 4.2), `ws` and `wss` (RFC 6455 section 3). Of any other scheme that is not known here, and its
 /// requests are taken without. Schemes are compared without regard to case (RFC 3986 section 3.1),
 /// so that `HTTPS` does not escape the rules for `https`.

@@ -190,19 +190,19 @@ impl Connection {
         self.exchanges.len()
     }
 
-    /// Whether every response has been acknowledged, none is being made, and no request is on its way in.
+    /// True if every response has been acknowledged, none is being made, and no request is on its way in.
     pub fn is_drained(&self) -> bool {
         let has_sessions = self.attached.as_ref().is_some_and(|it| !it.is_drained());
         let has_requests = !self.exchanges.is_empty() || !self.unfinished.is_empty();
         !has_sessions && !has_requests && self.unacknowledged.is_empty()
     }
 
-    /// Whether the connection was closed because of the requests that its client has given up.
+    /// True if the connection was closed because of the requests that its client has given up.
     pub fn is_abused(&self) -> bool {
         self.is_abused
     }
 
-    /// Whether anything of a request is still to be answered.
+    /// True if anything of a request is still to be answered.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         let exchange = self.exchanges.get(&stream_id);
         !self.is_abused && exchange.is_some_and(|exchange| !exchange.answered)
@@ -496,13 +496,13 @@ impl Connection {
 
     // Time ---------------------------------------------------------------------------------------
 
-    /// Whether [`tick`](Self::tick) has anything to look at.
+    /// True if [`tick`](Self::tick) has anything to look at.
     pub fn is_due(&self, now: Instant) -> bool {
         let have_sessions = self.attached.as_ref().is_some_and(|it| it.is_due());
         !self.is_drained() || have_sessions || self.may_rest(now) || self.is_idle(now)
     }
 
-    /// Whether there is room to be given back, and no use for it.
+    /// True if there is room to be given back, and no use for it.
     fn may_rest(&self, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(self.quiet_since);
         !self.is_resting && self.is_drained() && quiet > RESTS_AFTER

@@ -88,7 +88,7 @@ impl Reading {
         }
     }
 
-    /// Whether the client has had its time: `timeout` for the next piece, or for all of them together what
+    /// True if the client has had its time: `timeout` for the next piece, or for all of them together what
     /// `rate` bytes a second take.
     pub fn is_over(&self, timeout: Duration, rate: u64, now: Instant) -> bool {
         if !self.is_waiting {

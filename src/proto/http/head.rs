@@ -123,7 +123,7 @@ impl Head {
         (head, refusal)
     }
 
-    /// Whether it does no harm when it is repeated: a safe method (RFC 9110 section 9.2.1).
+    /// True if it does no harm when it is repeated: a safe method (RFC 9110 section 9.2.1).
     pub(super) fn may_be_repeated(&self) -> bool {
         matches!(&*self.method, b"GET" | b"HEAD" | b"OPTIONS")
     }
@@ -141,7 +141,7 @@ impl Head {
         self.fields.push(line);
     }
 
-    /// Whether HTTP datagrams may belong to it (RFC 9297 section 2), and its content is capsules: it says so
+    /// True if HTTP datagrams may belong to it (RFC 9297 section 2), and its content is capsules: it says so
     /// (section 3.4), or the RFC of its protocol does (RFC 9298 section 3.2).
     pub(super) fn datagrams(&self) -> Datagrams {
         match self.protocol.as_deref() {
@@ -158,7 +158,7 @@ impl Head {
         }
     }
 
-    /// Whether a proxy may say whom it forwards the request for.
+    /// True if a proxy may say whom it forwards the request for.
     pub fn is_forwarded(&self) -> bool {
         let mut names = self.fields.iter().map(|(name, _)| name);
         names.any(|name| name.starts_with(b"x-forwarded-"))
@@ -176,7 +176,7 @@ impl Refusal {
         Self { status, detail }
     }
 
-    /// Whether the client could have known: all but 425, which asks it to come again.
+    /// True if the client could have known: all but 425, which asks it to come again.
     pub fn is_a_fault(&self) -> bool {
         self.status != 425
     }

@@ -16,7 +16,7 @@ pub(crate) enum Epoch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyName {
     pub epoch: Epoch,
-    /// Whether the client seals with them.
+    /// True if the client seals with them.
     pub is_clients: bool,
 }
 

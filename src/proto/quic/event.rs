@@ -111,7 +111,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether it is about what a protocol above QUIC sends and receives, and not about the connection as
+    /// True if it is about what a protocol above QUIC sends and receives, and not about the connection as
     /// such.
     pub fn is_about_streams(&self) -> bool {
         matches!(
@@ -188,7 +188,7 @@ impl Chunks {
         self.len == 0
     }
 
-    /// Whether any of it came as 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
+    /// True if any of it came as 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
     pub fn is_early(&self) -> bool {
         self.early
     }

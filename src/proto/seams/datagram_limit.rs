@@ -32,7 +32,7 @@ pub struct DatagramLimit {
 }
 
 impl Default for DatagramLimit {
-    /// What the state machine announces by itself.
+    /// The limit that the state machine announces by itself.
     fn default() -> Self {
         Self::new(ANNOUNCED_MAX, 0)
     }

@@ -39,7 +39,7 @@ impl Head {
         Ok(())
     }
 
-    /// Whether the peer has acknowledged all of it.
+    /// True if the peer has acknowledged all of it.
     pub fn is_delivered(&self) -> bool {
         !self.is_waiting() && self.bytes.is_unique()
     }

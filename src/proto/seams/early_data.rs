@@ -17,7 +17,7 @@
 
 use quinn_proto::{self as quinn, TransportError, transport_parameters::TransportParameters};
 
-/// Whether 0-RTT keys may be shown to it, by what it is told of its server's parameters.
+/// True if 0-RTT keys may be shown to it, by what it is told of its server's parameters.
 pub fn may_begin(parameters: &Result<Option<TransportParameters>, TransportError>) -> bool {
     matches!(parameters, Ok(Some(_)))
 }

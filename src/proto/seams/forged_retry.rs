@@ -10,7 +10,7 @@
 
 use crate::wire::datagram::is_retry;
 
-/// Whether the state machine may see a packet. `is_genuine` is asked of a Retry alone.
+/// True if the state machine may see a packet. `is_genuine` is asked of a Retry alone.
 pub fn may_pass(packet: &[u8], is_genuine: impl FnOnce(&[u8]) -> bool) -> bool {
     !is_retry(packet) || is_genuine(packet)
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
-    /// Whether the handshake succeeds when a forged Retry comes before the server's.
+    /// True if the handshake succeeds when a forged Retry comes before the server's.
     fn succeeds(is_guarded: bool) -> bool {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;

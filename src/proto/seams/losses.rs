@@ -26,7 +26,7 @@ pub struct Sent {
     pub length: usize,
     pub at: Option<Instant>,
     pub is_ack_eliciting: bool,
-    /// Whether it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
+    /// True if it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
     pub is_in_flight: bool,
     /// Of path MTU discovery, whose losses say nothing about congestion (RFC 9000 section 14.4).
     pub is_probe: bool,

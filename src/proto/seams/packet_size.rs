@@ -18,7 +18,7 @@ mod tests {
 
     use crate::seams::bare::Bare;
 
-    /// Whether a first flight with so much 0-RTT data that it fills a datagram leaves on a path of this size.
+    /// True if a first flight with so much 0-RTT data that it fills a datagram leaves on a path of this size.
     fn leaves(udp_payload: u16) -> bool {
         let mut congestion = CubicConfig::default();
         // One of less than a datagram never sends anything.

@@ -66,7 +66,7 @@ impl ProbeSlot {
         state.made.take().map(|made| made.packet)
     }
 
-    /// Whether the packet was sealed that takes this one's place. Its header and its payload are
+    /// True if the packet was sealed that takes this one's place. Its header and its payload are
     /// shown to `record` before that.
     pub fn seal(
         &self,
@@ -114,7 +114,7 @@ impl ProbeSlot {
     }
 }
 
-/// Whether a packet's only frame is a PING that is there for itself: one that looks for the path MTU
+/// True if a packet's only frame is a PING that is there for itself: one that looks for the path MTU
 /// is padded.
 fn is_ping_alone(payload: &[u8]) -> bool {
     match payload.split_first() {
@@ -123,7 +123,7 @@ fn is_ping_alone(payload: &[u8]) -> bool {
     }
 }
 
-/// Whether a short header has another connection ID than the probe is to have.
+/// True if a short header has another connection ID than the probe is to have.
 fn is_for_other(header: &[u8], probe: &Probe) -> bool {
     let Some((first, rest)) = header.split_first() else {
         return false;

@@ -110,7 +110,7 @@ impl ResetSlot {
         }
     }
 
-    /// Whether something was found, or is to be said.
+    /// True if something was found, or is to be said.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
@@ -139,7 +139,7 @@ impl ResetSlot {
             .store(!state.found.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether something is to be said.
+    /// True if something is to be said.
     pub fn is_due(&self) -> bool {
         self.is_used() && !self.state().due.is_empty()
     }

@@ -82,7 +82,7 @@ fn with_seam<R>(seam: Seam, run: impl FnOnce() -> R) -> (R, Seam) {
     (result, SEAM.replace(before))
 }
 
-/// Whether this thread is importing a ticket: the certificate shown now is not the peer's, but part
+/// True if this thread is importing a ticket: the certificate shown now is not the peer's, but part
 /// of a handshake with ourselves.
 pub fn is_importing() -> bool {
     SEAM.with_borrow(|seam| matches!(seam, Seam::Answering(_)))
@@ -265,7 +265,7 @@ fn shake_hands(
     Ok(client)
 }
 
-/// Whether this is what stands for a certificate that a ticket does not tell.
+/// True if this is what stands for a certificate that a ticket does not tell.
 pub fn is_unknown(certificate: &[u8]) -> bool {
     certificate == UNKNOWN_CERTIFICATE
 }

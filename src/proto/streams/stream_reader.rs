@@ -96,12 +96,12 @@ impl StreamReader {
         self.end = received.end;
     }
 
-    /// Whether the end is known: nothing more will come.
+    /// True if the end is known: nothing more will come.
     pub fn is_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Whether everything was handed on, and the peer has finished.
+    /// True if everything was handed on, and the peer has finished.
     pub fn is_at_eof(&self) -> bool {
         self.end == Some(StreamEnd::Finished) && self.held.is_empty() && self.fresh.is_empty()
     }

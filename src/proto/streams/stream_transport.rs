@@ -14,7 +14,7 @@ pub trait StreamTransport {
 
     fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError>;
 
-    /// Whether the host is to wait before it sends more.
+    /// True if the host is to wait before it sends more.
     fn is_stream_full(&self, stream_id: u64) -> bool;
 
     fn read_stream(&mut self, stream_id: u64, max: usize) -> Received;
@@ -25,10 +25,10 @@ pub trait StreamTransport {
 
     fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError>;
 
-    /// Whether data of ours on this stream, or its end, is still to be acknowledged.
+    /// True if data of ours on this stream, or its end, is still to be acknowledged.
     fn is_sending(&self, stream_id: u64) -> bool;
 
-    /// Whether a stream that this side has finished is not acknowledged whole.
+    /// True if a stream that this side has finished is not acknowledged whole.
     fn is_finishing(&self) -> bool;
 
     fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError>;

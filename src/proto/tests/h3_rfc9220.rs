@@ -21,7 +21,7 @@ fn enabled() -> Settings {
     }
 }
 
-/// Whether a server that announced extended CONNECT takes the request; if not, it is malformed.
+/// True if a server that announced extended CONNECT takes the request; if not, it is malformed.
 #[track_caller]
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
     let mut server: Connection = ready(Server, enabled());

@@ -109,7 +109,7 @@ fn a_ticket_is_shown_and_taken_by_connections_that_begin_with_its_version() {
     }
 }
 
-/// Whether there is a 0-RTT packet in a datagram (RFC 9000 section 17.2, RFC 9369 section 3.2).
+/// True if there is a 0-RTT packet in a datagram (RFC 9000 section 17.2, RFC 9369 section 3.2).
 fn is_early(datagram: &[u8]) -> bool {
     let mut rest = datagram;
     while rest.first().is_some_and(|first| first & 0x80 != 0) {

@@ -158,7 +158,7 @@ impl CipherSuite {
     }
 }
 
-/// Whether a server asks its clients for certificates.
+/// True if a server asks its clients for certificates.
 #[derive(Debug, Clone)]
 pub enum ClientAuth {
     /// Certificates of clients are not asked for.

@@ -140,12 +140,12 @@ impl Client {
         h3_driver::perform(&mut self.h3, quic, now);
     }
 
-    /// Whether [`tick`](Self::tick) has anything to look at.
+    /// True if [`tick`](Self::tick) has anything to look at.
     pub fn is_due(&self) -> bool {
         self.sessions.is_due()
     }
 
-    /// Whether no session is there, and none on its way out: the connection can be closed without a loss.
+    /// True if no session is there, and none on its way out: the connection can be closed without a loss.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }

@@ -44,7 +44,7 @@ impl Draft {
         }
     }
 
-    /// Whether the setting's value is how many sessions there may be at once.
+    /// True if the setting's value is how many sessions there may be at once.
     fn counts_sessions(self) -> bool {
         matches!(self, Self::Seven | Self::Fourteen)
     }
@@ -57,7 +57,7 @@ impl Draft {
         }
     }
 
-    /// Whether sessions may have flow control of their own.
+    /// True if sessions may have flow control of their own.
     pub(super) fn has_flow_control(self) -> bool {
         self >= Self::Fourteen
     }
@@ -82,12 +82,12 @@ pub(super) fn is_malformed(peer: &PeerSettings) -> bool {
     peer.get(WT_ENABLED).is_some_and(|value| value > 1)
 }
 
-/// Whether `:protocol` asks for a session.
+/// True if `:protocol` asks for a session.
 pub fn is_token(protocol: &[u8]) -> bool {
     protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()
 }
 
-/// Whether it does so by the name that newer drafts have, which tells it from WebTransport over HTTP/2's.
+/// True if it does so by the name that newer drafts have, which tells it from WebTransport over HTTP/2's.
 pub(crate) fn names_h3(protocol: &[u8]) -> bool {
     protocol == TOKEN_H3.as_bytes()
 }
@@ -115,7 +115,7 @@ pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
     settings
 }
 
-/// Whether the peer takes datagrams of requests, be it by draft-ietf-masque-h3-datagram-04's number.
+/// True if the peer takes datagrams of requests, be it by draft-ietf-masque-h3-datagram-04's number.
 pub(super) fn takes_datagrams(peer: &PeerSettings) -> bool {
     peer.is_enabled(setting::H3_DATAGRAM) || peer.is_enabled(H3_DATAGRAM_DRAFT_04)
 }

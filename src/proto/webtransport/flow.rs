@@ -68,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// Whether we may open another stream. If not it is said to the peer.
+    /// True if we may open another stream. If not it is said to the peer.
     pub fn may_open(&mut self, unidirectional: bool) -> bool {
         let at = usize::from(unidirectional);
         let may = self.ours.opened[at] < self.ours.streams[at];

@@ -139,7 +139,7 @@ impl<'a> Handle<'a> {
         sessions.streams.len() + sessions.beginnings.len() + sessions.early.streams()
     }
 
-    /// Whether no session is there, and none on its way out.
+    /// True if no session is there, and none on its way out.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
@@ -178,12 +178,12 @@ impl<'a> Handle<'a> {
         self.sessions.is_stream_full(quic, stream_id)
     }
 
-    /// Whether data of ours, or its end, is still to be sent or acknowledged.
+    /// True if data of ours, or its end, is still to be sent or acknowledged.
     pub fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         self.sessions.is_sending(quic, stream_id)
     }
 
-    /// Whether a stream that this side has finished in a session is not acknowledged whole.
+    /// True if a stream that this side has finished in a session is not acknowledged whole.
     pub fn is_finishing(&self, session_id: u64) -> bool {
         self.sessions.is_finishing(session_id)
     }

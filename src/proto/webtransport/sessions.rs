@@ -100,12 +100,12 @@ impl Sessions {
         self.events.pop_front()
     }
 
-    /// Whether no session is there, and none on its way out.
+    /// True if no session is there, and none on its way out.
     pub fn is_drained(&self) -> bool {
         self.table.is_empty() && self.closing.is_empty()
     }
 
-    /// Whether time may change anything.
+    /// True if time may change anything.
     pub fn is_due(&self) -> bool {
         let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
         has_early || !self.closing.is_empty() || !self.unresponsive.is_empty()
@@ -451,7 +451,7 @@ impl Sessions {
         self.make_places(below);
     }
 
-    /// Whether the host knows of a session: a server's does when it was told of the request.
+    /// True if the host knows of a session: a server's does when it was told of the request.
     fn is_reported(&self, draft: Option<Draft>) -> bool {
         draft.is_some() || self.role == Role::Client
     }

@@ -392,7 +392,7 @@ impl Sessions {
         None
     }
 
-    /// Whether that is a server's answer to a client's request (RFC 9114 section 4.1.1).
+    /// True if that is a server's answer to a client's request (RFC 9114 section 4.1.1).
     fn is_rejected(&self, session_id: u64, code: u64) -> bool {
         let session = self.table.get(&session_id);
         self.role == Role::Client

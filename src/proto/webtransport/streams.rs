@@ -343,13 +343,13 @@ impl Sessions {
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_stream_full(stream_id)
     }
 
-    /// Whether data of ours, or its end, is still to be sent or acknowledged.
+    /// True if data of ours, or its end, is still to be sent or acknowledged.
     pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_sending(stream_id)
     }
 
-    /// Whether a stream that the session's host has finished is not acknowledged whole.
+    /// True if a stream that the session's host has finished is not acknowledged whole.
     pub(super) fn is_finishing(&self, session_id: u64) -> bool {
         let is_finishing = |stream_id| {
             let stream: Option<&DataStream> = self.streams.get(stream_id);

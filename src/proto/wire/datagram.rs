@@ -58,7 +58,7 @@ pub fn arrivals(mut datagram: &[u8]) -> Vec<Arrival> {
     found
 }
 
-/// Whether such a datagram is a Retry packet: nothing else can be in it.
+/// True if such a datagram is a Retry packet: nothing else can be in it.
 pub fn is_retry(datagram: &[u8]) -> bool {
     version_of(datagram).is_some()
         && PacketType::of_long(datagram[0], VERSION_1) == PacketType::Retry

@@ -11,7 +11,7 @@ impl<'a> Parameters<'a> {
         Self(encoded)
     }
 
-    /// Whether there is something left, which after the last parameter can only be one that is cut
+    /// True if there is something left, which after the last parameter can only be one that is cut
     /// short.
     pub fn is_cut_short(&self) -> bool {
         !self.0.is_empty()

@@ -157,7 +157,7 @@ impl Reader {
         }
     }
 
-    /// Whether a frame may come here (RFC 6455 sections 5.1 and 5.4).
+    /// True if a frame may come here (RFC 6455 sections 5.1 and 5.4).
     fn begin(&mut self, header: Header) -> Result<(), Fault> {
         if header.mask.is_some() != (self.side == Side::Server) {
             return Err(Fault::protocol(match self.side {

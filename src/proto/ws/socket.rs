@@ -182,7 +182,7 @@ impl Socket {
         self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
     }
 
-    /// Whether the client has to wait for the application.
+    /// True if the client has to wait for the application.
     pub fn is_full(&mut self) -> bool {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
         let is_large = held > HELD_HIGH_WATER;
@@ -242,7 +242,7 @@ impl Socket {
         Some(payload)
     }
 
-    /// Whether a Ping has not been answered in time. Not while the application keeps us from reading the answer.
+    /// True if a Ping has not been answered in time. Not while the application keeps us from reading the answer.
     pub fn is_unresponsive(&mut self, now: Instant) -> bool {
         let is_full = self.is_full();
         match (&mut self.ping, self.limits.ping_timeout) {

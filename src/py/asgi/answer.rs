@@ -70,7 +70,7 @@ impl Step {
         }
     }
 
-    /// Whether one that is kept between two steps has been stepped into.
+    /// True if one that is kept between two steps has been stepped into.
     fn has_begun(&self) -> bool {
         match self {
             Self::Receive | Self::Send(_) | Self::Over => false,
@@ -93,7 +93,7 @@ enum Came {
 }
 
 impl Answer {
-    /// Whether it has been stepped into; `None` once it is over.
+    /// True if it has been stepped into; `None` once it is over.
     fn has_begun(&self, py: Python<'_>) -> Option<bool> {
         self.step.with(py, |step| match step {
             Step::Over => None,

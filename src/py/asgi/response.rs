@@ -87,12 +87,12 @@ impl Response {
         matches!(self.phase, Phase::Complete)
     }
 
-    /// Whether something of it has been sent.
+    /// True if something of it has been sent.
     pub fn is_begun(&self) -> bool {
         matches!(self.phase, Phase::Body | Phase::Complete)
     }
 
-    /// Whether the application has said anything of it.
+    /// True if the application has said anything of it.
     pub fn is_started(&self) -> bool {
         !matches!(self.phase, Phase::Nothing)
     }

@@ -198,7 +198,7 @@ impl Request {
         Ok(())
     }
 
-    /// Whether its end was known before the application came to its own.
+    /// True if its end was known before the application came to its own.
     pub(super) fn is_socket_over(&self, py: Python<'_>) -> bool {
         let is_closed = |socket: &mut Socket| socket.phase == Phase::Closed;
         let socket = self.socket.as_ref();

@@ -108,7 +108,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// Whether both are one name. asyncio's C code passes a string of its own, which nobody has interned, but
+/// True if both are one name. asyncio's C code passes a string of its own, which nobody has interned, but
 /// the same one each time: it is kept in `other`, and known by its address from then on.
 fn is_name(
     given: &Bound<'_, PyString>,

@@ -103,7 +103,7 @@ event_class! {
         data: Py<PyAny>,
         /// The request's stream.
         stream_id: u64,
-        /// Whether the message ends here.
+        /// True if the message ends here.
         stream_ended: bool,
         /// The push that it belongs to; None in the answer to a request.
         push_id: Option<u64>,
@@ -127,13 +127,13 @@ event_class! {
         headers: Py<PyAny>,
         /// The request's stream.
         stream_id: u64,
-        /// Whether the message ends here.
+        /// True if the message ends here.
         stream_ended: bool,
         /// The push that it belongs to; None in the answer to a request.
         push_id: Option<u64>,
     }
     flag {
-        /// Whether any of it came as 0-RTT data, which an attacker can replay (RFC 8470).
+        /// True if any of it came as 0-RTT data, which an attacker can replay (RFC 8470).
         early_data
     }
 }
@@ -157,7 +157,7 @@ event_class! {
         data: Py<PyAny>,
         /// The stream.
         stream_id: u64,
-        /// Whether the peer has finished sending on this stream.
+        /// True if the peer has finished sending on this stream.
         stream_ended: bool,
         /// The session: the stream of its CONNECT request.
         session_id: u64,

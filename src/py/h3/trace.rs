@@ -9,7 +9,7 @@ use uringcore_proto::h3::{Logged, LoggedFrame};
 
 use super::fields;
 
-/// Whether the QUIC connection is one that keeps a trace.
+/// True if the QUIC connection is one that keeps a trace.
 pub fn is_wanted(configuration: &Bound<'_, PyAny>) -> PyResult<bool> {
     let logger = configuration.getattr_opt(intern!(configuration.py(), "quic_logger"))?;
     Ok(logger.is_some_and(|logger| !logger.is_none()))

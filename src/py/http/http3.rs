@@ -157,7 +157,7 @@ impl Http3Connection {
             .with(py, |state| state.requests.len() + state.sessions.len())
     }
 
-    /// Whether no request is open, and all that was sent of responses has been acknowledged.
+    /// True if no request is open, and all that was sent of responses has been acknowledged.
     #[getter]
     fn is_drained(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {

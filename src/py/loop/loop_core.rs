@@ -114,7 +114,7 @@ impl LoopCore {
         })
     }
 
-    /// Whether a transport has this descriptor, and does not let others watch it.
+    /// True if a transport has this descriptor, and does not let others watch it.
     pub fn is_driven(&self, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let watchable = self
             .hosts

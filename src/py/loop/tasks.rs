@@ -36,7 +36,7 @@ pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>
     }
 }
 
-/// Whether the program makes the tasks of this loop.
+/// True if the program makes the tasks of this loop.
 #[cfg(Py_3_12)]
 pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();

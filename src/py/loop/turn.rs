@@ -175,7 +175,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     Ok(Some(ready_now))
 }
 
-/// Whether no timer can be due. A clock of the program's is asked by a whole turn.
+/// True if no timer can be due. A clock of the program's is asked by a whole turn.
 fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     if clock::is_replaced(slf)? {
         return Ok(false);

@@ -55,7 +55,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Whether somebody still waits for the result.
+    /// True if somebody still waits for the result.
     fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
         Ok(!done.is_truthy()?)
@@ -155,7 +155,7 @@ pub fn reserve(
     Ok((future, key))
 }
 
-/// Whether somebody still waits for this operation.
+/// True if somebody still waits for this operation.
 pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     let py = slf.py();
     let future = slf.get().waiters.with(py, |waiters| {

@@ -162,7 +162,7 @@ impl QuicConnectionCore {
         self.own_endpoint(py)
     }
 
-    /// Whether packets have begun to move (and may have stopped again).
+    /// True if packets have begun to move (and may have stopped again).
     #[getter]
     fn _is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
@@ -170,14 +170,14 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Whether the connection is over.
+    /// True if the connection is over.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
         self.state
             .with(py, |state| matches!(state.phase, Phase::Over(..)))
     }
 
-    /// Whether the handshake is complete and the connection is open.
+    /// True if the handshake is complete and the connection is open.
     #[getter]
     fn is_established(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -185,7 +185,7 @@ impl QuicConnectionCore {
             .unwrap_or(false))
     }
 
-    /// Whether this is a server's connection that brings 0-RTT data and has not completed its handshake.
+    /// True if this is a server's connection that brings 0-RTT data and has not completed its handshake.
     #[getter]
     fn _reads_early_data(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -331,7 +331,7 @@ impl QuicConnectionCore {
         Ok(ids)
     }
 
-    /// Whether the peer's end has not been read, whether data of ours or its end is to be sent or
+    /// True if the peer's end has not been read, whether data of ours or its end is to be sent or
     /// acknowledged, and whether our side was reset; None for a stream that is over.
     fn _stream_state(
         &self,
@@ -347,7 +347,7 @@ impl QuicConnectionCore {
         Ok(state.map(|state| (state.is_receiving, state.is_sending, state.is_reset)))
     }
 
-    /// What waits to be sent on a stream.
+    /// Data that waits to be sent on a stream.
     fn _queued_data<'py>(&self, py: Python<'py>, stream_id: u64) -> PyResult<Bound<'py, PyBytes>> {
         let joined = |pieces: &mut dyn Iterator<Item = &bytes::Bytes>| {
             pieces.flatten().copied().collect::<Vec<u8>>()
@@ -388,7 +388,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Whether so much is queued that `ConnectionWritable` will follow.
+    /// True if so much is queued that `ConnectionWritable` will follow.
     #[getter]
     fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self

@@ -180,7 +180,7 @@ impl ForeignStore {
             .map(|session| session.map(|session| session.0))
     }
 
-    /// Whether the token is new, which it is not any more then.
+    /// True if the token is new, which it is not any more then.
     pub fn spend(&self, py: Python<'_>, token: u128) -> PyResult<bool> {
         self.object
             .bind(py)

@@ -382,7 +382,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// Whether every peer has heard that it is over, or has had the time to.
+    /// True if every peer has heard that it is over, or has had the time to.
     #[getter]
     fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.home {

@@ -109,7 +109,7 @@ event_class! {
 pub struct DatagramFrameReceived {
     /// Its contents.
     pub data: Py<PyBytes>,
-    /// Whether it may have come as 0-RTT data, which somebody else may have sent before and may send
+    /// True if it may have come as 0-RTT data, which somebody else may have sent before and may send
     /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
     /// tell.
     pub early_data: bool,
@@ -167,9 +167,9 @@ event_class! {
     HandshakeCompleted {
         /// The protocol agreed by ALPN, or `None`.
         alpn_protocol: Option<Py<PyString>>,
-        /// Whether 0-RTT data was accepted by the peer.
+        /// True if 0-RTT data was accepted by the peer.
         early_data_accepted: bool,
-        /// Whether an earlier session was resumed.
+        /// True if an earlier session was resumed.
         session_resumed: bool,
     }
 }
@@ -178,7 +178,7 @@ event_class! {
     /// A client's move to another network, asked for by `migrate`, has ended. aioquic has no such
     /// event.
     MigrationFinished {
-        /// Whether the peer was heard on the new path; else the connection is on its old one.
+        /// True if the peer was heard on the new path; else the connection is on its old one.
         succeeded: bool,
     }
 }
@@ -261,11 +261,11 @@ event_class! {
 pub struct StreamDataReceived {
     /// The data; empty when only the end arrived.
     pub data: Py<PyBytes>,
-    /// Whether the peer has finished sending on this stream.
+    /// True if the peer has finished sending on this stream.
     pub end_stream: bool,
     /// The stream.
     pub stream_id: u64,
-    /// Whether some of it came as 0-RTT data, which somebody else may have sent before and may send
+    /// True if some of it came as 0-RTT data, which somebody else may have sent before and may send
     /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
     /// tell.
     pub early_data: bool,

@@ -147,7 +147,7 @@ impl QuicClientSetup {
         visit.call(&self.shared.key_log)
     }
 
-    /// Whether a DER certificate can stand for an authority.
+    /// True if a DER certificate can stand for an authority.
     #[staticmethod]
     fn _can_be_trusted(certificate: OwnedBytes) -> bool {
         let certificate = CertificateDer::from(certificate.0);

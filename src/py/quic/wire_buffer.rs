@@ -79,7 +79,7 @@ impl Buffer {
         }
     }
 
-    /// Whether the position is at the end.
+    /// True if the position is at the end.
     fn eof(&self) -> bool {
         self.position == self.bytes.len()
     }

@@ -54,7 +54,7 @@ impl Orphans {
     }
 }
 
-/// Whether the next call on `socket` gets an orphan.
+/// True if the next call on `socket` gets an orphan.
 pub fn has(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     this.orphans.with(socket.py(), |orphans| {
         !orphans.0.is_empty()
@@ -78,7 +78,7 @@ pub fn take(this: &LoopCore, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     item
 }
 
-/// Whether a connect succeeded whose waiter was cancelled; that is forgotten now.
+/// True if a connect succeeded whose waiter was cancelled; that is forgotten now.
 pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     let address = socket.as_ptr() as usize;
     let take = |orphans: &mut Orphans| orphans.take_connected(address);

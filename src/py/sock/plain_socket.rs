@@ -182,7 +182,7 @@ pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
         .extract()
 }
 
-/// Whether a socket object still stands for `fd`: it was not closed, nor asked to give the number away.
+/// True if a socket object still stands for `fd`: it was not closed, nor asked to give the number away.
 /// Of an object that is no socket nobody knows.
 pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
     let py = socket.py();

@@ -17,7 +17,7 @@ pub trait Reach: Send + Sync {
     /// The same with a question, which changes nothing.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
 
-    /// Whether the transport wants to know which streams the program has let go of, over or not.
+    /// True if the transport wants to know which streams the program has let go of, over or not.
     fn keeps_streams(&self) -> bool;
 
     /// The transport is over, and the manager wants no more events.

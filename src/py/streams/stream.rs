@@ -256,7 +256,7 @@ impl ReceiveStream {
         Ok(Waiting::on(Job::ReadInto(base(slf), buffer)))
     }
 
-    /// Whether all that the peer has sent is read, and its end is known: then :meth:`read` gives ``b""``.
+    /// True if all that the peer has sent is read, and its end is known: then :meth:`read` gives ``b""``.
     /// The end is known as soon as what is before it was read, if it had arrived with that.
     fn at_eof(slf: &Bound<'_, Self>) -> bool {
         let stream = slf.as_super().get();

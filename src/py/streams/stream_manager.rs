@@ -248,7 +248,7 @@ impl StreamManager {
         self.state.with(py, |state| state.end.is_some())
     }
 
-    /// Whether the connection is over, and nobody complains.
+    /// True if the connection is over, and nobody complains.
     pub fn is_over_orderly(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             state.end.as_ref().is_some_and(|end| end.is_orderly)

@@ -72,7 +72,7 @@ enum Came {
 }
 
 impl Waiting {
-    /// Whether it has been stepped into; `None` once it is over.
+    /// True if it has been stepped into; `None` once it is over.
     fn has_begun(&self, py: Python<'_>) -> Option<bool> {
         self.step.with(py, |step| match step {
             Step::Do(_) => Some(false),

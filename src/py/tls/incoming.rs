@@ -211,7 +211,7 @@ impl TlsProtocol {
         })
     }
 
-    /// Whether asking OpenSSL can yield anything; it answers a vain question with an exception.
+    /// True if asking OpenSSL can yield anything; it answers a vain question with an exception.
     fn has_more(&self, py: Python<'_>, incoming: usize) -> bool {
         self.state.with(py, |state| {
             state.more_inside || state.records.has_whole_record(incoming)

@@ -166,7 +166,7 @@ impl TlsProtocol {
         Ok(Some(count))
     }
 
-    /// What is encrypted at once. It depends on nothing that changes: a vain write is repeated as it was.
+    /// The bytes that are encrypted at once. They depend on nothing that changes: a vain write is repeated as it was.
     fn piece_bytes_max(&self) -> usize {
         if self.ssl.is_past_the_module() {
             REFILL_BYTES

@@ -28,7 +28,7 @@ struct Buffers {
     outgoing: Vec<u8>,
 }
 
-/// What is left of a loan.
+/// The rest of a loan.
 struct Lent {
     start: *const u8,
     len: usize,

@@ -346,7 +346,7 @@ impl SslObject {
     }
 }
 
-/// What a debugging callback raises waits in the object for the end of a call of the module's.
+/// An exception of a debugging callback waits in the object until a call of the module ends.
 fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = public.py();
     let context = public.getattr(intern!(py, "context"))?;
@@ -354,7 +354,7 @@ fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(callback.is_some_and(|callback| !callback.is_none()))
 }
 
-/// What a call of OpenSSL's own came to.
+/// The result of a call of OpenSSL's own.
 enum Called {
     Done(usize),
     Again,

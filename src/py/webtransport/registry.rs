@@ -21,7 +21,7 @@ impl Registry {
         self.sessions.insert(session_id, session);
     }
 
-    /// Whether a session that is to be asked for has ended already.
+    /// True if a session that is to be asked for has ended already.
     pub fn take_gone(&mut self, session_id: u64) -> bool {
         self.gone.remove(&session_id)
     }

@@ -62,7 +62,7 @@ class Config:
     """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
 
     datagrams: bool = True
-    """Whether datagrams are taken (RFC 9221)."""
+    """True if datagrams are taken (RFC 9221)."""
 
     datagram_buffer: int = _MEBIBYTE
     """Bytes of received datagrams that may wait to be asked for."""
@@ -146,7 +146,7 @@ class ClientConfig(Config):
     means the system's."""
 
     verify: bool = True
-    """Whether the server's certificate is looked at."""
+    """True if the server's certificate is looked at."""
 
     certificate_hashes: Sequence[bytes] = ()
     """SHA-256 hashes of certificates in DER, one of which the server has to show; who signed it and for
@@ -159,7 +159,7 @@ class ClientConfig(Config):
     """``Connection.session_ticket`` of an earlier connection to this server, which is then resumed."""
 
     early_data: bool = False
-    """Whether ``connect`` returns before the handshake is complete if there is a ticket: what is sent then
+    """True if ``connect`` returns before the handshake is complete if there is a ticket: what is sent then
     leaves at once, as 0-RTT data if the ticket allows it, and again if the server rejects that. An
     attacker can have it come twice (RFC 9001 section 9.2). Without a ticket nothing is different."""
 
@@ -202,7 +202,7 @@ class ServerConfig(Config):
     """Where sessions are kept that clients may resume; ``None``: in memory."""
 
     early_data: bool = False
-    """Whether 0-RTT data is read. A connection that brings some is accepted before its handshake is
+    """True if 0-RTT data is read. A connection that brings some is accepted before its handshake is
     complete if an address validation token proves where its client is, and after the handshake otherwise;
     :attr:`Connection.early_data` says so, and what to mind."""
 

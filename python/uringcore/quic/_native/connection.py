@@ -77,7 +77,7 @@ class Connection(ConnectionBase):
 
     @property
     def is_resumed(self) -> bool:
-        """Whether an earlier session was resumed."""
+        """True if an earlier session was resumed."""
         completed = self._link.completed
         return completed is not None and bool(completed.session_resumed)
 
@@ -97,7 +97,7 @@ class Connection(ConnectionBase):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is over."""
+        """True if the connection is over."""
         return self._link.is_closed
 
     def stats(self) -> QuicConnectionStats:

@@ -155,7 +155,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the peer's encoder should hear of it now: insertions that it may refer to without
+    /// True if the peer's encoder should hear of it now: insertions that it may refer to without
     /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait for company:
     /// until they arrive the encoder merely keeps the entries that those sections refer to.
     pub fn wants_flush(&self) -> bool {

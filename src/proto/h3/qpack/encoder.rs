@@ -21,7 +21,7 @@ use crate::h3::error::{Code, ConnectionError};
 pub struct EncoderSettings {
     /// The most memory that we spend on the table, in bytes as RFC 9204 section 3.2.1 counts them.
     pub table_capacity: usize,
-    /// Whether a section may refer to entries that the peer may not have yet, within the peer's
+    /// True if a section may refer to entries that the peer may not have yet, within the peer's
     /// limit on blocked streams. It saves bytes and risks that a request waits for a lost packet of
     /// another stream.
     pub may_block: bool,
@@ -202,7 +202,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Whether a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
+    /// True if a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
     fn may_block_stream(&self, stream_id: u64) -> bool {
         let required = |section: &&Section| section.required_insert_count > self.known_received;
         let mut at_risk = self.outstanding.iter().filter(required);
@@ -389,7 +389,7 @@ impl Index {
         self.entries[hash as usize % INDEX_SLOTS] = absolute + 1;
     }
 
-    /// Whether this hash was asked for before, as far as is remembered; from now on it was.
+    /// True if this hash was asked for before, as far as is remembered; from now on it was.
     fn seen_before(&mut self, hash: u64) -> bool {
         if self.seen.is_empty() {
             self.seen.resize(INDEX_SLOTS, 0);

@@ -196,7 +196,7 @@ impl RequestStream {
         self.recv == Half::Done && self.send == Half::Done
     }
 
-    /// Whether what comes next is the header section of a request to us.
+    /// True if what comes next is the header section of a request to us.
     pub fn is_request(&self, role: Role) -> bool {
         role == Role::Server && self.recv == Half::Head
     }

@@ -11,7 +11,7 @@ pub struct ClientHelloReader {
     packets: Option<FirstPackets>,
 }
 
-/// What became of a datagram.
+/// The outcome of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// An Initial packet was opened.
@@ -54,7 +54,7 @@ impl ClientHelloReader {
         self.packets.as_ref().and_then(FirstPackets::client_hello)
     }
 
-    /// Whether packets said different things of the same bytes: there is no ClientHello then, for nobody knows which of
+    /// True if packets said different things of the same bytes: there is no ClientHello then, for nobody knows which of
     /// them TLS would read.
     pub fn is_contradictory(&self) -> bool {
         self.packets

@@ -90,7 +90,7 @@ impl FirstPackets {
         self.opened > 0
     }
 
-    /// Whether packets said different things of the same bytes.
+    /// True if packets said different things of the same bytes.
     pub fn is_contradictory(&self) -> bool {
         self.is_contradictory
     }
@@ -108,7 +108,7 @@ impl FirstPackets {
         shown_tickets(&self.contiguous()?)
     }
 
-    /// What has come of the message without a gap; `None` if packets contradict each other.
+    /// The message up to the first gap; `None` if packets contradict each other.
     fn contiguous(&self) -> Option<Vec<u8>> {
         if self.is_contradictory {
             return None;
@@ -145,7 +145,7 @@ impl FirstPackets {
         Some(payload)
     }
 
-    /// Whether a byte is known, and is another.
+    /// True if a byte is known, and is another.
     fn contradicts(&self, offset: u64, data: &[u8]) -> bool {
         let end = offset.saturating_add(data.len() as u64);
         self.pieces.range(..end).any(|(&at, piece)| {

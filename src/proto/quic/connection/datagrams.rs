@@ -28,7 +28,7 @@ pub(in crate::quic) struct DatagramQueue {
     bytes: usize,
     bytes_max: usize,
     dropped: u64,
-    /// Whether streams are assumed to have something to send.
+    /// True if streams are assumed to have something to send.
     streams_wait: bool,
     /// Bytes of datagrams that may be handed over while they do. Probes make debts.
     credit: i64,
@@ -91,7 +91,7 @@ impl DatagramQueue {
         self.bytes
     }
 
-    /// What waits, the first one first.
+    /// Pieces that wait, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &Bytes> {
         self.queue.iter()
     }
@@ -250,7 +250,7 @@ impl DatagramQueue {
         is_waiting && may_probe && in_hand(conn) == 0 && self.hand_over(conn).is_some()
     }
 
-    /// Whether the probe got out. If it did and nothing of a stream with it, no stream had
+    /// True if the probe got out. If it did and nothing of a stream with it, no stream had
     /// anything.
     pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
         if is_sent {

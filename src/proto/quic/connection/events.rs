@@ -23,7 +23,7 @@ pub(super) enum Pending {
     Batch,
 }
 
-/// Whether the host hears of each batch of datagrams.
+/// True if the host hears of each batch of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batches {
     Unreported,

@@ -22,7 +22,7 @@ impl Connection {
         }
     }
 
-    /// Whether it was closed while it was held: there is nothing to wait for.
+    /// True if it was closed while it was held: there is nothing to wait for.
     pub(in crate::quic) fn ended_unheard(&self) -> bool {
         self.is_held && self.phase == Phase::Closed
     }

@@ -7,7 +7,7 @@ use super::{Connection, session_details};
 use crate::{quic::ConnectionStats, seams::gauge, wire::parameters::Parameters};
 
 impl Connection {
-    /// What waits to be sent on the stream, in pieces.
+    /// Data that waits to be sent on the stream, in pieces.
     pub fn queued_data(&mut self, stream_id: u64) -> &[Bytes] {
         self.streams.queued_data_of(stream_id)
     }

@@ -28,7 +28,7 @@ pub(in crate::quic) struct Arrived {
     pub length: usize,
 }
 
-/// What became of a datagram.
+/// The outcome of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::quic) enum Receipt {
     Taken,
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Whether the host may have this client move to another socket now.
+    /// True if the host may have this client move to another socket now.
     pub(in crate::quic) fn check_migration(&self) -> Result<(), MigrationError> {
         if self.phase == Phase::Closed {
             return Err(MigrationError::Closed);
@@ -175,7 +175,7 @@ impl Connection {
         (self.path.remote(remote), self.path.local(remote))
     }
 
-    /// Whether packets go to another address than the state machine knows, or may do so.
+    /// True if packets go to another address than the state machine knows, or may do so.
     pub(in crate::quic) fn needs_alias(&self) -> bool {
         self.path.has_alias() || self.is_probing()
     }
@@ -185,7 +185,7 @@ impl Connection {
         self.path.socket()
     }
 
-    /// Whether both sides know that the handshake is complete (RFC 9001 section 4.1.2).
+    /// True if both sides know that the handshake is complete (RFC 9001 section 4.1.2).
     pub fn is_confirmed(&self) -> bool {
         let is_client = self.is_client();
         self.phase == Phase::Established

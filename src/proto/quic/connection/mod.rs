@@ -145,7 +145,7 @@ impl Connection {
         self.streams.queued_bytes_of(stream_id)
     }
 
-    /// Whether the stream's queue grew to the high watermark: `StreamWritable` or `StreamAbandoned` follows.
+    /// True if the stream's queue grew to the high watermark: `StreamWritable` or `StreamAbandoned` follows.
     pub fn is_stream_full(&self, stream_id: u64) -> bool {
         self.streams.is_full(stream_id)
     }
@@ -160,22 +160,22 @@ impl Connection {
         self.streams.state(stream_id)
     }
 
-    /// Whether data of ours on the stream, or its FIN, is still to be sent or acknowledged.
+    /// True if data of ours on the stream, or its FIN, is still to be sent or acknowledged.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         self.streams.is_sending(stream_id)
     }
 
-    /// Whether more may be read of the stream: its end has not been, and nobody has stopped it.
+    /// True if more may be read of the stream: its end has not been, and nobody has stopped it.
     pub fn is_receiving(&self, stream_id: u64) -> bool {
         self.streams.is_receiving(stream_id)
     }
 
-    /// Whether a stream that this side has finished is not acknowledged whole.
+    /// True if a stream that this side has finished is not acknowledged whole.
     pub fn is_finishing(&self) -> bool {
         self.streams.is_finishing()
     }
 
-    /// Whether as much as the high watermark waits on all streams together, or more than half of
+    /// True if as much as the high watermark waits on all streams together, or more than half of
     /// what may wait as datagrams. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {
         self.was_full
@@ -196,17 +196,17 @@ impl Connection {
         self.quinn.datagrams().max_size()
     }
 
-    /// Whether the handshake is complete and the connection not closed.
+    /// True if the handshake is complete and the connection not closed.
     pub fn is_established(&self) -> bool {
         self.phase == Phase::Established
     }
 
-    /// Whether this is a server's connection that reads 0-RTT data: the handshake is not complete.
+    /// True if this is a server's connection that reads 0-RTT data: the handshake is not complete.
     pub fn reads_early_data(&self) -> bool {
         self.phase == Phase::Handshake && !self.is_client() && self.quinn.has_0rtt()
     }
 
-    /// Whether the connection was closed, by whomever. The event that says so may still be queued.
+    /// True if the connection was closed, by whomever. The event that says so may still be queued.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -340,12 +340,12 @@ impl Connection {
         &mut self.quinn
     }
 
-    /// Whether the handshake is not complete: what is received is 0-RTT data.
+    /// True if the handshake is not complete: what is received is 0-RTT data.
     pub fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 
-    /// Whether the peer may not have heard that it is over: it was we who closed, and no close of the
+    /// True if the peer may not have heard that it is over: it was we who closed, and no close of the
     /// peer's has answered.
     pub(super) fn has_more_to_say(&self) -> bool {
         match self.phase {

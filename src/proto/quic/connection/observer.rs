@@ -138,7 +138,7 @@ impl ConnectionObserver {
         self.tap.set_open(true);
     }
 
-    /// Whether it has answered, on whichever path (RFC 9000 section 8.2.3).
+    /// True if it has answered, on whichever path (RFC 9000 section 8.2.3).
     pub fn path_answered(&self) -> bool {
         self.inner.path_answered.load(Ordering::Relaxed)
     }
@@ -200,7 +200,7 @@ impl ConnectionObserver {
         self.tap.set_open(true);
     }
 
-    /// Whether the peer has closed since [`expect_close`](Self::expect_close).
+    /// True if the peer has closed since [`expect_close`](Self::expect_close).
     pub fn peer_has_closed(&self) -> bool {
         self.inner.peer_has_closed.load(Ordering::Relaxed)
     }
@@ -363,7 +363,7 @@ impl State {
         self.close_frame_type.is_some() || self.awaits_close
     }
 
-    /// Whether packets have to be looked at.
+    /// True if packets have to be looked at.
     fn is_needed(&self) -> bool {
         let is_asking = !self.pings.is_empty() || self.challenge.is_some();
         let is_watching = self.ids.is_some() || self.paths.is_some() || self.max_data.is_some();

@@ -114,7 +114,7 @@ impl PreConnectCommands {
         ids.any(|id| id == stream_id)
     }
 
-    /// What is to be sent on a stream.
+    /// Data that is to be sent on a stream.
     pub fn queued_data(&self, stream_id: u64) -> impl Iterator<Item = &Bytes> + Clone {
         self.commands
             .iter()

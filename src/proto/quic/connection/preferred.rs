@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// Whether an address is being asked.
+    /// True if an address is being asked.
     pub(in crate::quic) fn is_probing(&self) -> bool {
         self.probing.is_some()
     }
@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Whether the address that is being asked has answered.
+    /// True if the address that is being asked has answered.
     pub(in crate::quic) fn has_answer(&self) -> bool {
         self.probing.is_some() && self.observer.path_answered()
     }
@@ -108,7 +108,7 @@ impl Connection {
         (probing.stage, probing.until) = (stage, now + time);
     }
 
-    /// Whether data of streams has to wait for a challenge.
+    /// True if data of streams has to wait for a challenge.
     pub(super) fn holds_streams(&self) -> bool {
         let probing = self.probing.as_ref();
         probing.is_some_and(|probing| probing.stage == Stage::Pressing)

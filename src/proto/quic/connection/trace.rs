@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Whether the state machine takes nothing from there: clients never, and servers not before
+    /// True if the state machine takes nothing from there: clients never, and servers not before
     /// the handshake is complete (RFC 9000 section 9).
     pub(super) fn is_stranger(&self, remote: SocketAddr) -> bool {
         let known = self.quinn.remote_address();

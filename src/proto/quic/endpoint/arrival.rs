@@ -77,7 +77,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether anything became of it. The first piece comes with the whole datagram's length.
+    /// True if anything became of it. The first piece comes with the whole datagram's length.
     fn take_piece(
         &mut self,
         now: Instant,

@@ -96,7 +96,7 @@ impl Endpoint {
         self.keeps_to_peer = true;
     }
 
-    /// Whether `address` can stand for `known`. Packets are told apart by connection ID only after
+    /// True if `address` can stand for `known`. Packets are told apart by connection ID only after
     /// their address was translated.
     fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
         // Clients of ours stay at the address that they are in the table with, others may move.
@@ -106,7 +106,7 @@ impl Endpoint {
             && !(has_moving && self.is_in_use(address))
     }
 
-    /// Whether a connection's peer has this very address.
+    /// True if a connection's peer has this very address.
     fn is_in_use(&mut self, address: SocketAddr) -> bool {
         self.connections
             .iter_mut()

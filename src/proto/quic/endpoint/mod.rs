@@ -135,7 +135,7 @@ pub struct Endpoint {
     pub(super) resets: TokenBucket,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
-    /// Whether a connection keeps a log, or one did.
+    /// True if a connection keeps a log, or one did.
     pub(super) is_logging: bool,
     budget: Arc<Budget>,
     shedding: Shedding,
@@ -170,7 +170,7 @@ pub(super) struct Entry {
     quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
-    /// Whether nothing happened since [`Endpoint::reconcile`].
+    /// True if nothing happened since [`Endpoint::reconcile`].
     is_settled: bool,
 }
 
@@ -426,13 +426,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether nothing is left: no connection, not even one that lingers to answer late packets,
+    /// True if nothing is left: no connection, not even one that lingers to answer late packets,
     /// and nothing to send.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty() && self.responses.is_empty() && self.pending_accepts.is_empty()
     }
 
-    /// Whether no peer is left that may have something to hear from us: every connection is over,
+    /// True if no peer is left that may have something to hear from us: every connection is over,
     /// and those that we closed were answered or have waited long enough (RFC 9000 section 10.2.1).
     /// Nor does anyone wait for the host's answer. From here on the socket can go.
     pub fn may_end(&self) -> bool {
@@ -442,7 +442,7 @@ impl Endpoint {
             && !entries.any(|(_, entry)| !entry.drained && entry.connection.has_more_to_say())
     }
 
-    /// Whether a new connection waits for the host's answer, or for the rest of its ClientHello.
+    /// True if a new connection waits for the host's answer, or for the rest of its ClientHello.
     pub fn holds_back(&self) -> bool {
         !self.pending_accepts.is_empty()
     }

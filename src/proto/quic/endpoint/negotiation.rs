@@ -105,7 +105,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether whoever made a Retry packet has seen the first packet of the client that it is for (RFC
+    /// True if whoever made a Retry packet has seen the first packet of the client that it is for (RFC
     /// 9000 section 17.2.5.2). One for nobody is nobody's to doubt.
     pub(in crate::quic) fn is_genuine_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
         let destination = LongHeader::read(packet).map(|header| header.destination);

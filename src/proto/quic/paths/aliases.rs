@@ -26,7 +26,7 @@ impl Aliases {
         }
     }
 
-    /// Whether `address` stands for no other than `known` already.
+    /// True if `address` stands for no other than `known` already.
     pub fn may_stand_for(&self, address: SocketAddr, known: SocketAddr) -> bool {
         let alias = self.0.get(&address);
         alias.is_none_or(|alias| alias.known == known)

@@ -72,7 +72,7 @@ impl Path {
         self.place.alias
     }
 
-    /// Whether there is such an address, or will be again when a trial fails.
+    /// True if there is such an address, or will be again when a trial fails.
     pub fn has_alias(&self) -> bool {
         let before = self.trial.as_ref().map(|trial| trial.before);
         [Some(self.place), before]
@@ -107,7 +107,7 @@ impl Path {
         }
     }
 
-    /// Whether it matters that a datagram that arrived here is authentic.
+    /// True if it matters that a datagram that arrived here is authentic.
     pub fn needs_proof(&self, local: Local, remote: SocketAddr) -> bool {
         match &self.trial {
             Some(_) => {

@@ -68,7 +68,7 @@ impl PeerParameters {
     }
 }
 
-/// Whether a server at `remote` may have its clients send to `preferred`: not to a group, and nowhere
+/// True if a server at `remote` may have its clients send to `preferred`: not to a group, and nowhere
 /// that only the client can reach, such as its own machine (RFC 9000 section 21.5.6). An IPv4 address that
 /// is mapped into IPv6 is judged as the IPv4 address that packets would go to.
 fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {

@@ -22,9 +22,9 @@ pub struct ClientSettings {
     /// Application protocols in order of preference (RFC 7301).
     pub alpn: Vec<Vec<u8>>,
     pub roots: Roots,
-    /// Whether the server's certificate is verified at all.
+    /// True if the server's certificate is verified at all.
     pub verify: bool,
-    /// Whether the certificate must be for the name connected to. Only asked when `verify` is on.
+    /// True if the certificate must be for the name connected to. Only asked when `verify` is on.
     pub check_hostname: bool,
     /// SHA-256 hashes of the DER certificates that the server may have: one of them is accepted for
     /// any name and from any issuer while its dates are right, and no other is. Only asked when

@@ -32,7 +32,7 @@ pub struct EndpointSettings {
     pub handshake_timeout: Duration,
     /// The largest UDP payload that we take (RFC 9000 section 18.2), 1,200 to 65,527.
     pub max_udp_payload_size: u16,
-    /// Whether the socket forbids fragmentation, without which path MTU discovery would lie.
+    /// True if the socket forbids fragmentation, without which path MTU discovery would lie.
     pub dont_fragment: bool,
     /// The secret that the key of stateless reset tokens is derived from; `None` makes a random one.
     pub reset_key: Option<[u8; 32]>,
@@ -46,7 +46,7 @@ pub struct EndpointSettings {
     /// The first connection ID that is issued, where the host had to name it beforehand. Of
     /// `connection_id_length` bytes.
     pub first_connection_id: Option<Vec<u8>>,
-    /// Whether `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead to a connection besides
+    /// True if `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead to a connection besides
     /// the one that it began with: for a host that routes packets to connections itself.
     pub tells_connection_ids: bool,
     /// What the clients of a server may make it hold, and other servers that share it. `None`: as much as

@@ -37,13 +37,13 @@ pub struct ServerSettings {
     pub retry: Retry,
     /// Where sessions are kept for resumption. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Whether the host is asked for sessions before a handshake that may resume one begins, because
+    /// True if the host is asked for sessions before a handshake that may resume one begins, because
     /// `sessions` holds only what the host puts there.
     pub asks_for_sessions: bool,
-    /// Whether the host is asked as well whether address validation tokens were used before, at servers
+    /// True if the host is asked as well whether address validation tokens were used before, at servers
     /// that it knows of. A server by itself knows of its own.
     pub asks_for_tokens: bool,
-    /// Whether 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
+    /// True if 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
     /// session out once; what the application does with it should be harmless when repeated all the
     /// same (RFC 9001 section 9.2).
     pub early_data: bool,
@@ -155,7 +155,7 @@ impl ServerSetup {
 }
 
 impl ServerSetup {
-    /// The same for one connection, whose ClientHello (with its type and length) the host has read: a handshake that
+    /// A copy for one connection whose ClientHello (with its type and length) the host has read: a handshake that
     /// begins with another fails.
     pub fn expecting(mut self, hello: &[u8]) -> Self {
         self.crypto = Arc::new(self.crypto.expecting(hello));

@@ -49,7 +49,7 @@ pub struct TransportSettings {
     pub send_window: u64,
     /// The UDP payload size that sending starts with.
     pub max_datagram_size: u16,
-    /// Whether larger sizes are probed (RFC 8899).
+    /// True if larger sizes are probed (RFC 8899).
     pub mtu_discovery: bool,
     pub initial_rtt: Duration,
     pub congestion: Congestion,
@@ -63,7 +63,7 @@ pub struct TransportSettings {
     pub datagram_send_bytes: usize,
     /// How often an idle connection pings its peer.
     pub keep_alive: Option<Duration>,
-    /// Whether a client moves to the address that its server prefers (RFC 9000 section 9.6).
+    /// True if a client moves to the address that its server prefers (RFC 9000 section 9.6).
     pub use_preferred_address: bool,
     /// The addresses that a server prefers its clients to use after the handshake. The endpoint
     /// must receive there.
@@ -74,9 +74,9 @@ pub struct TransportSettings {
     /// After how many packets the keys are changed (RFC 9001 section 6); `None`: near the limit of
     /// the cipher.
     pub key_update_packets: Option<u64>,
-    /// Whether packets are recorded for a qlog trace: `Connection::packet_log`.
+    /// True if packets are recorded for a qlog trace: `Connection::packet_log`.
     pub packet_log: bool,
-    /// Whether the peer is told that it may reset streams behind data that counts all the same
+    /// True if the peer is told that it may reset streams behind data that counts all the same
     /// (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset). We never do.
     pub reset_stream_at: bool,
 }
@@ -119,7 +119,7 @@ impl TransportSettings {
         Credit::new(self.max_data, window)
     }
 
-    /// What DATAGRAM frames of the peer's are held to. The state machine itself refuses any where it has no room.
+    /// The limit for DATAGRAM frames of the peer. The state machine itself refuses any where it has no room.
     pub(super) fn datagram_limit(&self) -> DatagramLimit {
         let room = self.datagram_recv_bytes.unwrap_or_default();
         DatagramLimit::new(self.datagram_frame_bytes, room)

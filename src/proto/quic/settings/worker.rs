@@ -26,7 +26,7 @@ impl Worker {
         first % self.count
     }
 
-    /// Whether there are others.
+    /// True if there are others.
     pub(in crate::quic) fn has_neighbours(self) -> bool {
         self.count > 1
     }

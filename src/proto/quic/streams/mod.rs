@@ -153,7 +153,7 @@ impl Streams {
         }
     }
 
-    /// Whether the host reads this stream when it wants data.
+    /// True if the host reads this stream when it wants data.
     pub fn is_on_demand(&self, id: u64) -> bool {
         let stream = self.table.get(&id);
         self.on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
@@ -223,7 +223,7 @@ impl Streams {
         }
     }
 
-    /// Whether the stream's queue grew to the high mark and has not come down to the low one.
+    /// True if the stream's queue grew to the high mark and has not come down to the low one.
     pub fn is_full(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -460,7 +460,7 @@ impl Streams {
         was_finished
     }
 
-    /// Whether data of ours on this stream, or its FIN, is still to be acknowledged.
+    /// True if data of ours on this stream, or its FIN, is still to be acknowledged.
     pub fn is_sending(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -472,7 +472,7 @@ impl Streams {
         stream.is_some_and(|stream| stream.receive.open)
     }
 
-    /// Whether a stream that we have finished is not acknowledged whole.
+    /// True if a stream that we have finished is not acknowledged whole.
     pub fn is_finishing(&self) -> bool {
         let mut streams = self.table.values();
         streams.any(|stream| stream.send.fin && stream.send.is_open())

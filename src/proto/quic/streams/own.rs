@@ -36,7 +36,7 @@ impl OwnStreams {
         true
     }
 
-    /// Whether `index` was ever taken into use.
+    /// True if `index` was ever taken into use.
     pub fn was_claimed(&self, index: u64) -> bool {
         index < self.next && !self.skipped.iter().any(|range| range.contains(&index))
     }

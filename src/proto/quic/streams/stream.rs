@@ -95,7 +95,7 @@ impl Send {
         }
     }
 
-    /// Whether there may be something to hand over or to be acknowledged.
+    /// True if there may be something to hand over or to be acknowledged.
     pub fn is_open(&self) -> bool {
         matches!(
             self.state,
@@ -103,12 +103,12 @@ impl Send {
         )
     }
 
-    /// Whether the peer is to get something before it hears of a reset.
+    /// True if the peer is to get something before it hears of a reset.
     pub fn owes_head(&self) -> bool {
         self.head.as_ref().is_some_and(|head| !head.is_delivered())
     }
 
-    /// Whether there is something to hand over now.
+    /// True if there is something to hand over now.
     pub fn has_more(&self) -> bool {
         let has_head = self.head.as_ref().is_some_and(Head::is_waiting);
         match self.state {

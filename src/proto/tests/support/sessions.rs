@@ -43,7 +43,7 @@ pub fn ticket(pair: &mut Pair) -> SessionTicket {
     tickets(pair).remove(0)
 }
 
-/// Whether the session was resumed, and whether early data was accepted.
+/// True if the session was resumed, and whether early data was accepted.
 pub fn outcome(peer: &Peer, key: ConnectionKey) -> Option<(bool, bool)> {
     peer.events.iter().find_map(|(of, event)| match event {
         Event::HandshakeCompleted {

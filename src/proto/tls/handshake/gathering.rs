@@ -35,7 +35,7 @@ impl FirstMessage {
         &self.bytes
     }
 
-    /// Whether they begin with this whole message.
+    /// True if they begin with this whole message.
     pub fn is(&self, message: &[u8]) -> bool {
         self.bytes.starts_with(message)
     }

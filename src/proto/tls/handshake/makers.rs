@@ -81,7 +81,7 @@ impl ClientCrypto {
         }
     }
 
-    /// Whether the packets of connections are recorded.
+    /// True if the packets of connections are recorded.
     pub fn recorded(self, is_recorded: bool) -> Self {
         Self {
             is_recorded,
@@ -89,7 +89,7 @@ impl ClientCrypto {
         }
     }
 
-    /// Whether RESET_STREAM_AT is announced, and understood.
+    /// True if RESET_STREAM_AT is announced, and understood.
     pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
         Self {
             takes_reset_at,
@@ -196,7 +196,7 @@ impl ServerCrypto {
         }
     }
 
-    /// The same for one connection, whose ClientHello the host has read: TLS takes no other.
+    /// A copy for one connection whose ClientHello the host has read: TLS takes no other.
     pub fn expecting(&self, hello: &[u8]) -> Self {
         Self {
             config: self.config.clone(),
@@ -219,7 +219,7 @@ impl ServerCrypto {
         }
     }
 
-    /// Whether the packets of connections are recorded.
+    /// True if the packets of connections are recorded.
     pub fn recorded(self, is_recorded: bool) -> Self {
         Self {
             is_recorded,
@@ -227,7 +227,7 @@ impl ServerCrypto {
         }
     }
 
-    /// Whether RESET_STREAM_AT is announced, and understood.
+    /// True if RESET_STREAM_AT is announced, and understood.
     pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
         Self {
             takes_reset_at,

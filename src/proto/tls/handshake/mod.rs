@@ -229,7 +229,7 @@ impl Session {
         Ok(server.into())
     }
 
-    /// Whether the server's word about versions is what the wire showed, once it is authentic.
+    /// True if the server's word about versions is what the wire showed, once it is authentic.
     fn check_versions(&mut self) -> Result<(), TransportError> {
         let Inner::Running(tls) = &self.inner else {
             return Ok(());

@@ -246,7 +246,7 @@ fn what_is_no_hello_is_judged_by_tls() {
     assert!(server.session.read_handshake(&endless).is_err());
 }
 
-/// Whether what `from` seals with these keys of later phases is opened with those of `to`.
+/// True if what `from` seals with these keys of later phases is opened with those of `to`.
 fn later(
     from: &KeyPair<Box<dyn crypto::PacketKey>>,
     to: &KeyPair<Box<dyn crypto::PacketKey>>,

@@ -31,7 +31,7 @@ pub(in crate::tls) fn tag(
     tag
 }
 
-/// Whether `packet` ends with the right tag. The tag authenticates nobody, so comparing it takes no
+/// True if `packet` ends with the right tag. The tag authenticates nobody, so comparing it takes no
 /// care: its key is public.
 pub(crate) fn is_valid(version: u32, original_dst_cid: &[u8], packet: &[u8]) -> bool {
     match packet.split_last_chunk::<TAG_LEN>() {

@@ -33,7 +33,7 @@ pub(crate) trait PacketObserver: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Tap {
     open: AtomicBool,
-    /// Whether the observer wants to hear of packets; the recorder always does.
+    /// True if the observer wants to hear of packets; the recorder always does.
     observed: AtomicBool,
     observer: OnceLock<Arc<dyn PacketObserver>>,
     recorder: OnceLock<Arc<Recorder>>,
@@ -86,7 +86,7 @@ impl Tap {
         self.datagram_limit = limit;
     }
 
-    /// What DATAGRAM frames are held to.
+    /// The limit for DATAGRAM frames.
     pub fn datagram_limit(&self) -> DatagramLimit {
         self.datagram_limit
     }

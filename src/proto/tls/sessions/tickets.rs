@@ -36,7 +36,7 @@ pub struct SessionTicket {
     pub age_add: u32,
     pub issued: SystemTime,
     pub lifetime: Duration,
-    /// Whether the server takes 0-RTT data with it.
+    /// True if the server takes 0-RTT data with it.
     pub early_data: bool,
     /// The server's transport parameters, whose limits 0-RTT data has to keep (RFC 9000 section
     /// 7.4.1).

@@ -156,7 +156,7 @@ impl Versions {
             .filter(|version| *version != self.original)
     }
 
-    /// Whether an Initial packet of this version may be for us (RFC 9369 section 4.1): a client
+    /// True if an Initial packet of this version may be for us (RFC 9369 section 4.1): a client
     /// hears any version that it offered until one is decided, a server the original version
     /// besides the negotiated one, because the client learns of that late.
     pub(super) fn is_acceptable(&self, version: u32) -> bool {
@@ -189,7 +189,7 @@ impl Versions {
         self.retried.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the server has asked for a Retry (RFC 9000 section 17.2.5).
+    /// True if the server has asked for a Retry (RFC 9000 section 17.2.5).
     pub fn is_retried(&self) -> bool {
         self.retried.load(Ordering::Relaxed)
     }

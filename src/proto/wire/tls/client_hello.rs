@@ -28,7 +28,7 @@ impl<'a> ClientHello<'a> {
         self.extension(QUIC_TRANSPORT_PARAMETERS)
     }
 
-    /// Whether there is an extension with the number that transport parameters had in drafts.
+    /// True if there is an extension with the number that transport parameters had in drafts.
     pub fn has_draft_transport_parameters(&self) -> bool {
         self.extension(DRAFT_TRANSPORT_PARAMETERS).is_some()
     }

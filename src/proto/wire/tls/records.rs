@@ -40,7 +40,7 @@ impl RecordBoundaries {
         }
     }
 
-    /// Whether a reader that has taken all but the last `left` bytes has a whole record before it.
+    /// True if a reader that has taken all but the last `left` bytes has a whole record before it.
     ///
     /// True as well once the stream has turned out not to be TLS: then only the library can tell.
     pub fn has_whole_record(&self, left: usize) -> bool {
@@ -56,7 +56,7 @@ impl RecordBoundaries {
         self.whole_until.saturating_sub(taken) as usize
     }
 
-    /// Whether a reader that has taken all but the last `left` bytes stopped inside of a record.
+    /// True if a reader that has taken all but the last `left` bytes stopped inside of a record.
     ///
     /// It holds the beginning of that record itself, so the next one it yields is larger than what is
     /// left of it here.

@@ -11,7 +11,7 @@ pub struct NewSessionTicket {
     pub age_add: u32,
     pub nonce: Vec<u8>,
     pub ticket: Vec<u8>,
-    /// Whether the server takes 0-RTT data with it (RFC 9001 section 4.6.1).
+    /// True if the server takes 0-RTT data with it (RFC 9001 section 4.6.1).
     pub early_data: bool,
 }
 

@@ -85,7 +85,7 @@ impl DirectReads {
         }
     }
 
-    /// Whether it is time to let others run.
+    /// True if it is time to let others run.
     fn is_due(&self, py: Python<'_>) -> bool {
         self.is_over(py)
     }

@@ -65,7 +65,7 @@ impl QuicConnectionCore {
         Ok(true)
     }
 
-    /// Whether the program wants to hear of acknowledged ends of streams.
+    /// True if the program wants to hear of acknowledged ends of streams.
     pub fn wants_finished(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.notify_finished)
     }
@@ -229,7 +229,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Whether this is a server without a loop that waits for its client.
+    /// True if this is a server without a loop that waits for its client.
     pub(super) fn is_listening(&self, py: Python<'_>) -> bool {
         self.state
             .with(py, |state| matches!(state.phase, Phase::Listening(..)))

@@ -46,7 +46,7 @@ pub(super) struct State {
     /// Called when all that a batch of datagrams brought has been told.
     pub on_batch: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
-    /// Whether `StreamFinished` is wanted: most programs do not pay for it.
+    /// True if `StreamFinished` is wanted: most programs do not pay for it.
     pub notify_finished: bool,
     /// Called with a client's session tickets and tokens.
     pub on_ticket: Option<Py<PyAny>>,

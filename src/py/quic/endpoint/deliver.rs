@@ -225,7 +225,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// Whether the program is to hear of a new connection now, and its application protocol if that is
+    /// True if the program is to hear of a new connection now, and its application protocol if that is
     /// what it waits for. Nothing else happens on a connection before that is known.
     fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
         if !self.state.with(py, |state| state.when_negotiated) {

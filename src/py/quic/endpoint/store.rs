@@ -17,7 +17,7 @@ use crate::quic::credentials::ForeignStore;
 pub(super) struct Answer {
     /// `None`: it was not asked, something went wrong.
     question: Option<u64>,
-    /// Whether the token, if there is one, may be used.
+    /// True if the token, if there is one, may be used.
     is_new: bool,
     found: Vec<(Vec<u8>, Vec<u8>)>,
     errors: Vec<PyErr>,

@@ -257,7 +257,7 @@ impl StreamTransport {
         }
     }
 
-    /// Whether the next event of the engine is more data of this stream.
+    /// True if the next event of the engine is more data of this stream.
     fn data_follows(base: &BaseTransport, py: Python<'_>) -> PyResult<bool> {
         match base.key(py) {
             Some(key) => base.command(py, |engine| engine.next_is_data_of(key)),
