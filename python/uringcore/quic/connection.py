@@ -239,15 +239,11 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
             self._read_hello(self._hello_hook, data, addr, now)
 
     def _read_hello(self, hook: HelloHook, data: bytes, addr: NetworkAddress, now: float) -> None:
-        if self._quic_logger is None and self._configuration.quic_logger is not None:
-            odcid = destination_of(data) or b""
-            self._quic_logger = self._configuration.quic_logger.start_trace(
-                is_client=False, odcid=odcid
-            )
+        trace = self._trace_for(destination_of(data) or b"")
         trigger = hook.feed(data, addr, now)
-        if trigger is not None and self._quic_logger is not None:
+        if trigger is not None and trace is not None:
             dropped = {"raw": {"length": len(data)}, "trigger": trigger}
-            self._quic_logger.log_event(category="transport", event="packet_dropped", data=dropped)
+            trace.log_event(category="transport", event="packet_dropped", data=dropped)
         if hook.is_contradictory:
             code, reason = QuicErrorCode.PROTOCOL_VIOLATION, "contradictory CRYPTO frames"
             self._end_unbegun(events.ConnectionTerminated(code, 6, reason, kind="local"))
@@ -458,19 +454,21 @@ class QuicConnection(PrivateNames, QuicConnectionCore):
         return self
 
     def _start_trace(self) -> None:
-        logger = self._configuration.quic_logger
-        if logger is not None:
-            trace = self._quic_logger
-            if trace is None:
-                odcid = self.original_destination_connection_id or b""
-                trace = logger.start_trace(is_client=self._is_client, odcid=odcid)
+        trace = self._trace_for(self.original_destination_connection_id or b"")
+        if trace is not None:
             configuration = self._configuration
             versions = configuration.supported_versions
             chosen = configuration.original_version or versions[0]
             trace._begin(
                 self._packet_log(), versions, chosen, list(configuration.alpn_protocols or [])
             )
-            self._quic_logger = trace
+
+    def _trace_for(self, odcid: bytes) -> QuicLoggerTrace | None:
+        """The connection's trace, made at the first call; None without a logger."""
+        logger = self._configuration.quic_logger
+        if self._quic_logger is None and logger is not None:
+            self._quic_logger = logger.start_trace(is_client=self._is_client, odcid=odcid)
+        return self._quic_logger
 
     def _log(self, event: events.QuicEvent) -> None:
         trace = self._quic_logger
