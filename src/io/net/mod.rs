@@ -104,6 +104,16 @@ pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize>
     })
 }
 
+/// Receives into a vector that keeps its memory, at most `size` bytes. Nothing is left in it after an error.
+pub fn recv_to(fd: RawFd, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize> {
+    buffer.clear();
+    buffer.reserve_exact(size);
+    let count = recv(fd, &mut buffer.spare_capacity_mut()[..size])?;
+    // SAFETY: the kernel has filled the first `count` bytes of the spare capacity.
+    unsafe { buffer.set_len(count) };
+    Ok(count)
+}
+
 /// Which file a descriptor is, by device and inode: a number that was given away is another one.
 pub type FileId = (libc::dev_t, libc::ino_t);
 

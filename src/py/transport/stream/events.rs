@@ -10,14 +10,16 @@
 //! Calls scheduled by `buffer_updated` may be the ones that empty the buffer, so they run before the next bytes are
 //! delivered, as with asyncio, where each receive is a turn of its own (`wait_a_turn`).
 
+use std::cell::Cell;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::RawFd;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use uringcore_engine::{Direction, NextReceive, StreamBytes};
-use uringcore_io::Errno;
+use uringcore_io::{Errno, net};
 
 use super::StreamTransport;
 use crate::capi::buffer;
@@ -31,17 +33,26 @@ impl StreamTransport {
     pub fn data_received(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
         let py = base.py();
         match base.get().state.with(py, |state| state.receiver) {
-            Receiver::Bytes => return Self::deliver(base, data),
-            Receiver::Buffer => return Self::buffer_updated(base, data),
-            Receiver::Tls => {}
+            Receiver::Bytes => Self::deliver(base, data),
+            Receiver::Buffer => Self::buffer_updated(base, data),
+            Receiver::Tls => Self::give_records(base, data, drop),
         }
+    }
+
+    /// `give_back` gets the memory of the bytes before Python code runs.
+    fn give_records<D: Deref<Target = [u8]>>(
+        base: &Bound<'_, BaseTransport>,
+        data: D,
+        give_back: impl FnOnce(D),
+    ) -> PyResult<()> {
+        let py = base.py();
         let Some((protocol, _inside)) = base.get().enter(py)? else {
             return Ok(());
         };
         let tls = protocol.cast_exact::<TlsProtocol>()?;
         let more_follow = Self::data_follows(base.get(), py)?;
         let taken = TlsProtocol::take(tls, &data, more_follow);
-        drop(data);
+        give_back(data);
         TlsProtocol::taken(tls, taken, more_follow)
     }
 
@@ -54,24 +65,37 @@ impl StreamTransport {
             let next = NextReceive::WhenReadable;
             return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
         }
-        let receiver = base.get().state.with(py, |state| state.receiver);
-        if receiver == Receiver::Buffer {
-            return Self::receive_into_buffer(base, fd);
+        match base.get().state.with(py, |state| state.receiver) {
+            Receiver::Buffer => return Self::receive_into_buffer(base, fd),
+            Receiver::Tls => return Self::receive_records(base, fd),
+            Receiver::Bytes => {}
         }
         let received = buffer::received(py, fd, RECEIVE_MAX);
         let received = received.map(|bytes| bytes.into_bound(py));
         let count = received.as_ref().map(|bytes| bytes.as_bytes().len());
-        let next = match count {
-            Ok(RECEIVE_MAX) => NextReceive::InTurn,
-            _ => NextReceive::WhenReadable,
-        };
-        Self::note_received(base.get(), py, count, next)?;
+        Self::note_received(base.get(), py, count, next_receive(count))?;
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
-            Ok(bytes) if receiver == Receiver::Bytes => Self::give(base, bytes),
-            Ok(bytes) => Self::data_received(base, StreamBytes::Copied(buffer::hold_bytes(&bytes))),
-            // The engine tells of it in its place.
+            Ok(bytes) => Self::give(base, bytes),
+            // The engine reports it in its place.
             Err(_) => Ok(()),
+        }
+    }
+
+    /// The same for TLS: into a buffer of this thread's, from which OpenSSL reads or copies.
+    fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
+        let py = base.py();
+        // A callback of OpenSSL's that gets here again finds none, and makes its own.
+        let mut records = RECORDS.take();
+        let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
+        let count = result.as_ref().copied();
+        Self::note_received(base.get(), py, count, next_receive(count))?;
+        match result {
+            Ok(1..) => Self::give_records(base, records, |spent| RECORDS.set(spent)),
+            _ => {
+                RECORDS.set(records);
+                Ok(())
+            }
         }
     }
 
@@ -309,6 +333,18 @@ impl StreamTransport {
         }
         Ok(())
     }
+}
+
+fn next_receive(result: Result<usize, &io::Error>) -> NextReceive {
+    match result {
+        Ok(RECEIVE_MAX) => NextReceive::InTurn,
+        _ => NextReceive::WhenReadable,
+    }
+}
+
+thread_local! {
+    /// What [`StreamTransport::receive_records`] receives into, empty while it is in use.
+    static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// A block of less than 128 KiB comes from the heap, whatever the C library has learned; a larger one may be
