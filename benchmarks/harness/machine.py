@@ -18,6 +18,7 @@ SHOWN = (
     "rloop",
     "blazio",
     "zloop",
+    "aiofastnet",
     "aioquic",
     "qh3",
     "aiopquic",
