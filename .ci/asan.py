@@ -16,7 +16,15 @@ import sysconfig
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
-ROOMS = ("uringcore-io", "uringcore-engine", "uringcore-proto")
+ROOMS = (
+    "uringcore-io",
+    "uringcore-wire",
+    "uringcore-limits",
+    "uringcore-quic",
+    "uringcore-h3",
+    "uringcore-http",
+    "uringcore-engine",
+)
 BACKENDS = ("uring", "epoll")
 
 

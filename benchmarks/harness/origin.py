@@ -1,6 +1,6 @@
 """Where in the source a sampled address belongs: the crate of the innermost inlined function.
 
-A release build has functions of five crates in one symbol, so symbols alone tell little. Line tables
+A release build has functions of many crates in one symbol, so symbols alone tell little. Line tables
 (`debug = "line-tables-only"`) name the file of every inlined call at an address; the innermost file
 that is neither Rust's library nor a bare container owns it. Which rooms the profile shows is
 profile.py's business.
@@ -20,7 +20,7 @@ TRANSPARENT = re.compile(
     r"/rustc/|/rustlib/|^library/|/rust/deps/|/hashbrown-|/slab-|/rustc-hash-|/tinyvec-"
 )
 CRATE = re.compile(r"/registry/src/[^/]+/(?P<name>.+?)-\d+\.\d+[^/]*/")
-OURS = re.compile(r"(?:^|/)src/(?P<room>io|proto|engine|py)/")
+OURS = re.compile(r"(?:^|/)src/(?P<room>io|wire|limits|quic|h3|http|engine|py)/")
 PROGRAM = re.compile(r"/benchmarks/native/")
 FOREIGN = "C"
 """No line table: aws-lc's C and assembler, which is all the C that the objects have."""

@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::{
-    Code, Connection, Event, Field, Output, Priority, Role, Settings, settings,
-};
+use uringcore_h3::{Code, Connection, Event, Field, Output, Priority, Role, Settings, settings};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&options, script)) = data.split_first() else {

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::frame::{FrameHeader, HeaderBuffer};
-use uringcore_proto::h3::{PeerSettings, varint};
+use uringcore_h3::frame::{FrameHeader, HeaderBuffer};
+use uringcore_h3::{PeerSettings, varint};
 
 fuzz_target!(|data: &[u8]| {
     let mut rest = Bytes::copy_from_slice(data);

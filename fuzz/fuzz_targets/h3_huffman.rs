@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::qpack::huffman;
+use uringcore_h3::qpack::huffman;
 
 fuzz_target!(|data: &[u8]| {
     let mut text = Vec::new();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::{Connection, Event, Output, Role, Settings};
+use uringcore_h3::{Connection, Event, Output, Role, Settings};
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };

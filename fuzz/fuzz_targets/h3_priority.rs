@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::Priority;
+use uringcore_h3::Priority;
 
 fuzz_target!(|data: &[u8]| {
     let read = Priority::parse(data);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::qpack::{Decoder, DecoderSettings};
+use uringcore_h3::qpack::{Decoder, DecoderSettings};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&capacity, mut rest)) = data.split_first() else {

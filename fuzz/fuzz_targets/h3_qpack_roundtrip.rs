@@ -5,9 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::qpack::{
-    Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings, Field,
-};
+use uringcore_h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings, Field};
 
 fuzz_target!(|data: &[u8]| {
     let [options, capacity, script @ ..] = data else {

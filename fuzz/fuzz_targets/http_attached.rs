@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3::{self, Code};
-use uringcore_proto::http::{Connection, Event, Limits};
-use uringcore_proto::quic;
+use uringcore_h3::{self as h3, Code};
+use uringcore_http::http3::{Connection, Event, Limits};
+use uringcore_quic as quic;
 
 use crate::wire::Wire;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::quic::{Connection, ConnectionKey};
+use uringcore_quic::{Connection, ConnectionKey};
 
 use crate::datagrams::{CLIENTS, Flight, Network, SERVER, STRANGERS};
 

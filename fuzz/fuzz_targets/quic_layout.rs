@@ -6,9 +6,9 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::datagram::arrivals;
-use uringcore_proto::fuzzing::header::{KNOWN_VERSIONS, PacketType, VERSION_2, version_of};
-use uringcore_proto::fuzzing::layout::{hide_type, next_piece, received, show, show_type};
+use uringcore_quic::fuzzing::layout::{hide_type, next_piece, received, show, show_type};
+use uringcore_wire::datagram::arrivals;
+use uringcore_wire::header::{KNOWN_VERSIONS, PacketType, VERSION_2, version_of};
 
 fuzz_target!(|data: &[u8]| {
     for is_server in [false, true] {

@@ -6,8 +6,8 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::tls::is_signed_with_ed448;
-use uringcore_proto::tls::{Identity, validity};
+use uringcore_quic::fuzzing::tls::is_signed_with_ed448;
+use uringcore_quic::tls::{Identity, validity};
 
 fuzz_target!(|data: &[u8]| {
     let [options, script @ ..] = data else { return };

@@ -5,12 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::tls_messages::client_hello::{
-    ClientHello, HELLO_BYTES_MAX, shown_tickets,
-};
-use uringcore_proto::fuzzing::tls_messages::session_ticket::NewSessionTicket;
-use uringcore_proto::fuzzing::tls_messages::{CLIENT_HELLO, NEW_SESSION_TICKET, message};
-use uringcore_proto::tls::RecordBoundaries;
+use uringcore_wire::tls::client_hello::{ClientHello, HELLO_BYTES_MAX, shown_tickets};
+use uringcore_wire::tls::records::RecordBoundaries;
+use uringcore_wire::tls::session_ticket::NewSessionTicket;
+use uringcore_wire::tls::{CLIENT_HELLO, NEW_SESSION_TICKET, message};
 
 fuzz_target!(|data: &[u8]| {
     check_hello(data);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::webtransport::header::{Whose, look};
+use uringcore_http::webtransport::header::{Whose, look};
 
 fuzz_target!(|data: &[u8]| {
     let [stream_id, data @ ..] = data else { return };

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::h3;
-use uringcore_proto::http::{self, Connection};
-use uringcore_proto::quic;
-use uringcore_proto::webtransport::{Event, Handle, Limits, What};
+use uringcore_h3 as h3;
+use uringcore_http::http3::{self, Connection};
+use uringcore_http::webtransport::{Event, Handle, Limits, What};
+use uringcore_quic as quic;
 
 use crate::wire::Wire;
 
@@ -71,7 +71,7 @@ impl Site {
         };
         let (quic, now) = wire.server().expect("it is open");
         let http =
-            Connection::with_webtransport(quic, settings, http::Limits::default(), limits, now);
+            Connection::with_webtransport(quic, settings, http3::Limits::default(), limits, now);
         let mut site = Self {
             wire,
             http,
@@ -247,11 +247,11 @@ impl Site {
     fn take_events(&mut self) {
         while let Some(event) = self.http.poll_event() {
             match event {
-                http::Event::Session { session_id, .. } => {
+                http3::Event::Session { session_id, .. } => {
                     let known = self.sessions.insert(session_id, Session::default());
                     assert!(known.is_none(), "{session_id} is reported again");
                 }
-                http::Event::Request { stream_id, .. } => self.refuse(stream_id),
+                http3::Event::Request { stream_id, .. } => self.refuse(stream_id),
                 _ => {}
             }
         }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::frames::{Ack, Frame, Frames};
-use uringcore_proto::fuzzing::inflow::Inflow;
-use uringcore_proto::fuzzing::{hidden_acks, padding, qlog_events, reset_stream_at};
+use uringcore_quic::fuzzing::inflow::Inflow;
+use uringcore_quic::fuzzing::{hidden_acks, padding, qlog_events, reset_stream_at};
+use uringcore_wire::frames::{Ack, Frame, Frames};
 
 fuzz_target!(|data: &[u8]| {
     let frames: Vec<_> = Frames::new(data).collect();

@@ -4,13 +4,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::fuzzing::datagram::{self, Beginning};
-use uringcore_proto::fuzzing::header::{
+use uringcore_wire::datagram::{self, Beginning};
+use uringcore_wire::header::{
     Extent, KNOWN_VERSIONS, LongHeader, PacketType, shift_type, unshift_type,
 };
-use uringcore_proto::fuzzing::negotiation::VersionNegotiation;
-use uringcore_proto::fuzzing::parameters::Parameters;
-use uringcore_proto::fuzzing::varint;
+use uringcore_wire::negotiation::VersionNegotiation;
+use uringcore_wire::parameters::Parameters;
+use uringcore_wire::varint;
 
 fuzz_target!(|data: &[u8]| {
     check_integers(data);

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use uringcore_proto::ws::{Event, Fault, Reader, Side};
+use uringcore_http::ws::{Event, Fault, Reader, Side};
 
 const MESSAGE_MAX: usize = 300;
 

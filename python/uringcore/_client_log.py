@@ -189,7 +189,7 @@ def is_last(left: int) -> str:
 def network(client: Any) -> str:
     """What one client has: an IPv4 address, or the /64 of an IPv6 address.
 
-    QUIC's limits count clients in the same way (``AddressBlock`` in ``src/proto/budget.rs``).
+    QUIC's limits count clients in the same way (``AddressBlock`` in ``src/limits/budget.rs``).
 
     ``client`` is a scope's, which proxies and applications may have changed to anything.
     """

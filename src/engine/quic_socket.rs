@@ -7,7 +7,7 @@
 //! | `sockets` | the sockets beside the first: after a client's migration, of a server's preferred address |
 //!
 //! Here: receiving (GRO cut, one copy per batch), ICMP errors, the orderly end, and when the memory of a flood goes
-//! back to the system. Not here: anything of the protocol (`uringcore_proto::quic`), and what becomes of the
+//! back to the system. Not here: anything of the protocol (`uringcore_quic`), and what becomes of the
 //! connections' events (the host's).
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
-use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
+use uringcore_quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use crate::socket::SocketFd;
 

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Instant;
 
 use uringcore_io::{Completion, Driver};
-use uringcore_proto::quic::EndpointStats;
+use uringcore_quic::EndpointStats;
 
 use crate::event::Event;
 use crate::queue::Queue;

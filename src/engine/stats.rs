@@ -22,7 +22,7 @@ pub struct EngineStats {
     pub quic_endpoints: usize,
     pub quic_connections: usize,
     /// Since the engine was made, of endpoints that are gone too.
-    pub quic: uringcore_proto::quic::EndpointStats,
+    pub quic: uringcore_quic::EndpointStats,
     pub events_queued: usize,
     /// Bytes that arrived for streams whose readers had paused, since the engine was made.
     pub bytes_held: u64,

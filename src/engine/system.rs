@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-use uringcore_proto::tls::{TrustStore, WallClock};
+use uringcore_quic::tls::{TrustStore, WallClock};
 
 /// The system's clock.
 #[derive(Debug, Clone, Copy)]

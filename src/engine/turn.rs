@@ -19,7 +19,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use uringcore_io::{Backend, Completion, Driver, DriverConfig, Entered, SetupError, Waker};
-use uringcore_proto::quic::ConnectionKey;
+use uringcore_quic::ConnectionKey;
 
 use crate::event::Event;
 use crate::listener::Listener;

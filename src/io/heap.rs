@@ -2,7 +2,7 @@
 //!
 //! glibc keeps what is freed below the top of an arena, and that may be nearly all of what a burst took.
 //!
-//! The allocator stays glibc's, with one `malloc_trim` when a flood is over (`uringcore_proto::budget::flood`).
+//! The allocator stays glibc's, with one `malloc_trim` when a flood is over (`uringcore_limits::budget::flood`).
 //! Measured with twenty clients whose uploads nobody reads, six seconds after they had gone; the other allocators
 //! were preloaded, so Python used them too:
 //!

@@ -14,7 +14,7 @@
 //! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
 //! | `capi` | Python's C API, and what crosses the boundary everywhere |
 //!
-//! This room knows no protocol rule: what bytes mean is decided in `proto`, when they move in `engine`.
+//! This room knows no protocol rule: what bytes mean is decided in the protocol crates, when they move in `engine`.
 //!
 //! Classes of what is not the loop itself are made when a name of theirs is first asked
 //! for: a program that only wants a loop neither waits for them nor has their pages in memory.

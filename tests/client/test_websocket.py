@@ -269,7 +269,7 @@ def test_a_connection_that_ends_under_it(peer, run):
     run(main())
 
 
-# Frames, without a connection: how they are read is the protocol room's, and tested there.
+# Frames, without a connection. Tests in `src/http` have the rules of reading them.
 
 
 def read(reader, data):

@@ -1,6 +1,6 @@
 """Many lives over a bad network, and peers that stall: what is used comes back, what grows has an end.
 
-A million mutated datagrams in every state of a connection are `src/proto/tests/quic_endurance.rs`.
+A million mutated datagrams in every state of a connection are `src/quic/tests/endurance.rs`.
 """
 
 from __future__ import annotations

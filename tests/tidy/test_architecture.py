@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.test_rooms import FORBIDDEN
-from tests.tidy.test_rust_modules import MAY
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/limits.md", "docs/known-limits.md"]
@@ -74,17 +73,24 @@ def test_the_glossary_is_short_and_sorted() -> None:
     assert on_connect_data == sorted(on_connect_data)
 
 
-def test_imports_of_the_protocol_room_are_those_that_its_test_allows() -> None:
-    said: dict[str, set[str]] = {}
-    for cells in reversed(rows("### `src/proto`")):
-        (module,), imports = quoted(cells[0]), cells[-1]
-        allowed, _, excluded = imports.partition(" without ")
-        said[module] = set(quoted(allowed))
-        if allowed.endswith(" and its imports") or excluded:
-            last = re.findall(r"`(\w+)`", allowed)[-1]
-            said[module] |= said[last]
-        said[module] -= quoted(excluded)
-    assert said == MAY["proto"]
+def dependencies(crate: str) -> set[str]:
+    """Crates of this tree that a crate depends on, by their folders."""
+    manifest = (ROOT / "src" / crate / "Cargo.toml").read_text()
+    section = manifest.split("\n[dependencies]\n")[1].split("\n[")[0]
+    return set(re.findall(r"^uringcore-(\w+)\b", section, re.MULTILINE))
+
+
+def test_dependencies_of_the_protocol_crates_are_those_of_their_manifests() -> None:
+    said = {
+        name: quoted(cells[-1]) for cells in rows("### The protocols") for name in quoted(cells[0])
+    }
+    crates = {path.parent.name for path in (ROOT / "src").glob("*/Cargo.toml")}
+    assert said.keys() == crates - {"io", "engine", "py"}
+    assert said == {crate: dependencies(crate) for crate in said}
+
+
+def test_the_engine_depends_on_one_protocol_crate() -> None:
+    assert dependencies("engine") == {"io", "quic"}
 
 
 def test_imports_of_packages_are_those_that_their_test_forbids() -> None:

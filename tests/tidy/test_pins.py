@@ -14,8 +14,8 @@ EXACT = re.compile(r"=\d+\.\d+\.\d+")
 # crate: what relies on behaviour that the crate does not promise. The comment above the pin names it.
 PINNED = {
     "pyo3": "src/py/capi/open_class.rs",
-    "quinn-proto": "src/proto/seams",
-    "rustls": "src/proto/seams",
+    "quinn-proto": "src/quic/seams",
+    "rustls": "src/quic/seams",
 }
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SEAMS = ROOT / "src" / "proto" / "seams"
+SEAMS = ROOT / "src" / "quic" / "seams"
 # One to a few of them stand in a row, each in backquotes.
 NAMES = re.compile(r"`(\w+)`")
 

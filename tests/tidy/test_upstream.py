@@ -41,5 +41,5 @@ def test_reports_for_quinn_proto_are_about_the_release_in_use() -> None:
 
 
 def test_each_seam_is_a_report_or_a_gap() -> None:
-    seams = {path.stem for path in (ROOT / "src" / "proto" / "seams").glob("*.rs")} - {"mod"}
+    seams = {path.stem for path in (ROOT / "src" / "quic" / "seams").glob("*.rs")} - {"mod"}
     assert seams <= set(re.findall(r"`(\w+)`", INDEX))

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use uringcore_proto::quic::{
+use uringcore_quic::{
     ClientSettings, ClientSetup, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Event,
     Retry, ServerSettings, ServerSetup, TransportSettings,
 };
@@ -16,7 +16,7 @@ use support::{client_settings, server_settings};
 
 pub mod ledger;
 
-#[path = "../../../src/proto/tests/support/mod.rs"]
+#[path = "../../../src/quic/tests/support/mod.rs"]
 #[allow(dead_code)]
 mod support;
 

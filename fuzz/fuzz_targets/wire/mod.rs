@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use uringcore_proto::quic::{self, ConnectionKey, TransportSettings};
+use uringcore_quic::{self as quic, ConnectionKey, TransportSettings};
 
 use support::{Pair, with_transport};
 
-#[path = "../../../src/proto/tests/support/mod.rs"]
+#[path = "../../../src/quic/tests/support/mod.rs"]
 #[allow(dead_code)]
 mod support;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_io::{Driver, Errno, OpId, SendMsg, SockAddr};
-use uringcore_proto::quic::{ConnectionKey, Endpoint, Transmit};
+use uringcore_quic::{ConnectionKey, Endpoint, Transmit};
 
 use super::{QuicSocket, SUB_SEND, State};
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use common::{BACKENDS, engine, open, tcp_pair, turn, turn_until};
 use uringcore_engine::{Engine, Key, QuicSocket, SocketFd, SystemClock, WriteOutcome};
 use uringcore_io::net;
-use uringcore_proto::quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
+use uringcore_quic::{ClientSettings, ClientSetup, Endpoint, EndpointSettings};
 
 struct Counting;
 

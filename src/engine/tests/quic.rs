@@ -13,11 +13,11 @@ use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
 use uringcore_engine::{Engine, Event, Key, QuicSocket, SocketFd, SystemClock};
 use uringcore_io::Backend;
-use uringcore_proto::quic::{
-    self, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint, EndpointSettings,
-    ServerSettings, ServerSetup,
+use uringcore_quic::tls::{Identity, Roots};
+use uringcore_quic::{
+    self as quic, ClientSettings, ClientSetup, CloseKind, ConnectionKey, Endpoint,
+    EndpointSettings, ServerSettings, ServerSetup,
 };
-use uringcore_proto::tls::{Identity, Roots};
 
 const ALPN: &[u8] = b"test";
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use uringcore_io::SendMsg;
-use uringcore_proto::quic::ConnectionKey;
+use uringcore_quic::ConnectionKey;
 
 use super::Engine;
 use crate::lifecycle::{Lifecycle, WriteOutcome};

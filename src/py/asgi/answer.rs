@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use uringcore_proto::budget::Charge;
+use uringcore_limits::budget::Charge;
 
 use super::file::{FileBody, FileRequest};
 use super::open_files::{Place, SetFuture};

@@ -22,7 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_io::{Errno, FileIdentity, SentFile};
-use uringcore_proto::semaphore::Permit;
+use uringcore_limits::semaphore::Permit;
 
 use super::message::{is_true, optional, required};
 use super::open_files::{self, Granted, Place};

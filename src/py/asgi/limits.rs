@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use uringcore_proto::ws::Limits;
+use uringcore_http::ws::Limits;
 
 use crate::capi::arguments;
 

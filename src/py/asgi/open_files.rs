@@ -1,4 +1,4 @@
-//! The files that a process has open for its responses: places that clients share fairly (`proto::shares`).
+//! The files that a process has open for its responses: places that clients share fairly (`limits::shares`).
 //!
 //! A response works with a place while it reads, also while a thread reads for it, and keeps its file open in the place
 //! while its client takes nothing. A kept file gives way when another response needs a place, and is opened again later.
@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
 use uringcore_io::{PerProcess, SentFile, descriptors};
-use uringcore_proto::budget::AddressBlock;
-use uringcore_proto::shares::{Changes, HolderId, Shares, Taken};
+use uringcore_limits::budget::AddressBlock;
+use uringcore_limits::shares::{Changes, HolderId, Shares, Taken};
 
 use crate::capi::awaited;
 use crate::capi::cell::GilCell;

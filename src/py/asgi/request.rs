@@ -12,8 +12,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::budget::Charge;
-use uringcore_proto::ws::Socket;
+use uringcore_http::ws::Socket;
+use uringcore_limits::budget::Charge;
 
 use super::answer::Answer;
 use super::body::Body;

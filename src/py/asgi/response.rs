@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use uringcore_proto::ws::code;
+use uringcore_http::ws::code;
 
 use super::file::{FileBody, FileRequest};
 use super::message::{

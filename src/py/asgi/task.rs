@@ -13,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use uringcore_proto::ws::code;
+use uringcore_http::ws::code;
 
 use super::request::Request;
 use super::service::{AsgiService, Blame};

@@ -1,7 +1,7 @@
 //! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
 //!
 //! Such a request has a [`Socket`]; everything that is asked of it comes through [`Request`]'s own methods, which
-//! lead here. How frames are read is in `uringcore_proto::ws`; what its stream is, is the wire's.
+//! lead here. How frames are read is in `uringcore_http::ws`; what its stream is, is the wire's.
 //!
 //! A message is handed on to the client whole, for another one may be sent while it waits; so it waits before
 //! that, in `send`.
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_proto::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
+use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
 
 use super::message::{optional, required};
 use super::request::{Asked, Request};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::semaphore::Permit;
+use uringcore_limits::semaphore::Permit;
 
 use super::open_files::FileClient;
 

@@ -1,11 +1,11 @@
-//! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
+//! `H3Connection`: `uringcore_h3::Connection` between a QUIC connection object and a Python program.
 //!
 //! The QUIC object is called by aioquic's method names, so any object with these will do. Nothing
-//! of `proto` is borrowed while one of its methods runs: it may come back here.
+//! of `uringcore_h3` is borrowed while one of its methods runs: it may come back here.
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `begun` | the connection once its streams are open: input to `proto`, output to the QUIC object |
+//! | `begun` | the connection once its streams are open: input to HTTP/3, output to the QUIC object |
 //! | `object` | the Python objects of HTTP events |
 //!
 //! Not here: QUIC events as input (`quic_event`).
@@ -21,10 +21,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
-use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{
-    Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint,
-};
+use uringcore_h3::settings::id as setting;
+use uringcore_h3::{Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint};
 
 use self::begun::{Begun, Hooks};
 use super::errors::local;

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use uringcore_proto::h3::LocalError;
+use uringcore_h3::LocalError;
 
 /// Misuse as aioquic's exceptions. None after the connection has been closed: as with aioquic, what
 /// is sent then goes nowhere, and `ConnectionTerminated` says so.

@@ -1,4 +1,4 @@
-//! Field lines between `proto` and Python's lists of `(bytes, bytes)`.
+//! Field lines between `uringcore_h3` and Python's lists of `(bytes, bytes)`.
 //!
 //! The same few field lines come with every message of a kind, so their tuples are kept and shared:
 //! tuples and bytes are immutable. What is secret by its name, and what is long, is made anew each
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use uringcore_proto::h3::Field;
+use uringcore_h3::Field;
 
 use crate::capi::cell::GilCell;
 

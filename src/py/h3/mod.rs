@@ -5,7 +5,7 @@
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
-//! | `fields` | field lines between `proto` and lists of tuples |
+//! | `fields` | field lines between `uringcore_h3` and lists of tuples |
 //! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that want only these |
 //! | `quic_event` | what a QUIC event is to HTTP/3 |
 //! | `trace` | frames and stream types for a qlog trace |

@@ -6,7 +6,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use uringcore_proto::h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
+use uringcore_h3::qpack::{Decoded, Decoder, DecoderSettings, Encoder, EncoderSettings};
 
 use super::fields::{self, Lines};
 use crate::capi::arguments::BytesLike;

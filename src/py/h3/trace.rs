@@ -5,7 +5,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use uringcore_proto::h3::{Logged, LoggedFrame};
+use uringcore_h3::{Logged, LoggedFrame};
 
 use super::fields;
 

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use pyo3::prelude::*;
-use uringcore_proto::http::Head;
-use uringcore_proto::quic;
+use uringcore_http::http3::Head;
+use uringcore_quic as quic;
 
 use super::http3::Http3Connection;
 use crate::asgi::open_files::FileClient;

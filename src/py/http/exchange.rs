@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::h3::Code;
-use uringcore_proto::http::SendError;
-use uringcore_proto::semaphore::Permit;
+use uringcore_h3::Code;
+use uringcore_http::http3::SendError;
+use uringcore_limits::semaphore::Permit;
 
 use super::http3::Http3Connection;
 use crate::asgi::open_files::FileClient;

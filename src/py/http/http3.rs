@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_proto::budget::{Charge, Queued};
-use uringcore_proto::http::{Connection, Event, Head, Refusal, TooSlow};
-use uringcore_proto::quic::{self, ConnectionKey};
-use uringcore_proto::semaphore::Semaphore;
-use uringcore_proto::ws::Socket;
+use uringcore_http::http3::{Connection, Event, Head, Refusal, TooSlow};
+use uringcore_http::ws::Socket;
+use uringcore_limits::budget::{Charge, Queued};
+use uringcore_limits::semaphore::Semaphore;
+use uringcore_quic::{self as quic, ConnectionKey};
 
 use super::ends::Tls;
 use super::exchange::Exchange;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use uringcore_proto::h3::Settings;
-use uringcore_proto::http::{Limits, Unsafe};
+use uringcore_h3::Settings;
+use uringcore_http::http3::{Limits, Unsafe};
 
 use crate::capi::arguments::{self, List};
 

@@ -6,7 +6,7 @@
 //! | `exchange` | one of its streams, as a request's wire |
 //! | `sessions` | what of it is WebTransport's |
 //! | `ends` | where its requests come in: addresses and TLS |
-//! | `limits` | what Python says of [`Limits`](uringcore_proto::http::Limits) |
+//! | `limits` | what Python says of [`Limits`](uringcore_http::http3::Limits) |
 //!
 //! The life of a connection (when it is told to go away, when it is closed) is Python's to decide.
 

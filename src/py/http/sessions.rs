@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::budget::Charge;
-use uringcore_proto::http::Head;
-use uringcore_proto::quic;
-use uringcore_proto::webtransport::{Draft, Handle};
+use uringcore_http::http3::Head;
+use uringcore_http::webtransport::{Draft, Handle};
+use uringcore_limits::budget::Charge;
+use uringcore_quic as quic;
 
 use super::http3::Http3Connection;
 use crate::asgi::scope;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_proto::quic;
+use uringcore_quic as quic;
 
 use crate::capi::arguments::BytesLike;
 use crate::capi::cell::GilCell;

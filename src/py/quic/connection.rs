@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{Command, Connection, ConnectionKey, PreConnectCommands, Priority};
+use uringcore_quic::{Command, Connection, ConnectionKey, PreConnectCommands, Priority};
 
 use super::endpoint::QuicEndpoint;
 use super::packet_log::PacketLog;

@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
+use uringcore_quic::tls::{CipherSuite, MemorySessions, SessionStore, SessionTicket};
 
 use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
 

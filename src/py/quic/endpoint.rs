@@ -22,9 +22,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use uringcore_engine::SocketFd;
-use uringcore_proto::quic::{
-    ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
-};
+use uringcore_quic::{ConnectError, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings};
 
 use super::clock::Clock;
 use super::connection::QuicConnectionCore;

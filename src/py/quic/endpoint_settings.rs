@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use uringcore_io::{PerProcess, SharedBytes};
-use uringcore_proto::budget::Budget;
-use uringcore_proto::quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
-use uringcore_proto::tls::ConfigError;
+use uringcore_limits::budget::Budget;
+use uringcore_quic::tls::ConfigError;
+use uringcore_quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
 
 use super::setup::{config_error, seconds};
 use crate::capi::arguments::{BytesLike, OwnedBytes};

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple, PyType};
-use uringcore_proto::quic::{CloseKind, Event};
+use uringcore_quic::{CloseKind, Event};
 
 use crate::capi::buffer::bytes_of;
 use crate::capi::open_class;

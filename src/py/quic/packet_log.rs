@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use uringcore_proto::qlog::Recorder;
+use uringcore_quic::qlog::Recorder;
 
 use super::clock::WallTime;
 use super::trace_folder::TraceFile;

@@ -12,11 +12,11 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_engine::SystemClock;
-use uringcore_proto::quic::{
+use uringcore_quic::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
+use uringcore_quic::{
     AckFrequency, ClientSettings, ClientSetup, Congestion, Retry, ServerSettings, ServerSetup,
     TransportSettings,
 };
-use uringcore_proto::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
 
 use super::credentials::{ForeignStore, MemorySessionStore, TicketFields, session_store};
 use super::key_log::KeyLogFile;
@@ -416,7 +416,7 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
 fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
-    uringcore_proto::tls::validity(&certificate)
+    uringcore_quic::tls::validity(&certificate)
         .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))
 }
 

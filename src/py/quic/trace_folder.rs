@@ -14,7 +14,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use uringcore_io::journal::{Append, Entry, Journal, Limits};
-use uringcore_proto::qlog::{Recorded, Sink};
+use uringcore_quic::qlog::{Recorded, Sink};
 
 use super::clock::WallTime;
 

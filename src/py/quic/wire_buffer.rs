@@ -1,7 +1,7 @@
 //! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), in aioquic's shape.
 //!
 //! Programs use it for their own framing on top of streams. Our own parsers do not: they are in
-//! `proto`.
+//! `uringcore_quic`.
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyValueError};

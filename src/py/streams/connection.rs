@@ -6,8 +6,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::DatagramError;
-use uringcore_proto::streams::Key;
+use uringcore_quic::DatagramError;
+use uringcore_quic::on_demand::Key;
 
 use super::errors;
 use super::stream;

@@ -3,8 +3,8 @@
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use uringcore_proto::quic::DatagramError;
-use uringcore_proto::webtransport::NO_CODE;
+use uringcore_http::webtransport::NO_CODE;
+use uringcore_quic::DatagramError;
 
 /// The peer has abandoned its side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {

@@ -12,7 +12,7 @@
 //!
 //! No event becomes an object here. One that somebody waits for sets a future, and the awaitable behind
 //! it reads the bytes out of the state machine at its next step: so whoever is cancelled before that has
-//! taken nothing. What streams and connections are is `proto`'s business.
+//! taken nothing. What streams and connections are is `uringcore_quic`'s business.
 //!
 //! The state machine is the receive buffer: a connection is read on demand, so the peer gets credit for what the
 //! program read, and the windows of the settings are the bound. Bytes are copied once, into the object that the

@@ -1,7 +1,7 @@
 //! The receiving side of a stream, as its reader asks for it.
 
 use pyo3::prelude::*;
-use uringcore_proto::streams::{Key, Outcome, Portion, Want};
+use uringcore_quic::on_demand::{Key, Outcome, Portion, Want};
 
 use super::errors;
 use super::stream::Stream;

@@ -10,9 +10,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::FxHashMap;
-use uringcore_proto::budget::Charge;
-use uringcore_proto::quic::{Command, Event, Received};
-use uringcore_proto::streams::{Inbox, Key, Overflow, StreamTransport};
+use uringcore_limits::budget::Charge;
+use uringcore_quic::on_demand::{Inbox, Key, Overflow, StreamTransport};
+use uringcore_quic::{Command, Event, Received};
 
 use super::reach::Reach;
 use crate::capi::awaited::{is_done, wake};

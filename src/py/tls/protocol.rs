@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_proto::tls::RecordBoundaries;
+use uringcore_wire::tls::records::RecordBoundaries;
 
 use super::incoming::Ahead;
 use super::lower::Lower;

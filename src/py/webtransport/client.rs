@@ -6,10 +6,10 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::budget::Charge;
-use uringcore_proto::h3::Field;
-use uringcore_proto::quic::{self, Event};
-use uringcore_proto::webtransport::{Client, Error, Handle, Request};
+use uringcore_h3::Field;
+use uringcore_http::webtransport::{Client, Error, Handle, Request};
+use uringcore_limits::budget::Charge;
+use uringcore_quic::{self as quic, Event};
 
 use super::limits::WebTransportLimits;
 use super::registry::Registry;

@@ -2,9 +2,9 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use uringcore_proto::budget::Charge;
-use uringcore_proto::streams::Inbox;
-use uringcore_proto::webtransport::Limits;
+use uringcore_http::webtransport::Limits;
+use uringcore_limits::budget::Charge;
+use uringcore_quic::on_demand::Inbox;
 
 use crate::capi::arguments;
 use crate::streams::stream_manager::overflow;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use rustc_hash::{FxHashMap, FxHashSet};
-use uringcore_proto::webtransport::{Event, Handle, SessionStats, What};
+use uringcore_http::webtransport::{Event, Handle, SessionStats, What};
 
 use super::session::SessionCore;
 

@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::h3::Field;
-use uringcore_proto::quic;
-use uringcore_proto::streams::Inbox;
-use uringcore_proto::webtransport::{Draft, Error, Handle, SessionStats, What};
+use uringcore_h3::Field;
+use uringcore_http::webtransport::{Draft, Error, Handle, SessionStats, What};
+use uringcore_quic as quic;
+use uringcore_quic::on_demand::Inbox;
 
 use super::session_transport::SessionReach;
 use crate::capi::arguments::List;

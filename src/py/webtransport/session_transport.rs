@@ -5,9 +5,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{self, DatagramError, Priority, Received, StreamError};
-use uringcore_proto::streams::StreamTransport;
-use uringcore_proto::webtransport::Handle;
+use uringcore_http::webtransport::Handle;
+use uringcore_quic::on_demand::StreamTransport;
+use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
 
 use super::session::Host;
 use crate::streams::reach::Reach;

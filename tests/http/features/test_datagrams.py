@@ -1,4 +1,4 @@
-"""HTTP datagrams (RFC 9297) of an application, over real sockets. The rules are the protocol room's tests."""
+"""HTTP datagrams (RFC 9297) of an application, over real sockets. `src/http` tests the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Origins that a server says to be, in an ORIGIN frame (RFC 9412). The rules of the frame are proto's."""
+"""The origins of a server's ORIGIN frame (RFC 9412). Tests in `src/h3` have the frame's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is served first (RFC 9218), over real sockets. The rules one by one are the protocol room's tests."""
+"""The order of responses (RFC 9218), over real sockets. `src/h3` and `src/http` test each rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The HTTP/3 connection once its streams are open: input to `proto`, and what `proto` wants done on the QUIC
+//! The HTTP/3 connection once its streams are open: input to `uringcore_h3`, and what it wants done on the QUIC
 //! connection object. Not here: what Python calls (`connection`), and the objects that tell of events (`object`).
 //!
 //! Python opens the connection (`_init_connection`), so that SETTINGS are those of a subclass's
@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 use rustc_hash::FxHashSet;
-use uringcore_proto::h3::{Connection, Event, Logged, Output};
+use uringcore_h3::{Connection, Event, Logged, Output};
 
 use super::H3ConnectionCore;
 use crate::capi::buffer;
@@ -94,7 +94,7 @@ impl Begun {
         reported
     }
 
-    /// Tells `proto` what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
+    /// Tells HTTP/3 what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
     /// are read.
     pub(super) fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
         if self
@@ -145,7 +145,7 @@ impl Begun {
         Ok(list)
     }
 
-    /// Does what `proto` wants done. Everything is attempted; the first exception is raised at the
+    /// Does what HTTP/3 wants done. Everything is attempted; the first exception is raised at the
     /// end.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut result = self.log(py);

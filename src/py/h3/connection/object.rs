@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use uringcore_proto::h3::{Event, Role};
+use uringcore_h3::{Event, Role};
 
 use super::begun::{Begun, is_unidirectional};
 use crate::h3::events::{

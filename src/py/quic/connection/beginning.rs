@@ -4,7 +4,7 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use uringcore_proto::quic::ConnectionKey;
+use uringcore_quic::ConnectionKey;
 
 use super::{Phase, QuicConnectionCore};
 use crate::capi::address;

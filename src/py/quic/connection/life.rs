@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use uringcore_proto::quic::{
+use uringcore_quic::{
     Command, CommandError, Connection, ConnectionKey, ConnectionStats, DatagramError, Event,
     PreConnectCommands, StreamError,
 };

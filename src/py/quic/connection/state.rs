@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use uringcore_proto::quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
+use uringcore_quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
 
 use crate::quic::endpoint::QuicEndpoint;
 

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use uringcore_engine::Engine;
-use uringcore_proto::quic::{ConnectionKey, Event};
+use uringcore_quic::{ConnectionKey, Event};
 
 use super::{Home, QuicEndpoint};
 use crate::capi::context::Inside;

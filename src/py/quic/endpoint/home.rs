@@ -8,7 +8,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use uringcore_engine::Key;
-use uringcore_proto::quic::{Connection, ConnectionKey, Endpoint};
+use uringcore_quic::{Connection, ConnectionKey, Endpoint};
 
 use super::QuicEndpoint;
 use super::store::Answer;

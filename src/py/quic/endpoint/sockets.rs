@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::prelude::*;
 use uringcore_io::net;
-use uringcore_proto::quic::{ConnectionKey, MigrationError};
+use uringcore_quic::{ConnectionKey, MigrationError};
 
 use super::{Home, QuicEndpoint};
 use crate::capi::error;

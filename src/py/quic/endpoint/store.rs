@@ -222,7 +222,7 @@ impl QuicEndpoint {
     fn with_endpoint_now(
         &self,
         py: Python<'_>,
-        run: impl FnOnce(&mut uringcore_proto::quic::Endpoint, Instant) -> Option<()>,
+        run: impl FnOnce(&mut uringcore_quic::Endpoint, Instant) -> Option<()>,
     ) -> PyResult<Option<()>> {
         let now = self.now(py);
         self.with_endpoint(py, |endpoint| run(endpoint, now))

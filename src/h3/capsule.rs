@@ -1,0 +1,144 @@
+//! Capsules (RFC 9297 section 3.2): what the data of a request is cut into where its upgrade token has
+//! the Capsule Protocol.
+//!
+//! Not here: what the types mean, and what becomes of a malformed one (who reads them).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use uringcore_wire::varint;
+
+use super::frame::HeaderBuffer;
+
+/// Cuts data into capsules as it arrives.
+///
+/// Bounds: the value of one capsule that is wanted, which is as long as whoever wants it allows. All
+/// others are skipped as they come (RFC 9297 section 3.2), whatever their length.
+#[derive(Debug, Default)]
+pub struct Capsules {
+    header: HeaderBuffer,
+    /// The capsule at hand, if it is wanted: its type, and how much of its value is missing.
+    wanted: Option<(u64, usize)>,
+    value: BytesMut,
+    /// What is still to be skipped of one that is not.
+    skip: u64,
+}
+
+/// A capsule that is wanted has a longer value than its type may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
+impl Capsules {
+    /// The next capsule in `data`, which loses what was read; `None` once it is empty. `longest` says
+    /// of a type how long its value may be, or that it is not wanted.
+    pub fn next(
+        &mut self,
+        data: &mut Bytes,
+        longest: impl Fn(u64) -> Option<usize>,
+    ) -> Result<Option<(u64, Bytes)>, TooLong> {
+        loop {
+            if let Some((kind, missing)) = self.wanted {
+                let piece = data.split_to(missing.min(data.len()));
+                self.value.extend_from_slice(&piece);
+                if piece.len() < missing {
+                    self.wanted = Some((kind, missing - piece.len()));
+                    return Ok(None);
+                }
+                self.wanted = None;
+                return Ok(Some((kind, std::mem::take(&mut self.value).freeze())));
+            }
+            let skipped = self.skip.min(data.len() as u64);
+            data.advance(skipped as usize);
+            self.skip -= skipped;
+            if self.skip > 0 {
+                return Ok(None);
+            }
+            let Some((kind, length)) = self.header.read_pair(data) else {
+                return Ok(None);
+            };
+            match longest(kind) {
+                None => self.skip = length,
+                Some(max) if length > max as u64 => return Err(TooLong),
+                Some(_) => self.wanted = Some((kind, length as usize)),
+            }
+        }
+    }
+
+    /// True if no capsule has begun and not ended. Where the data ends in another state the message is
+    /// malformed (RFC 9297 section 3.3).
+    pub fn is_between(&self) -> bool {
+        self.header.is_empty() && self.wanted.is_none() && self.skip == 0
+    }
+}
+
+/// Appends a capsule.
+pub fn put(out: &mut BytesMut, kind: u64, value: &[u8]) {
+    varint::put(out, kind);
+    varint::put(out, value.len() as u64);
+    out.put_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn longest(kind: u64) -> Option<usize> {
+        (kind == 0x2843).then_some(8)
+    }
+
+    fn all(capsules: &mut Capsules, data: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let mut data = Bytes::copy_from_slice(data);
+        let mut next = || capsules.next(&mut data, longest).unwrap();
+        let known = std::iter::from_fn(&mut next);
+        known.map(|(kind, value)| (kind, value.to_vec())).collect()
+    }
+
+    fn written() -> BytesMut {
+        let mut out = BytesMut::new();
+        put(&mut out, 0x2843, b"abcd");
+        put(&mut out, 0x17, &[7; 300]);
+        put(&mut out, 0x17, b"");
+        put(&mut out, 0x2843, b"");
+        out
+    }
+
+    #[test]
+    fn those_that_are_wanted_are_found_however_the_data_is_cut() {
+        let expected = [(0x2843, b"abcd".to_vec()), (0x2843, Vec::new())];
+        assert_eq!(all(&mut Capsules::default(), &written()), expected);
+        let mut capsules = Capsules::default();
+        let out = written();
+        let bytes = out.chunks(1);
+        let found: Vec<_> = bytes.flat_map(|byte| all(&mut capsules, byte)).collect();
+        assert_eq!(found, expected);
+        assert!(capsules.is_between());
+    }
+
+    #[test]
+    fn an_end_inside_of_a_capsule_shows() {
+        let out = written();
+        for length in 0..=out.len() {
+            let mut capsules = Capsules::default();
+            all(&mut capsules, &out[..length]);
+            let is_end = capsules.is_between();
+            assert_eq!(is_end, end_positions(&out).contains(&length), "{length}");
+        }
+    }
+
+    fn end_positions(data: &[u8]) -> Vec<usize> {
+        let mut ends = vec![0];
+        let mut at = 0;
+        while at < data.len() {
+            let (_, used) = varint::get(&data[at..]).unwrap();
+            let (length, more) = varint::get(&data[at + used..]).unwrap();
+            at += used + more + length as usize;
+            ends.push(at);
+        }
+        ends
+    }
+
+    #[test]
+    fn one_that_is_too_long_is_refused_before_it_is_kept() {
+        let mut data = Bytes::from_static(b"\x68\x43\x09");
+        let refused = Capsules::default().next(&mut data, longest);
+        assert_eq!(refused, Err(TooLong));
+    }
+}

@@ -1,0 +1,541 @@
+//! The connection: what comes in is sent to its stream, what goes out waits in queues for the host.
+//!
+//! Here: both queues, datagrams in, and how a fault of the peer is answered. The lives of requests
+//! are in `streams.rs`, commands in `send.rs`, one stream's receiving half in `request.rs`.
+//!
+//! Synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bytes::{Buf, Bytes};
+use uringcore_wire::varint;
+
+use super::error::{Code, ConnectionError};
+use super::event::{Event, Output, Role};
+use super::frame::{self, stream_type};
+use super::log::{Log, Logged};
+use super::origin::{self, Origins};
+use super::priority::Priority;
+use super::push::Pushes;
+use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
+use super::request::{Half, RequestStream};
+use super::settings::{PeerSettings, Settings};
+use super::stream_map::StreamMap;
+use super::uni::{UniKind, UniStream};
+use super::unusable::Unusable;
+use super::useless_frames::UselessFrameBudget;
+
+/// An HTTP/3 connection without its transport (RFC 9114), client or server.
+///
+/// - Input: `handle_*`. The host gives what QUIC received, in each stream's order.
+/// - Commands: `send_*`, [`cancel_request`](Self::cancel_request) and
+///   [`create_webtransport_stream`](Self::create_webtransport_stream).
+/// - Output: after any of these, [`poll_output`](Self::poll_output) until it is empty and do what
+///   it says, then [`poll_event`](Self::poll_event) until it is empty.
+///
+/// A fault of the peer is answered here: the connection queues [`Output::CloseConnection`] and
+/// ignores all further input, or it gives up the one request (see
+/// [`set_strict`](Self::set_strict)).
+///
+/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_unfinished_size`],
+/// [`Settings::max_blocked_size`], and for each stream that QUIC lets it open some two hundred bytes.
+/// The two queues are as long as one call made them, if the host polls after each. What leads to
+/// nothing (unknown frames and streams, empty DATA frames, QPACK instructions, PRIORITY_UPDATE,
+/// GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may come 4,096 times, and 64 times more with each field
+/// section, then the connection is closed with H3_EXCESSIVE_LOAD.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) role: Role,
+    pub(super) settings: Settings,
+    pub(super) peer_settings: Option<PeerSettings>,
+    pub(super) peer_origins: Option<Origins>,
+    /// True if the peer's transport parameters allow DATAGRAM frames, if the host knows.
+    pub(super) peer_quic_datagrams: Option<bool>,
+    pub(super) strict: bool,
+    pub(super) answers_large_requests: bool,
+
+    pub(super) control_id: u64,
+    encoder_id: u64,
+    decoder_id: u64,
+    pub(super) peer_control_id: Option<u64>,
+    pub(super) peer_encoder_id: Option<u64>,
+    pub(super) peer_decoder_id: Option<u64>,
+
+    pub(super) requests: StreamMap<RequestStream>,
+    pub(super) uni: StreamMap<UniStream>,
+    /// Streams that we gave up and of which more may arrive; at most `ABANDONED_MAX`, the oldest
+    /// forgotten first.
+    pub(super) abandoned: VecDeque<u64>,
+    /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
+    pub(super) blocked: VecDeque<u64>,
+    pub(super) unusable: Unusable,
+    pub(super) useless_frames: UselessFrameBudget,
+    /// The lowest request stream that the peer (or we, as client) has not used yet.
+    pub(super) next_request_id: u64,
+    /// Request streams below that one of which the client has sent nothing yet; at most
+    /// `SKIPPED_MAX`, the oldest forgotten first.
+    pub(super) skipped: BTreeSet<u64>,
+    /// What PRIORITY_UPDATE said about streams that are to come; bounded by who inserts.
+    pub(super) early_priorities: StreamMap<Priority>,
+    pub(super) goaway_sent: Option<u64>,
+    pub(super) goaway_received: Option<u64>,
+    pub(super) peer_max_push_id: Option<u64>,
+    pub(super) pushes: Pushes,
+
+    pub(super) encoder: Encoder,
+    pub(super) decoder: Decoder,
+    pub(super) events: VecDeque<Event>,
+    pub(super) outputs: VecDeque<Output>,
+    pub(super) closed: bool,
+    pub(super) log: Log,
+    /// The field section at hand; kept for its allocation.
+    pub(super) section: Vec<u8>,
+}
+
+impl Connection {
+    /// A new connection, whose SETTINGS are queued at once.
+    ///
+    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the
+    /// QPACK encoder and the QPACK decoder; the host opens them by doing the first outputs in
+    /// order.
+    pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
+        let [control_id, encoder_id, decoder_id] = uni_streams;
+        let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
+        let decoder = Decoder::new(DecoderSettings {
+            max_table_capacity: bounded(settings.qpack_max_table_capacity),
+            blocked_streams: bounded(settings.qpack_blocked_streams),
+            max_field_section_size: bounded(settings.max_field_section_size),
+            max_fields: bounded(settings.max_fields),
+        });
+        let mut connection = Self {
+            role,
+            peer_settings: None,
+            peer_origins: None,
+            peer_quic_datagrams: None,
+            strict: false,
+            answers_large_requests: false,
+            control_id,
+            encoder_id,
+            decoder_id,
+            peer_control_id: None,
+            peer_encoder_id: None,
+            peer_decoder_id: None,
+            requests: StreamMap::default(),
+            uni: StreamMap::default(),
+            abandoned: VecDeque::new(),
+            blocked: VecDeque::new(),
+            unusable: Unusable::new(&settings),
+            useless_frames: UselessFrameBudget::default(),
+            next_request_id: 0,
+            skipped: BTreeSet::new(),
+            early_priorities: StreamMap::default(),
+            goaway_sent: None,
+            goaway_received: None,
+            peer_max_push_id: None,
+            pushes: Pushes::default(),
+            encoder: Encoder::new(EncoderSettings {
+                table_capacity: ENCODER_TABLE_CAPACITY,
+                may_block: settings.qpack_may_block,
+            }),
+            decoder,
+            events: VecDeque::new(),
+            outputs: VecDeque::new(),
+            closed: false,
+            log: Log::default(),
+            section: Vec::new(),
+            settings,
+        };
+        connection.open_critical_streams();
+        connection
+    }
+
+    /// Treats every stream error of the peer's as a connection error, which RFC 9114 section 8
+    /// leaves to us. For hosts that have no way to tell their application about a single failed
+    /// request. Off by default.
+    pub fn set_strict(&mut self, strict: bool) {
+        self.strict = strict;
+    }
+
+    /// Has requests whose header section is too large told as [`Event::HeadersTooLarge`] and left to
+    /// the host to be answered, strict or not. For servers; off by default: such a request is given
+    /// up with H3_EXCESSIVE_LOAD, and nobody hears of it.
+    pub fn set_answers_large_requests(&mut self, answers: bool) {
+        self.answers_large_requests = answers;
+    }
+
+    /// From now on frames and stream types are logged, those of our own streams first. The host takes
+    /// the log after each call, with [`take_log`](Self::take_log). Off by default.
+    pub fn open_log(&mut self) {
+        self.log.open();
+        for (stream_id, stream_type) in [
+            (self.control_id, stream_type::CONTROL),
+            (self.encoder_id, stream_type::QPACK_ENCODER),
+            (self.decoder_id, stream_type::QPACK_DECODER),
+        ] {
+            self.log.stream_type(stream_id, stream_type, None);
+        }
+    }
+
+    /// What was logged since the last time.
+    pub fn take_log(&mut self) -> Vec<Logged> {
+        self.log.take()
+    }
+
+    /// Says whether the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS
+    /// that announce HTTP datagrams are an error (RFC 9297 section 2.1.1); while this is not known,
+    /// they are taken as they come.
+    pub fn set_peer_quic_datagrams(&mut self, enabled: bool) {
+        self.peer_quic_datagrams = Some(enabled);
+    }
+
+    /// Takes the next piece of a stream that the peer sends on.
+    pub fn handle_stream_data(&mut self, stream_id: u64, data: Bytes, fin: bool) {
+        if self.closed {
+            return;
+        }
+        let is_known = self.requests.contains_key(&stream_id);
+        let result = if !frame::is_unidirectional(stream_id) || is_known {
+            self.receive_request(stream_id, data, fin)
+        } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
+            // A push that is over for us, and whose type must not be looked for again.
+            Ok(())
+        } else {
+            self.receive_uni(stream_id, data, fin)
+        };
+        if let Err(error) = result {
+            self.close(error);
+        }
+        self.flush_decoder();
+    }
+
+    /// The peer reset its side of a stream (RFC 9000 section 19.4).
+    pub fn handle_stream_reset(&mut self, stream_id: u64, code: u64) {
+        if self.closed {
+            return;
+        }
+        if frame::is_unidirectional(stream_id) {
+            if self.is_peer_critical(stream_id) {
+                self.close(closed_critical_stream());
+                return;
+            }
+            // RFC 9114 section 6.2: a stream may be reset before its type is known.
+            if let Some(UniStream {
+                kind: UniKind::WebTransport { .. },
+                ..
+            }) = self.uni.remove(&stream_id)
+            {
+                self.events.push_back(Event::Reset {
+                    stream_id,
+                    code,
+                    local: false,
+                });
+            }
+            if self.requests.contains_key(&stream_id) {
+                // A push.
+                self.receive_reset(stream_id, code);
+                self.flush_decoder();
+            }
+            return;
+        }
+        self.abandoned.retain(|&abandoned| abandoned != stream_id);
+        self.receive_reset(stream_id, code);
+        self.flush_decoder();
+    }
+
+    /// The peer does not want what we send on a stream (RFC 9000 section 19.5). QUIC resets it on
+    /// its own.
+    pub fn handle_stop_sending(&mut self, stream_id: u64, code: u64) {
+        if self.closed {
+            return;
+        }
+        if self.is_own_critical(stream_id) {
+            self.close(closed_critical_stream());
+            return;
+        }
+        if let Some(stream) = self.requests.get_mut(&stream_id) {
+            stream.send = Half::Done;
+            if stream.announced || self.role == Role::Client {
+                self.events
+                    .push_back(Event::StopSending { stream_id, code });
+            }
+            self.remove_if_done(stream_id);
+        }
+    }
+
+    /// Takes the payload of a DATAGRAM frame (RFC 9297 section 2.1).
+    pub fn handle_datagram(&mut self, mut data: Bytes) {
+        if self.closed {
+            return;
+        }
+        let error = |reason| ConnectionError::new(Code::H3_DATAGRAM_ERROR, reason);
+        match varint::get(&data) {
+            None => self.close(error("the datagram ends inside its quarter stream ID")),
+            Some((quarter, _)) if quarter > varint::MAX / 4 => {
+                self.close(error("quarter stream ID above 2^60-1"));
+            }
+            Some((quarter, _))
+                if self.role == Role::Server && quarter * 4 >= self.request_end() =>
+            {
+                // RFC 9297 section 2.1.
+                self.close(ConnectionError::new(
+                    Code::H3_ID_ERROR,
+                    "a datagram of a request that cannot be yet",
+                ));
+            }
+            Some((quarter, used)) => {
+                data.advance(used);
+                let event = Event::Datagram {
+                    stream_id: quarter * 4,
+                    data,
+                };
+                self.useless_frames.allow_for(&event);
+                self.events.push_back(event);
+            }
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        pop(&mut self.events)
+    }
+
+    /// The next thing to be done on the QUIC connection.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        pop(&mut self.outputs)
+    }
+
+    /// What [`poll_output`](Self::poll_output) will give, in that order.
+    pub fn outputs(&self) -> impl Iterator<Item = &Output> {
+        self.outputs.iter()
+    }
+
+    /// The peer's SETTINGS once they arrived.
+    pub fn received_settings(&self) -> Option<&PeerSettings> {
+        self.peer_settings.as_ref()
+    }
+
+    /// What the server's ORIGIN frames have named, once there was one; the connection's own origin is not
+    /// among it unless it was named.
+    pub fn received_origins(&self) -> Option<impl Iterator<Item = &str>> {
+        self.peer_origins.as_ref().map(Origins::names)
+    }
+
+    /// Puts other settings in the place of those that the peer sent, where the host checks them. QPACK goes
+    /// on with those that came.
+    pub fn set_received_settings(&mut self, settings: PeerSettings) {
+        self.peer_settings = Some(settings);
+    }
+
+    /// Closes the connection for a fault of the peer that the host has found.
+    pub fn fail(&mut self, code: Code, reason: String) {
+        if !self.closed {
+            self.close(ConnectionError::new(code, reason));
+        }
+    }
+
+    /// Ignores all further input and refuses every command: the host has ended the connection.
+    pub fn set_closed(&mut self) {
+        self.closed = true;
+        self.forget_streams();
+    }
+
+    /// What we sent in SETTINGS: identifiers and values in order.
+    pub fn sent_settings(&self) -> Vec<(u64, u64)> {
+        self.settings.pairs()
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// True if a fault of the peer has ended the connection: all input is ignored and every command
+    /// refused.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// True if the peer announced with GOAWAY that it takes no more requests.
+    pub fn is_peer_going_away(&self) -> bool {
+        self.goaway_received.is_some()
+    }
+
+    /// True if a request has begun of which nothing was told yet: its header section has not ended, or
+    /// waits for QPACK. How long that may last is the host's to say.
+    pub fn awaits_headers(&self, stream_id: u64) -> bool {
+        let stream = self.requests.get(&stream_id);
+        stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
+    }
+
+    /// True if our direction of a request's stream is open: neither its end was sent, nor was it given up by
+    /// either side.
+    pub fn is_sending(&self, stream_id: u64) -> bool {
+        let stream = self.requests.get(&stream_id);
+        stream.is_some_and(|stream| stream.send != Half::Done)
+    }
+
+    /// Bytes that are kept and cannot be used yet: field sections that have not ended, or wait for the encoder
+    /// stream, and what came behind those.
+    pub fn unusable_bytes(&self) -> usize {
+        self.unusable.bytes()
+    }
+
+    /// Gives back the room that the last burst has left empty, and what only makes the next one's field sections
+    /// smaller: for a host that sees nothing happen for a while.
+    pub fn rest(&mut self) {
+        self.requests.shrink_to_fit();
+        self.uni.shrink_to_fit();
+        self.abandoned.shrink_to_fit();
+        self.blocked.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.outputs.shrink_to_fit();
+        self.section = Vec::new();
+        self.encoder.rest();
+        self.decoder.rest();
+    }
+
+    /// True if this is one of the streams of ours that last as long as the connection: for control, and
+    /// for QPACK's encoder and decoder.
+    pub fn is_own_critical(&self, stream_id: u64) -> bool {
+        [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id)
+    }
+
+    /// The streams of ours that last as long as the connection: for control, QPACK's encoder and its decoder.
+    pub fn own_streams(&self) -> [u64; 3] {
+        [self.control_id, self.encoder_id, self.decoder_id]
+    }
+
+    /// How many bidirectional streams have state here.
+    pub fn open_requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    fn open_critical_streams(&mut self) {
+        // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
+        let mut control = vec![stream_type::CONTROL as u8];
+        if self.settings.separate_writes {
+            self.write(self.control_id, std::mem::take(&mut control).into());
+        }
+        control.extend_from_slice(&self.settings.to_frame());
+        if self.settings.separate_writes {
+            self.write(self.control_id, std::mem::take(&mut control).into());
+        }
+        if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
+            let mut payload = Vec::new();
+            varint::put(&mut payload, max);
+            control.extend_from_slice(&frame::frame(frame::frame_type::MAX_PUSH_ID, &[&payload]));
+        }
+        if self.role == Role::Server && !self.settings.origins.is_empty() {
+            control.extend_from_slice(&origin::to_frame(&self.settings.origins));
+        }
+        if !control.is_empty() {
+            self.write(self.control_id, control.into());
+        }
+        self.write(
+            self.encoder_id,
+            Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]),
+        );
+        self.write(
+            self.decoder_id,
+            Bytes::from_static(&[stream_type::QPACK_DECODER as u8]),
+        );
+    }
+
+    pub(super) fn write(&mut self, stream_id: u64, data: Bytes) {
+        self.outputs.push_back(Output::Write {
+            stream_id,
+            data,
+            fin: false,
+        });
+    }
+
+    /// Writes what the encoder has for its stream; before the field section that may refer to it.
+    pub(super) fn flush_encoder(&mut self) {
+        match self.encoder.take_instructions() {
+            Some(data) => self.write(self.encoder_id, data),
+            None if self.settings.separate_writes => self.write(self.encoder_id, Bytes::new()),
+            None => {}
+        }
+    }
+
+    pub(super) fn flush_decoder(&mut self) {
+        if self.closed {
+            return;
+        }
+        if self.settings.separate_writes {
+            if self.decoder.take_has_decoded() {
+                let data = self.decoder.take_instructions().unwrap_or_default();
+                self.write(self.decoder_id, data);
+            }
+            return;
+        }
+        if !self.decoder.wants_flush() {
+            return;
+        }
+        if let Some(data) = self.decoder.take_instructions() {
+            self.write(self.decoder_id, data);
+        }
+    }
+
+    /// Ends the connection for a fault of the peer.
+    fn close(&mut self, error: ConnectionError) {
+        log::debug!("HTTP/3 connection is closed: {error}");
+        self.closed = true;
+        self.outputs.push_back(Output::CloseConnection {
+            code: error.code,
+            reason: error.reason,
+        });
+        self.forget_streams();
+    }
+
+    /// Nothing of the streams will be used again.
+    fn forget_streams(&mut self) {
+        // A host that takes part in each frame asks afterwards which requests were open.
+        if !self.settings.separate_writes {
+            self.requests = StreamMap::default();
+        }
+        self.uni = StreamMap::default();
+        self.skipped = BTreeSet::new();
+        self.early_priorities = StreamMap::default();
+        self.blocked = VecDeque::new();
+        self.unusable.clear();
+    }
+}
+
+/// The next of a queue. The room that one large call needed is not kept for ever.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let next = queue.pop_front();
+    if queue.is_empty() && queue.capacity() > QUEUE_KEPT_MAX {
+        *queue = VecDeque::new();
+    }
+    next
+}
+
+pub(super) fn closed_critical_stream() -> ConnectionError {
+    // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
+    ConnectionError::new(
+        Code::H3_CLOSED_CRITICAL_STREAM,
+        "a control or QPACK stream was closed",
+    )
+}
+
+/// As long as what an ordinary call makes of a queue.
+const QUEUE_KEPT_MAX: usize = 64;
+
+/// Room for our QPACK encoder's table, if the peer allows as much.
+const ENCODER_TABLE_CAPACITY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_a_flood_of_events_needed_is_not_kept() {
+        let mut queue: VecDeque<u64> = (0..10_000).collect();
+        while pop(&mut queue).is_some() {}
+        assert!(queue.capacity() <= QUEUE_KEPT_MAX);
+        queue.extend(0..QUEUE_KEPT_MAX as u64 / 2);
+        let capacity = queue.capacity();
+        while pop(&mut queue).is_some() {}
+        assert_eq!(queue.capacity(), capacity);
+    }
+}

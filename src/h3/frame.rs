@@ -1,0 +1,175 @@
+//! The frame layout (RFC 9114 section 7.1), frame types and stream types.
+//!
+//! Not here: what a frame does, or where it may come.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use uringcore_wire::varint;
+
+/// Frame types (RFC 9114 section 7.2, RFC 9218 section 7.2, RFC 9412 section 2.1; 0x41 is
+/// WebTransport's, draft-ietf-webtrans-http3).
+pub mod frame_type {
+    pub const DATA: u64 = 0x0;
+    pub const HEADERS: u64 = 0x1;
+    pub const CANCEL_PUSH: u64 = 0x3;
+    pub const SETTINGS: u64 = 0x4;
+    pub const PUSH_PROMISE: u64 = 0x5;
+    pub const GOAWAY: u64 = 0x7;
+    pub const ORIGIN: u64 = 0xc;
+    pub const MAX_PUSH_ID: u64 = 0xd;
+    pub const WEBTRANSPORT_STREAM: u64 = 0x41;
+    pub const PRIORITY_UPDATE_REQUEST: u64 = 0xf0700;
+    pub const PRIORITY_UPDATE_PUSH: u64 = 0xf0701;
+
+    /// Frame types of HTTP/2 without an equivalent: receiving one is an error (RFC 9114 section
+    /// 7.2.8).
+    pub const fn is_reserved(frame_type: u64) -> bool {
+        matches!(frame_type, 0x2 | 0x6 | 0x8 | 0x9)
+    }
+}
+
+/// Types of unidirectional streams (RFC 9114 section 6.2, RFC 9204 section 4.2).
+pub mod stream_type {
+    pub const CONTROL: u64 = 0x0;
+    pub const PUSH: u64 = 0x1;
+    pub const QPACK_ENCODER: u64 = 0x2;
+    pub const QPACK_DECODER: u64 = 0x3;
+    pub const WEBTRANSPORT: u64 = 0x54;
+}
+
+/// What is known about the stream from its identifier (RFC 9000 section 2.1).
+pub const fn is_client_bidi(stream_id: u64) -> bool {
+    stream_id & 0x3 == 0
+}
+
+pub const fn is_unidirectional(stream_id: u64) -> bool {
+    stream_id & 0x2 != 0
+}
+
+pub const fn is_server_initiated(stream_id: u64) -> bool {
+    stream_id & 0x1 != 0
+}
+
+/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and
+/// what follows it.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct HeaderBuffer {
+    bytes: [u8; 2 * varint::SIZE_MAX],
+    length: u8,
+}
+
+impl HeaderBuffer {
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Reads both integers from what is kept and the front of `data`, and takes from `data` what
+    /// was used. While they are incomplete all of `data` is kept.
+    pub fn read_pair(&mut self, data: &mut Bytes) -> Option<(u64, u64)> {
+        self.read(data, |bytes| {
+            let (first, used) = varint::get(bytes)?;
+            let (second, more) = varint::get(&bytes[used..])?;
+            Some(((first, second), used + more))
+        })
+    }
+
+    /// The same for a single integer.
+    pub fn read_one(&mut self, data: &mut Bytes) -> Option<u64> {
+        self.read(data, varint::get)
+    }
+
+    fn read<T>(
+        &mut self,
+        data: &mut Bytes,
+        parse: impl Fn(&[u8]) -> Option<(T, usize)>,
+    ) -> Option<T> {
+        if self.length == 0 {
+            // The usual case: all of it is here.
+            if let Some((value, used)) = parse(data) {
+                data.advance(used);
+                return Some(value);
+            }
+        }
+        let kept = usize::from(self.length);
+        let added = data.len().min(self.bytes.len() - kept);
+        self.bytes[kept..kept + added].copy_from_slice(&data[..added]);
+        match parse(&self.bytes[..kept + added]) {
+            Some((value, used)) => {
+                self.length = 0;
+                data.advance(used - kept);
+                Some(value)
+            }
+            None => {
+                // Two integers take at most sixteen bytes, so what is incomplete has room for more.
+                debug_assert_eq!(added, data.len());
+                self.length = (kept + added) as u8;
+                data.clear();
+                None
+            }
+        }
+    }
+}
+
+/// A frame's header in its shortest form.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameHeader {
+    bytes: [u8; 2 * varint::SIZE_MAX],
+    length: u8,
+}
+
+impl FrameHeader {
+    pub fn new(frame_type: u64, payload_length: u64) -> Self {
+        let mut bytes = [0; 2 * varint::SIZE_MAX];
+        let mut out = &mut bytes[..];
+        varint::put(&mut out, frame_type);
+        varint::put(&mut out, payload_length);
+        let length = (2 * varint::SIZE_MAX - out.len()) as u8;
+        Self { bytes, length }
+    }
+}
+
+impl std::ops::Deref for FrameHeader {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// A whole frame whose payload comes in parts.
+pub fn frame(frame_type: u64, payload: &[&[u8]]) -> Bytes {
+    let length = payload.iter().map(|part| part.len()).sum::<usize>();
+    let header = FrameHeader::new(frame_type, length as u64);
+    let mut out = BytesMut::with_capacity(header.len() + length);
+    out.put_slice(&header);
+    for part in payload {
+        out.put_slice(part);
+    }
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_whole_and_byte_by_byte() {
+        for (frame_type, length) in [(0, 0), (1, 63), (0x41, 16_384), (varint::MAX, varint::MAX)] {
+            let header = FrameHeader::new(frame_type, length);
+            let mut whole = Bytes::from([&header[..], b"rest"].concat());
+            assert_eq!(
+                HeaderBuffer::default().read_pair(&mut whole),
+                Some((frame_type, length))
+            );
+            assert_eq!(&whole[..], b"rest");
+
+            let mut buffer = HeaderBuffer::default();
+            for (position, &byte) in header.iter().enumerate() {
+                let mut piece = Bytes::copy_from_slice(&[byte]);
+                let read = buffer.read_pair(&mut piece);
+                assert_eq!(read.is_some(), position + 1 == header.len());
+                assert!(piece.is_empty());
+            }
+            assert!(buffer.is_empty());
+        }
+    }
+}

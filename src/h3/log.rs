@@ -1,0 +1,125 @@
+//! What a host may want to write down about frames and streams, for qlog. Nothing is kept unless the
+//! host asks for it.
+//!
+//! Not here: names and forms of qlog, which are the host's.
+
+use uringcore_wire::varint;
+
+use super::qpack::Field;
+
+/// Something that was sent or received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Logged {
+    /// A stream has this type (RFC 9114 section 6.2, or WebTransport's, whatever the direction).
+    StreamType {
+        stream_id: u64,
+        stream_type: u64,
+        push_id: Option<u64>,
+    },
+    /// A frame with content or fields, `length` bytes of payload.
+    Frame {
+        is_sent: bool,
+        stream_id: u64,
+        length: u64,
+        frame: LoggedFrame,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoggedFrame {
+    Data,
+    Headers(Vec<Field>),
+    PushPromise { push_id: u64, fields: Vec<Field> },
+}
+
+/// Collects until the host takes it, which it does after each call.
+#[derive(Debug, Default)]
+pub(super) struct Log(Option<Vec<Logged>>);
+
+impl Log {
+    pub fn open(&mut self) {
+        self.0.get_or_insert_default();
+    }
+
+    pub fn take(&mut self) -> Vec<Logged> {
+        self.0.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub fn stream_type(&mut self, stream_id: u64, stream_type: u64, push_id: Option<u64>) {
+        if let Some(log) = &mut self.0 {
+            log.push(Logged::StreamType {
+                stream_id,
+                stream_type,
+                push_id,
+            });
+        }
+    }
+
+    pub fn data(&mut self, is_sent: bool, stream_id: u64, length: u64) {
+        if let Some(log) = &mut self.0 {
+            log.push(Logged::Frame {
+                is_sent,
+                stream_id,
+                length,
+                frame: LoggedFrame::Data,
+            });
+        }
+    }
+
+    /// A field section that we send in `frame`, header and all.
+    pub fn sent(
+        &mut self,
+        stream_id: u64,
+        frame: &[u8],
+        promise: Option<u64>,
+        fields: &[(&[u8], &[u8])],
+    ) {
+        if self.0.is_some() {
+            let owned = |bytes: &[u8]| bytes.to_vec().into();
+            let fields = fields.iter().map(|(n, v)| (owned(n), owned(v))).collect();
+            // The type of both frames takes one byte.
+            let header = 1 + frame
+                .get(1..)
+                .and_then(varint::get)
+                .map_or(0, |(_, size)| size);
+            let length = frame.len().saturating_sub(header);
+            self.push_section(true, stream_id, length, promise, fields);
+        }
+    }
+
+    /// A field section of `length` bytes that we have received, in a frame with nothing else but the
+    /// push ID of a promise.
+    pub fn received(
+        &mut self,
+        stream_id: u64,
+        length: usize,
+        promise: Option<u64>,
+        fields: &[Field],
+    ) {
+        if self.0.is_some() {
+            let id = promise.map_or(0, varint::size);
+            self.push_section(false, stream_id, length + id, promise, fields.to_vec());
+        }
+    }
+
+    fn push_section(
+        &mut self,
+        is_sent: bool,
+        stream_id: u64,
+        length: usize,
+        promise: Option<u64>,
+        fields: Vec<Field>,
+    ) {
+        if let Some(log) = &mut self.0 {
+            log.push(Logged::Frame {
+                is_sent,
+                stream_id,
+                length: length as u64,
+                frame: match promise {
+                    Some(push_id) => LoggedFrame::PushPromise { push_id, fields },
+                    None => LoggedFrame::Headers(fields),
+                },
+            });
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Server push (RFC 9114 section 4.6): promises and push streams, for both roles.
+//!
+//! A push stream is a message without a request of its own, so its two halves are those of a request
+//! stream (`request.rs`): a server's has nothing to receive, a client's nothing to send. Here is what
+//! is more to it: push IDs and their limit, the promise, giving a push up.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use uringcore_wire::varint;
+
+use super::connection::Connection;
+use super::error::{Code, ConnectionError, LocalError};
+use super::event::{Output, Role};
+use super::field;
+use super::frame::{self, frame_type, stream_type};
+use super::qpack::Field;
+use super::request::{Half, RequestStream};
+use super::uni::{UniKind, UniStream};
+
+/// What a connection knows of pushes.
+#[derive(Debug, Default)]
+pub(super) struct Pushes {
+    /// Server: the push ID that comes next.
+    next: u64,
+    /// Push IDs and the streams they are on: of a server those that are being sent, of a client all
+    /// that have begun. Never more than the client's MAX_PUSH_ID allows.
+    streams: Vec<(u64, u64)>,
+    /// Client: hashes of what was promised, by push ID; at most [`PROMISES_MAX`], the oldest forgotten
+    /// first.
+    promises: VecDeque<(u64, u64)>,
+}
+
+impl Pushes {
+    fn id_of(&self, stream_id: u64) -> Option<u64> {
+        self.streams
+            .iter()
+            .find(|(_, stream)| *stream == stream_id)
+            .map(|(push_id, _)| *push_id)
+    }
+
+    pub fn stream_of(&self, push_id: u64) -> Option<u64> {
+        self.streams
+            .iter()
+            .find(|(known, _)| *known == push_id)
+            .map(|(_, stream_id)| *stream_id)
+    }
+
+    /// Client: a push may be promised for several requests, but it is one (RFC 9114 section 4.6).
+    pub fn note_promise(&mut self, push_id: u64, fields: &[Field]) -> Result<(), ConnectionError> {
+        let mut hasher = DefaultHasher::new();
+        fields.hash(&mut hasher);
+        let hash = hasher.finish();
+        let known = self.promises.iter().find(|(known, _)| *known == push_id);
+        match known {
+            Some((_, promised)) if *promised != hash => Err(ConnectionError::new(
+                Code::H3_GENERAL_PROTOCOL_ERROR,
+                "two promises of one push with different fields",
+            )),
+            Some(_) => Ok(()),
+            None => {
+                if self.promises.len() == PROMISES_MAX {
+                    self.promises.pop_front();
+                }
+                self.promises.push_back((push_id, hash));
+                Ok(())
+            }
+        }
+    }
+
+    /// Server: whether the push ID was used.
+    pub fn is_promised(&self, push_id: u64) -> bool {
+        push_id < self.next
+    }
+}
+
+impl Connection {
+    /// Promises to answer a request that the client did not make, in connection with one that it did,
+    /// and begins the push stream, `push_stream_id`, a unidirectional stream of ours. The response is
+    /// sent with `send_headers` and `send_data` on that stream.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalError::NoPush`] when the client allows no (further) push,
+    /// [`LocalError::InvalidStream`] if the request is not one, [`LocalError::FrameUnexpected`] when
+    /// its response is over, [`LocalError::InvalidField`] if the promised request would be malformed.
+    pub fn send_push_promise<N, V>(
+        &mut self,
+        stream_id: u64,
+        push_stream_id: u64,
+        fields: &[(N, V)],
+    ) -> Result<(), LocalError>
+    where
+        N: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.check_push(stream_id)?;
+        let fields = field::trimmed(fields);
+        let head = field::validate_request(&fields)
+            .map_err(|reason| LocalError::InvalidField(reason.into_owned()))?;
+        check_promised(&fields, head.content_length)?;
+        self.check_field_section_size(&fields)?;
+        let push_id = self.pushes.next;
+        let mut id = Vec::with_capacity(varint::SIZE_MAX);
+        varint::put(&mut id, push_id);
+        let (prefix, section) = self.encode_section(stream_id, &fields);
+        let promise = frame::frame(frame_type::PUSH_PROMISE, &[&id, &prefix, section]);
+        self.flush_encoder();
+        self.log.sent(stream_id, &promise, Some(push_id), &fields);
+        self.log
+            .stream_type(push_stream_id, stream_type::PUSH, Some(push_id));
+        self.write(stream_id, promise);
+        let mut header = Vec::with_capacity(2 * varint::SIZE_MAX);
+        varint::put(&mut header, stream_type::PUSH);
+        header.extend_from_slice(&id);
+        self.write(push_stream_id, header.into());
+        self.pushes.next += 1;
+        self.forget_finished_pushes();
+        self.pushes.streams.push((push_id, push_stream_id));
+        let stream = RequestStream::new_push_sent(push_stream_id, head.method);
+        self.requests.insert(push_stream_id, stream);
+        Ok(())
+    }
+
+    /// True if [`send_push_promise`](Self::send_push_promise) can be called for this request, as far
+    /// as the client and the request's stream are concerned.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn check_push(&self, stream_id: u64) -> Result<(), LocalError> {
+        if self.closed {
+            return Err(LocalError::Closed);
+        }
+        if !frame::is_client_bidi(stream_id) {
+            return Err(LocalError::InvalidStream(
+                "a push is promised on a client-initiated bidirectional stream",
+            ));
+        }
+        let allowed = self
+            .peer_max_push_id
+            .is_some_and(|max| self.pushes.next <= max)
+            // A client's GOAWAY names the first push that it does not want (RFC 9114 section 5.2).
+            && self.goaway_received.is_none_or(|end| self.pushes.next < end);
+        if self.role == Role::Client || !allowed {
+            return Err(LocalError::NoPush);
+        }
+        match self.requests.get(&stream_id) {
+            // RFC 9114 section 4.4: a tunnel has none.
+            Some(stream) if stream.is_tunnel() => Err(LocalError::FrameUnexpected(
+                "a CONNECT stream has no promises",
+            )),
+            Some(stream) if matches!(stream.send, Half::Head | Half::Body) => Ok(()),
+            _ => Err(LocalError::FrameUnexpected(
+                "PUSH_PROMISE frame is not allowed in this state",
+            )),
+        }
+    }
+
+    /// The push that a stream carries, on a client also after its end.
+    pub fn push_id(&self, stream_id: u64) -> Option<u64> {
+        self.pushes.id_of(stream_id)
+    }
+
+    /// A push stream to us, the client: from its push ID on.
+    pub(super) fn receive_push(
+        &mut self,
+        stream_id: u64,
+        mut stream: UniStream,
+        mut data: Bytes,
+        fin: bool,
+    ) -> Result<(), ConnectionError> {
+        let Some(push_id) = stream.header.read_one(&mut data) else {
+            if fin {
+                return Err(ConnectionError::new(
+                    Code::H3_FRAME_ERROR,
+                    "the push stream ends inside its push ID",
+                ));
+            }
+            stream.kind = UniKind::Push;
+            self.uni.insert(stream_id, stream);
+            return Ok(());
+        };
+        check_push_id(push_id, self.settings.max_push_id)?;
+        self.log
+            .stream_type(stream_id, stream_type::PUSH, Some(push_id));
+        if self.pushes.stream_of(push_id).is_some() {
+            // RFC 9114 section 4.6.
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "two push streams with one push ID",
+            ));
+        }
+        self.pushes.streams.push((push_id, stream_id));
+        self.requests
+            .insert(stream_id, RequestStream::new_push_received(stream_id));
+        self.receive_request(stream_id, data, fin)
+    }
+
+    /// RFC 9114 section 7.2.3.
+    pub(super) fn handle_cancel_push(&mut self, push_id: u64) -> Result<(), ConnectionError> {
+        let is_known = match self.role {
+            Role::Server => self.pushes.is_promised(push_id),
+            Role::Client => self.settings.max_push_id.is_some_and(|max| push_id <= max),
+        };
+        if !is_known {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "CANCEL_PUSH for a push that was not promised",
+            ));
+        }
+        // To a client it says that no push stream will come, of which nothing is waiting.
+        if self.role == Role::Server
+            && let Some(stream_id) = self.pushes.stream_of(push_id)
+            && let Some(stream) = self.requests.remove(&stream_id)
+            && stream.send != Half::Done
+        {
+            self.outputs.push_back(Output::ResetStream {
+                stream_id,
+                code: Code::H3_REQUEST_CANCELLED,
+            });
+        }
+        Ok(())
+    }
+
+    fn forget_finished_pushes(&mut self) {
+        let requests = &self.requests;
+        self.pushes
+            .streams
+            .retain(|(_, stream_id)| requests.contains_key(stream_id));
+    }
+}
+
+/// RFC 9114 section 4.6: a promised request is safe, cacheable and without content. Of the methods of RFC 9110
+/// these are GET and HEAD.
+fn check_promised(
+    fields: &[(&[u8], &[u8])],
+    content_length: Option<u64>,
+) -> Result<(), LocalError> {
+    let may_push =
+        |(name, value): &(&[u8], &[u8])| *name == b":method" && matches!(*value, b"GET" | b"HEAD");
+    if !fields.iter().any(may_push) {
+        return Err(LocalError::InvalidField(
+            "a promised request is one of GET or HEAD".into(),
+        ));
+    }
+    if content_length.is_some_and(|length| length > 0) {
+        return Err(LocalError::InvalidField(
+            "a promised request has no content".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// RFC 9114 sections 4.6 and 7.2.5: what a server may use ends at our MAX_PUSH_ID.
+pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), ConnectionError> {
+    match max {
+        Some(max) if push_id <= max => Ok(()),
+        Some(_) => Err(ConnectionError::new(
+            Code::H3_ID_ERROR,
+            "push ID above MAX_PUSH_ID",
+        )),
+        None => Err(ConnectionError::new(
+            Code::H3_ID_ERROR,
+            "a push without MAX_PUSH_ID",
+        )),
+    }
+}
+
+/// More than are said about at one time: a server does not reuse a push ID over a long period (RFC
+/// 9114 section 4.6).
+const PROMISES_MAX: usize = 64;

@@ -1,0 +1,596 @@
+//! The decoder: the peer's encoder stream and field sections in, field lines and our decoder stream
+//! out.
+//!
+//! It does not keep blocked field sections; it says that a section is blocked and on which insert
+//! count, and the owner comes back with it. It does count the blocked streams, because the limit on
+//! them is ours to enforce.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::table::{Table, joined};
+use super::{FIELD_OVERHEAD, Field, integer, keep_rest, static_table, string};
+use crate::error::{Code, ConnectionError, RemoteError};
+
+/// What we promised in SETTINGS, and a bound on what a section may unfold to.
+#[derive(Debug, Clone, Copy)]
+pub struct DecoderSettings {
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
+    pub max_table_capacity: usize,
+    /// SETTINGS_QPACK_BLOCKED_STREAMS.
+    pub blocked_streams: usize,
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section
+    /// that is larger is given up, whatever it is compressed to.
+    pub max_field_section_size: usize,
+    /// How many lines a section may have.
+    pub max_fields: usize,
+}
+
+/// The outcome of a well-formed field section.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded {
+    Fields(Vec<Field>),
+    /// The section needs the table to have had `required_insert_count` insertions.
+    Blocked {
+        required_insert_count: u64,
+    },
+}
+
+#[derive(Debug)]
+pub struct Decoder {
+    settings: DecoderSettings,
+    table: Table,
+    /// The start of an instruction whose end has not arrived. Bounded: see
+    /// [`Decoder::string_length_max`].
+    partial: Vec<u8>,
+    /// The insert count that the peer's encoder can infer from our instructions.
+    acknowledged: u64,
+    /// The streams that wait, and the insert counts that they wait for.
+    blocked: BTreeMap<u64, u64>,
+    /// Our decoder stream's bytes that nobody has taken yet.
+    instructions: Vec<u8>,
+    /// They hold a cancellation.
+    urgent: bool,
+    /// A field section was decoded since [`Decoder::take_has_decoded`].
+    has_decoded: bool,
+    /// Decoded literals of the section at hand; kept for its allocation.
+    arena: Vec<u8>,
+}
+
+impl Decoder {
+    pub fn new(settings: DecoderSettings) -> Self {
+        Self {
+            settings,
+            table: Table::default(),
+            partial: Vec::new(),
+            acknowledged: 0,
+            blocked: BTreeMap::new(),
+            instructions: Vec::new(),
+            urgent: false,
+            has_decoded: false,
+            arena: Vec::new(),
+        }
+    }
+
+    /// Keeps no room for what is to come.
+    pub fn rest(&mut self) {
+        self.instructions.shrink_to_fit();
+        self.partial.shrink_to_fit();
+        self.arena = Vec::new();
+    }
+
+    /// How many insertions have arrived: a section blocked on at most this many can go on.
+    pub fn insert_count(&self) -> u64 {
+        self.table.insert_count()
+    }
+
+    /// Takes a piece of the peer's encoder stream (RFC 9204 section 4.3) and returns how many
+    /// instructions it brought to an end.
+    pub fn handle_encoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
+        if self.partial.is_empty() {
+            let (used, count) = self.read_instructions(data)?;
+            self.partial.extend_from_slice(&data[used..]);
+            return Ok(count);
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(data);
+        let (used, count) = self.read_instructions(&joined)?;
+        self.partial = keep_rest(joined, used);
+        Ok(count)
+    }
+
+    /// Decodes a field section (RFC 9204 section 4.5), or says what it waits for; the owner then
+    /// gives the same section again.
+    ///
+    /// # Errors
+    ///
+    /// A connection error where RFC 9204 section 6 wants one; [`RemoteError::TooLarge`] for a section
+    /// that is larger than we accept, of which nothing is read beyond the limit; the owner then
+    /// cancels the stream.
+    pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
+        let (required_insert_count, base, used) = self.read_prefix(stream_id, section)?;
+        if required_insert_count > self.table.insert_count() {
+            if !self.blocked.contains_key(&stream_id)
+                && self.blocked.len() >= self.settings.blocked_streams
+            {
+                // RFC 9204 section 2.1.2: more blocked streams than we allowed.
+                return Err(failed("too many blocked streams").into());
+            }
+            self.blocked.insert(stream_id, required_insert_count);
+            return Ok(Decoded::Blocked {
+                required_insert_count,
+            });
+        }
+        self.blocked.remove(&stream_id);
+        let mut arena = std::mem::take(&mut self.arena);
+        arena.clear();
+        let fields = self.read_section(&section[used..], required_insert_count, base, &mut arena);
+        if arena.capacity() <= ARENA_KEPT_MAX {
+            self.arena = arena;
+        }
+        let fields = fields?;
+        if required_insert_count > 0 {
+            // Section Acknowledgment (RFC 9204 section 4.4.1).
+            integer::put(&mut self.instructions, 0x80, 7, stream_id);
+            self.acknowledged = self.acknowledged.max(required_insert_count);
+        }
+        self.has_decoded = true;
+        Ok(Decoded::Fields(fields))
+    }
+
+    /// True if a field section was decoded since the last call.
+    pub fn take_has_decoded(&mut self) -> bool {
+        std::mem::take(&mut self.has_decoded)
+    }
+
+    /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section
+    /// 4.4.2).
+    pub fn cancel_stream(&mut self, stream_id: u64) {
+        self.blocked.remove(&stream_id);
+        // A decoder without a table may omit it: no encoder can hold references then.
+        if self.settings.max_table_capacity > 0 {
+            integer::put(&mut self.instructions, 0x40, 6, stream_id);
+            self.urgent = true;
+        }
+    }
+
+    /// True if the peer's encoder should hear of it now: insertions that it may refer to without
+    /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait for company:
+    /// until they arrive the encoder merely keeps the entries that those sections refer to.
+    pub fn wants_flush(&self) -> bool {
+        self.urgent
+            || self.table.insert_count() > self.acknowledged
+            || self.instructions.len() >= DEFERRED_BYTES_MAX
+    }
+
+    /// The bytes for our decoder stream since the last call, among them an Insert Count Increment
+    /// (RFC 9204 section 4.4.3) if insertions arrived that no acknowledgment covers.
+    pub fn take_instructions(&mut self) -> Option<Bytes> {
+        let increment = self.table.insert_count() - self.acknowledged;
+        if increment > 0 {
+            integer::put(&mut self.instructions, 0, 6, increment);
+            self.acknowledged = self.table.insert_count();
+        }
+        if self.instructions.is_empty() {
+            return None;
+        }
+        self.urgent = false;
+        let bytes = Bytes::copy_from_slice(&self.instructions);
+        self.instructions.clear();
+        Some(bytes)
+    }
+
+    /// Reads whole instructions from `data`: how many bytes they took, and how many they were.
+    fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
+        let (mut position, mut count) = (0, 0);
+        while position < data.len() {
+            let Some(used) = self.read_instruction(&data[position..])? else {
+                break;
+            };
+            position += used;
+            count += 1;
+        }
+        Ok((position, count))
+    }
+
+    fn read_instruction(&mut self, data: &[u8]) -> Result<Option<usize>, ConnectionError> {
+        let first = data[0];
+        if first & 0x80 != 0 {
+            self.read_insert_with_name_reference(data)
+        } else if first & 0x40 != 0 {
+            self.read_insert_with_literal_name(data)
+        } else if first & 0x20 != 0 {
+            // Set Dynamic Table Capacity (RFC 9204 section 4.3.1).
+            let Some((capacity, used)) = integer::get(data, 5).map_err(|_| overflow())? else {
+                return Ok(None);
+            };
+            if capacity > self.settings.max_table_capacity as u64 {
+                return Err(encoder_stream_error(
+                    "dynamic table capacity above the limit",
+                ));
+            }
+            self.table.set_capacity(capacity as usize);
+            Ok(Some(used))
+        } else {
+            // Duplicate (RFC 9204 section 4.3.4).
+            let Some((index, used)) = integer::get(data, 5).map_err(|_| overflow())? else {
+                return Ok(None);
+            };
+            let (name, value) = self.relative_to_end(index)?.clone();
+            self.insert(name, value)?;
+            Ok(Some(used))
+        }
+    }
+
+    /// RFC 9204 section 4.3.2.
+    fn read_insert_with_name_reference(
+        &mut self,
+        data: &[u8],
+    ) -> Result<Option<usize>, ConnectionError> {
+        let Some((index, used)) = integer::get(data, 6).map_err(|_| overflow())? else {
+            return Ok(None);
+        };
+        let name = if data[0] & 0x40 != 0 {
+            let (name, _) = static_table::get(index)
+                .ok_or_else(|| encoder_stream_error("no such static table entry"))?;
+            Bytes::from_static(name)
+        } else {
+            self.relative_to_end(index)?.0.clone()
+        };
+        let mut value = Vec::new();
+        let Some(length) = self.read_string(&data[used..], 7, &mut value)? else {
+            return Ok(None);
+        };
+        self.insert(name, value.into())?;
+        Ok(Some(used + length))
+    }
+
+    /// RFC 9204 section 4.3.3.
+    fn read_insert_with_literal_name(
+        &mut self,
+        data: &[u8],
+    ) -> Result<Option<usize>, ConnectionError> {
+        // Not decoded before all of it is here, or the name would be with each byte of the value.
+        let Some(name_length) = self.string_size(data, 5)? else {
+            return Ok(None);
+        };
+        if self.string_size(&data[name_length..], 7)?.is_none() {
+            return Ok(None);
+        }
+        let mut text = Vec::new();
+        self.read_string(data, 5, &mut text)?;
+        let split = text.len();
+        let Some(value_length) = self.read_string(&data[name_length..], 7, &mut text)? else {
+            return Ok(None);
+        };
+        let (name, value) = joined(&text[..split], &text[split..]);
+        self.insert(name, value)?;
+        Ok(Some(name_length + value_length))
+    }
+
+    fn string_size(&self, data: &[u8], prefix_bits: u32) -> Result<Option<usize>, ConnectionError> {
+        string::find(data, prefix_bits, self.string_length_max())
+            .map(|text| text.map(|text| text.end))
+            .map_err(|_| encoder_stream_error("invalid string literal"))
+    }
+
+    fn read_string(
+        &self,
+        data: &[u8],
+        prefix_bits: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>, ConnectionError> {
+        string::get(data, prefix_bits, self.string_length_max(), out)
+            .map_err(|_| encoder_stream_error("invalid string literal"))
+    }
+
+    /// A string that does not fit the table makes an entry that does not fit; no code is longer
+    /// than 30 bits, so an encoded string has at most four times the bytes of the string. This
+    /// bounds `partial`.
+    fn string_length_max(&self) -> usize {
+        self.table.capacity().saturating_mul(4)
+    }
+
+    fn insert(&mut self, name: Bytes, value: Bytes) -> Result<(), ConnectionError> {
+        if self.table.insert(name, value) {
+            Ok(())
+        } else {
+            // RFC 9204 section 3.2.2: an entry larger than the table is an error, it does not empty
+            // the table.
+            Err(encoder_stream_error("entry larger than the dynamic table"))
+        }
+    }
+
+    /// An index of the encoder stream, relative to the newest entry (RFC 9204 section 3.2.5).
+    fn relative_to_end(&self, index: u64) -> Result<&Field, ConnectionError> {
+        self.table
+            .insert_count()
+            .checked_sub(1)
+            .and_then(|last| last.checked_sub(index))
+            .and_then(|absolute| self.table.get(absolute))
+            .ok_or_else(|| encoder_stream_error("no such dynamic table entry"))
+    }
+
+    /// Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
+    /// prefix's length.
+    fn read_prefix(
+        &self,
+        stream_id: u64,
+        section: &[u8],
+    ) -> Result<(u64, u64, usize), ConnectionError> {
+        let (encoded, used) = section_integer(section, 8)?;
+        let required = match self.blocked.get(&stream_id) {
+            // What was sent means what it meant when it came: by now the same bytes could stand for
+            // another count.
+            Some(&required) => required,
+            None => self.required_insert_count(encoded)?,
+        };
+        let (delta, delta_used) = section_integer(&section[used..], 7)?;
+        let base = if section[used] & 0x80 == 0 {
+            required.checked_add(delta)
+        } else {
+            // RFC 9204 section 4.5.1.2: a negative base is an error.
+            required
+                .checked_sub(delta)
+                .and_then(|base| base.checked_sub(1))
+        };
+        let base = base.ok_or_else(|| failed("base out of range"))?;
+        Ok((required, base, used + delta_used))
+    }
+
+    /// RFC 9204 section 4.5.1.1: the count travels modulo twice the number of entries that the
+    /// table can hold.
+    fn required_insert_count(&self, encoded: u64) -> Result<u64, ConnectionError> {
+        if encoded == 0 {
+            return Ok(0);
+        }
+        let max_entries = (self.settings.max_table_capacity / FIELD_OVERHEAD) as u64;
+        let full_range = 2 * max_entries;
+        if encoded > full_range {
+            return Err(failed("required insert count out of range"));
+        }
+        let max_value = self.table.insert_count() + max_entries;
+        let max_wrapped = max_value / full_range * full_range;
+        let mut required = max_wrapped + encoded - 1;
+        if required > max_value {
+            required = required
+                .checked_sub(full_range)
+                .ok_or_else(|| failed("required insert count out of range"))?;
+        }
+        if required == 0 {
+            Err(failed("required insert count out of range"))
+        } else {
+            Ok(required)
+        }
+    }
+
+    fn read_section(
+        &self,
+        mut data: &[u8],
+        required_insert_count: u64,
+        base: u64,
+        arena: &mut Vec<u8>,
+    ) -> Result<Vec<Field>, RemoteError> {
+        let mut lines: Vec<(Text, Text)> = Vec::with_capacity(16);
+        let mut size = 0usize;
+        let section = Section {
+            table: &self.table,
+            required_insert_count,
+            base,
+        };
+        while !data.is_empty() {
+            let (name, value, used) = section.read_line(data, arena)?;
+            data = &data[used..];
+            size += name.len() + value.len() + FIELD_OVERHEAD;
+            // RFC 9114 section 4.2.2 leaves the answer to us.
+            if size > self.settings.max_field_section_size {
+                let reason = "field section larger than SETTINGS_MAX_FIELD_SECTION_SIZE";
+                return Err(too_large(reason, lines, arena));
+            }
+            if lines.len() == self.settings.max_fields {
+                let reason = "more field lines than are accepted";
+                return Err(too_large(reason, lines, arena));
+            }
+            lines.push((name, value));
+        }
+        Ok(fields(lines, arena))
+    }
+}
+
+/// A string of a field line before the literals of its section have their one allocation.
+enum Text {
+    Static(&'static [u8]),
+    Dynamic(Bytes),
+    Literal(std::ops::Range<usize>),
+}
+
+impl Text {
+    fn len(&self) -> usize {
+        match self {
+            Self::Static(text) => text.len(),
+            Self::Dynamic(text) => text.len(),
+            Self::Literal(range) => range.len(),
+        }
+    }
+
+    fn into_bytes(self, literals: &Bytes) -> Bytes {
+        match self {
+            Self::Static(text) => Bytes::from_static(text),
+            Self::Dynamic(text) => text,
+            Self::Literal(range) => literals.slice(range),
+        }
+    }
+}
+
+/// The lines of a section, its literals copied at once.
+fn fields(lines: Vec<(Text, Text)>, arena: &[u8]) -> Vec<Field> {
+    let literals = Bytes::copy_from_slice(arena);
+    lines
+        .into_iter()
+        .map(|(name, value)| (name.into_bytes(&literals), value.into_bytes(&literals)))
+        .collect()
+}
+
+#[cold]
+fn too_large(reason: &'static str, lines: Vec<(Text, Text)>, arena: &[u8]) -> RemoteError {
+    let mut fields = fields(lines, arena);
+    fields.retain(|(name, _)| name.first() == Some(&b':'));
+    RemoteError::TooLarge { reason, fields }
+}
+
+/// What the field lines of one section refer to.
+struct Section<'a> {
+    table: &'a Table,
+    required_insert_count: u64,
+    base: u64,
+}
+
+impl Section<'_> {
+    /// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6) and how many bytes it took.
+    fn read_line(
+        &self,
+        data: &[u8],
+        arena: &mut Vec<u8>,
+    ) -> Result<(Text, Text, usize), ConnectionError> {
+        let first = data[0];
+        if first & 0x80 != 0 {
+            // Indexed Field Line.
+            let (index, used) = section_integer(data, 6)?;
+            let (name, value) = if first & 0x40 != 0 {
+                static_field(index)?
+            } else {
+                self.dynamic_field(self.relative(index)?)?
+            };
+            Ok((name, value, used))
+        } else if first & 0x40 != 0 {
+            // Literal Field Line with Name Reference.
+            let (index, used) = section_integer(data, 4)?;
+            let (name, _) = if first & 0x10 != 0 {
+                static_field(index)?
+            } else {
+                self.dynamic_field(self.relative(index)?)?
+            };
+            let (value, value_used) = section_string(&data[used..], 7, arena)?;
+            Ok((name, value, used + value_used))
+        } else if first & 0x20 != 0 {
+            // Literal Field Line with Literal Name.
+            let (name, used) = section_string(data, 3, arena)?;
+            let (value, value_used) = section_string(&data[used..], 7, arena)?;
+            Ok((name, value, used + value_used))
+        } else if first & 0x10 != 0 {
+            // Indexed Field Line with Post-Base Index.
+            let (index, used) = section_integer(data, 4)?;
+            let (name, value) = self.dynamic_field(self.post_base(index)?)?;
+            Ok((name, value, used))
+        } else {
+            // Literal Field Line with Post-Base Name Reference.
+            let (index, used) = section_integer(data, 3)?;
+            let (name, _) = self.dynamic_field(self.post_base(index)?)?;
+            let (value, value_used) = section_string(&data[used..], 7, arena)?;
+            Ok((name, value, used + value_used))
+        }
+    }
+
+    fn relative(&self, index: u64) -> Result<u64, ConnectionError> {
+        self.base
+            .checked_sub(1)
+            .and_then(|last| last.checked_sub(index))
+            .ok_or_else(|| failed("relative index out of range"))
+    }
+
+    fn post_base(&self, index: u64) -> Result<u64, ConnectionError> {
+        self.base
+            .checked_add(index)
+            .ok_or_else(|| failed("post-base index out of range"))
+    }
+
+    /// RFC 9204 section 2.2.1: neither an evicted entry nor one beyond the declared insert count
+    /// may be referenced.
+    fn dynamic_field(&self, absolute: u64) -> Result<(Text, Text), ConnectionError> {
+        if absolute >= self.required_insert_count {
+            return Err(failed("reference beyond the required insert count"));
+        }
+        let (name, value) = self
+            .table
+            .get(absolute)
+            .ok_or_else(|| failed("reference to an evicted entry"))?;
+        Ok((Text::Dynamic(name.clone()), Text::Dynamic(value.clone())))
+    }
+}
+
+fn static_field(index: u64) -> Result<(Text, Text), ConnectionError> {
+    let (name, value) =
+        static_table::get(index).ok_or_else(|| failed("no such static table entry"))?;
+    Ok((Text::Static(name), Text::Static(value)))
+}
+
+fn section_integer(data: &[u8], prefix_bits: u32) -> Result<(u64, usize), ConnectionError> {
+    match integer::get(data, prefix_bits) {
+        Ok(Some(read)) => Ok(read),
+        Ok(None) => Err(failed("field section ends inside an integer")),
+        Err(_) => Err(failed("integer above 62 bits")),
+    }
+}
+
+fn section_string(
+    data: &[u8],
+    prefix_bits: u32,
+    arena: &mut Vec<u8>,
+) -> Result<(Text, usize), ConnectionError> {
+    let start = arena.len();
+    match string::get(data, prefix_bits, data.len(), arena) {
+        Ok(Some(used)) => Ok((Text::Literal(start..arena.len()), used)),
+        Ok(None) | Err(_) => Err(failed("invalid string literal")),
+    }
+}
+
+fn failed(reason: &'static str) -> ConnectionError {
+    ConnectionError::new(Code::QPACK_DECOMPRESSION_FAILED, reason)
+}
+
+fn encoder_stream_error(reason: &'static str) -> ConnectionError {
+    ConnectionError::new(Code::QPACK_ENCODER_STREAM_ERROR, reason)
+}
+
+fn overflow() -> ConnectionError {
+    encoder_stream_error("integer above 62 bits")
+}
+
+/// Of the room for literals so much is kept for the next section: an ordinary one's.
+const ARENA_KEPT_MAX: usize = 4096;
+
+/// So many bytes of acknowledgments are sent without waiting for more: one to three bytes each.
+const DEFERRED_BYTES_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_a_large_input_needed_is_not_kept() {
+        let mut decoder = Decoder::new(DecoderSettings {
+            max_table_capacity: 4096,
+            blocked_streams: 0,
+            max_field_section_size: 100_000,
+            max_fields: 100,
+        });
+        let mut section = b"\x00\x00\x21x".to_vec();
+        integer::put(&mut section, 0, 7, 50_000);
+        section.resize(section.len() + 50_000, b'y');
+        assert!(matches!(
+            decoder.decode(0, &section),
+            Ok(Decoded::Fields(_))
+        ));
+        assert!(decoder.arena.capacity() <= ARENA_KEPT_MAX);
+
+        // The start of an instruction, then its end and thousands of others in one piece.
+        decoder.handle_encoder_stream(b"\x3f\xe1").unwrap();
+        let mut piece = vec![0x1f];
+        piece.resize(60_000, 0x20);
+        piece.extend_from_slice(b"\x3f\xe1");
+        decoder.handle_encoder_stream(&piece).unwrap();
+        assert_eq!(decoder.partial, b"\x3f\xe1");
+        assert!(decoder.partial.capacity() < 100);
+    }
+}

@@ -1,0 +1,445 @@
+//! The encoder: field lines in, field sections and our encoder stream out, the peer's decoder
+//! stream back in.
+//!
+//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values
+//! cost no room and a short connection costs no insertion. Unless `may_block` is set, a section
+//! refers only to entries whose arrival the peer has acknowledged: such a section is never blocked
+//! by a lost packet of the encoder stream. What is secret by its name is never indexed, here or by
+//! an intermediary (RFC 9204 section 7.1).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::static_table::{self, Match};
+use super::table::{Table, joined};
+use super::{FIELD_OVERHEAD, integer, keep_rest, string};
+use crate::error::{Code, ConnectionError};
+
+/// Our side's limits; the peer's come with its SETTINGS.
+#[derive(Debug, Clone, Copy)]
+pub struct EncoderSettings {
+    /// The most memory that we spend on the table, in bytes as RFC 9204 section 3.2.1 counts them.
+    pub table_capacity: usize,
+    /// True if a section may refer to entries that the peer may not have yet, within the peer's
+    /// limit on blocked streams. It saves bytes and risks that a request waits for a lost packet of
+    /// another stream.
+    pub may_block: bool,
+}
+
+#[derive(Debug)]
+pub struct Encoder {
+    settings: EncoderSettings,
+    table: Table,
+    /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY: what its insert counts are reduced by.
+    peer_max_capacity: usize,
+    peer_blocked_streams: usize,
+    /// How many insertions the peer has acknowledged (RFC 9204 section 2.1.4).
+    known_received: u64,
+    /// Sections with references that are not acknowledged yet, the oldest first: most are acknowledged in that
+    /// order. At most [`OUTSTANDING_SECTIONS_MAX`].
+    outstanding: VecDeque<Section>,
+    index: Index,
+    /// The start of an instruction of the peer's whose end has not arrived; at most ten bytes.
+    partial: Vec<u8>,
+    /// Our encoder stream's bytes that nobody has taken yet.
+    instructions: Vec<u8>,
+}
+
+/// What an unacknowledged section holds on to.
+#[derive(Debug, Clone, Copy)]
+struct Section {
+    stream_id: u64,
+    required_insert_count: u64,
+    /// No entry from here on may be evicted (RFC 9204 section 2.1.1).
+    lowest_reference: u64,
+}
+
+/// One section while it is being encoded.
+#[derive(Debug)]
+pub struct SectionEncoder<'a> {
+    encoder: &'a mut Encoder,
+    stream_id: u64,
+    base: u64,
+    required_insert_count: u64,
+    lowest_reference: u64,
+    may_block: bool,
+    body: &'a mut Vec<u8>,
+}
+
+impl Encoder {
+    pub fn new(settings: EncoderSettings) -> Self {
+        Self {
+            settings,
+            table: Table::default(),
+            peer_max_capacity: 0,
+            peer_blocked_streams: 0,
+            known_received: 0,
+            outstanding: VecDeque::new(),
+            index: Index::default(),
+            partial: Vec::new(),
+            instructions: Vec::new(),
+        }
+    }
+
+    /// The peer's SETTINGS arrived: the table can be used (RFC 9204 section 3.2.3).
+    pub fn handle_settings(&mut self, max_table_capacity: u64, blocked_streams: u64) {
+        // Beyond this the arithmetic of 4.5.1.1 has nothing to say that differs.
+        self.peer_max_capacity = usize::try_from(max_table_capacity).unwrap_or(usize::MAX / 4);
+        self.peer_blocked_streams = usize::try_from(blocked_streams).unwrap_or(usize::MAX);
+        let capacity = self.settings.table_capacity.min(self.peer_max_capacity);
+        if capacity > FIELD_OVERHEAD {
+            self.table.set_capacity(capacity);
+            // Set Dynamic Table Capacity (RFC 9204 section 4.3.1).
+            integer::put(&mut self.instructions, 0x20, 5, capacity as u64);
+        }
+    }
+
+    /// Keeps no room for what is to come, nor what was seen once.
+    pub fn rest(&mut self) {
+        self.outstanding.shrink_to_fit();
+        self.instructions.shrink_to_fit();
+        self.partial.shrink_to_fit();
+        self.index.seen = Vec::new();
+    }
+
+    /// Begins a section; its lines go to the end of `body`, and [`SectionEncoder::finish`] gives
+    /// the prefix.
+    pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {
+        let may_block = self.settings.may_block && self.may_block_stream(stream_id);
+        let base = self.table.insert_count();
+        SectionEncoder {
+            encoder: self,
+            stream_id,
+            base,
+            required_insert_count: 0,
+            lowest_reference: u64::MAX,
+            may_block,
+            body,
+        }
+    }
+
+    /// Takes a piece of the peer's decoder stream (RFC 9204 section 4.4) and returns how many
+    /// cancellations it brought: the other instructions answer what we sent, and are as few.
+    pub fn handle_decoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
+        if self.partial.is_empty() {
+            let (used, cancellations) = self.read_instructions(data)?;
+            self.partial.extend_from_slice(&data[used..]);
+            return Ok(cancellations);
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(data);
+        let (used, cancellations) = self.read_instructions(&joined)?;
+        self.partial = keep_rest(joined, used);
+        Ok(cancellations)
+    }
+
+    /// Reads whole instructions from `data`: how many bytes they took, and how many of them were
+    /// cancellations.
+    fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
+        let (mut position, mut cancellations) = (0, 0);
+        while let Some(&first) = data.get(position) {
+            let bits = match first {
+                0x80.. => 7,
+                _ => 6,
+            };
+            let read = integer::get(&data[position..], bits)
+                .map_err(|_| decoder_stream_error("integer above 62 bits"))?;
+            let Some((value, used)) = read else { break };
+            position += used;
+            match first {
+                0x80.. => self.handle_section_acknowledgment(value)?,
+                0x40.. => {
+                    self.handle_stream_cancellation(value);
+                    cancellations += 1;
+                }
+                _ => self.handle_insert_count_increment(value)?,
+            }
+        }
+        Ok((position, cancellations))
+    }
+
+    /// The bytes for our encoder stream since the last call.
+    pub fn take_instructions(&mut self) -> Option<Bytes> {
+        if self.instructions.is_empty() {
+            return None;
+        }
+        let bytes = Bytes::copy_from_slice(&self.instructions);
+        self.instructions.clear();
+        Some(bytes)
+    }
+
+    /// RFC 9204 section 4.4.1.
+    fn handle_section_acknowledgment(&mut self, stream_id: u64) -> Result<(), ConnectionError> {
+        let mut sections = self.outstanding.iter();
+        let oldest = sections.position(|section| section.stream_id == stream_id);
+        let Some(section) = oldest.and_then(|at| self.outstanding.remove(at)) else {
+            return Err(decoder_stream_error(
+                "acknowledgment of a section that was not sent",
+            ));
+        };
+        self.known_received = self.known_received.max(section.required_insert_count);
+        Ok(())
+    }
+
+    /// RFC 9204 section 4.4.2.
+    fn handle_stream_cancellation(&mut self, stream_id: u64) {
+        self.outstanding
+            .retain(|section| section.stream_id != stream_id);
+    }
+
+    /// RFC 9204 section 4.4.3.
+    fn handle_insert_count_increment(&mut self, increment: u64) -> Result<(), ConnectionError> {
+        if increment == 0 {
+            return Err(decoder_stream_error("insert count increment of zero"));
+        }
+        if increment > self.table.insert_count() - self.known_received {
+            return Err(decoder_stream_error(
+                "insert count increment beyond what was sent",
+            ));
+        }
+        self.known_received += increment;
+        Ok(())
+    }
+
+    /// True if a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
+    fn may_block_stream(&self, stream_id: u64) -> bool {
+        let required = |section: &&Section| section.required_insert_count > self.known_received;
+        let mut at_risk = self.outstanding.iter().filter(required);
+        // A stream with two of them counts twice: that allows less than the peer does.
+        at_risk.clone().count() < self.peer_blocked_streams
+            || at_risk.any(|section| section.stream_id == stream_id)
+    }
+
+    /// Inserts a field line if that evicts nothing that is referenced or unacknowledged, and
+    /// returns its absolute index.
+    fn insert(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        named: Match,
+        lowest_reference: u64,
+    ) -> Option<u64> {
+        let size = name.len() + value.len() + FIELD_OVERHEAD;
+        // One line shall not take most of the table.
+        if size > self.table.capacity() / 4 * 3 {
+            return None;
+        }
+        let first_kept = self.table.first_kept_after(size)?;
+        // RFC 9204 section 2.1.1: an entry is evictable once its insertion and all references to it
+        // are acknowledged.
+        if first_kept > self.lowest_pinned().min(lowest_reference) {
+            return None;
+        }
+        match named {
+            Match::Field(index) | Match::Name(index) => {
+                // Insert with Name Reference (RFC 9204 section 4.3.2), static.
+                integer::put(&mut self.instructions, 0xc0, 6, u64::from(index));
+            }
+            Match::None => string::put(&mut self.instructions, 0x40, 5, name),
+        }
+        string::put(&mut self.instructions, 0, 7, value);
+        let absolute = self.table.insert_count();
+        let (name_bytes, value_bytes) = joined(name, value);
+        let inserted = self.table.insert(name_bytes, value_bytes);
+        debug_assert!(inserted);
+        Some(absolute)
+    }
+
+    fn lowest_pinned(&self) -> u64 {
+        let referenced = self
+            .outstanding
+            .iter()
+            .map(|section| section.lowest_reference)
+            .min();
+        referenced.unwrap_or(u64::MAX).min(self.known_received)
+    }
+}
+
+impl SectionEncoder<'_> {
+    /// Encodes one field line (RFC 9204 section 4.5).
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        let named = static_table::find(name, value);
+        if let Match::Field(index) = named {
+            // Indexed Field Line, static.
+            integer::put(self.body, 0xc0, 6, u64::from(index));
+            return;
+        }
+        if is_secret(name, value) {
+            self.literal(name, value, named, true);
+            return;
+        }
+        match self.dynamic_reference(name, value, named) {
+            Some(absolute) => self.indexed(absolute),
+            None => self.literal(name, value, named, false),
+        }
+    }
+
+    /// Ends the section and gives its prefix (RFC 9204 section 4.5.1).
+    pub fn finish(self, prefix: &mut Vec<u8>) {
+        if self.required_insert_count == 0 {
+            prefix.extend_from_slice(&[0, 0]);
+            return;
+        }
+        let max_entries = (self.encoder.peer_max_capacity / FIELD_OVERHEAD) as u64;
+        integer::put(
+            prefix,
+            0,
+            8,
+            self.required_insert_count % (2 * max_entries) + 1,
+        );
+        if self.base >= self.required_insert_count {
+            integer::put(prefix, 0, 7, self.base - self.required_insert_count);
+        } else {
+            integer::put(prefix, 0x80, 7, self.required_insert_count - self.base - 1);
+        }
+        let section = Section {
+            stream_id: self.stream_id,
+            required_insert_count: self.required_insert_count,
+            lowest_reference: self.lowest_reference,
+        };
+        self.encoder.outstanding.push_back(section);
+    }
+
+    /// An entry that this section may refer to, inserting one if policy and room allow it.
+    fn dynamic_reference(&mut self, name: &[u8], value: &[u8], named: Match) -> Option<u64> {
+        if self.encoder.table.capacity() == 0
+            || self.encoder.outstanding.len() >= OUTSTANDING_SECTIONS_MAX
+        {
+            return None;
+        }
+        let hash = hash(name, value);
+        let absolute = match self.encoder.index.find(hash) {
+            Some(absolute)
+                if self
+                    .encoder
+                    .table
+                    .get(absolute)
+                    .is_some_and(|entry| entry.0 == name && entry.1 == value) =>
+            {
+                absolute
+            }
+            _ => {
+                if !self.encoder.index.seen_before(hash) {
+                    return None;
+                }
+                let inserted = self
+                    .encoder
+                    .insert(name, value, named, self.lowest_reference);
+                let Some(absolute) = inserted else {
+                    // There is no room now. Looking for it at every sight would cost more than it
+                    // brings.
+                    self.encoder.index.forget(hash);
+                    return None;
+                };
+                self.encoder.index.insert(hash, absolute);
+                absolute
+            }
+        };
+        let usable = self.may_block || absolute < self.encoder.known_received;
+        usable.then_some(absolute)
+    }
+
+    fn indexed(&mut self, absolute: u64) {
+        self.required_insert_count = self.required_insert_count.max(absolute + 1);
+        self.lowest_reference = self.lowest_reference.min(absolute);
+        if absolute < self.base {
+            // Indexed Field Line, dynamic.
+            integer::put(self.body, 0x80, 6, self.base - 1 - absolute);
+        } else {
+            // Indexed Field Line with Post-Base Index.
+            integer::put(self.body, 0x10, 4, absolute - self.base);
+        }
+    }
+
+    fn literal(&mut self, name: &[u8], value: &[u8], named: Match, never_indexed: bool) {
+        match named {
+            Match::Field(index) | Match::Name(index) => {
+                let flags = if never_indexed { 0x70 } else { 0x50 };
+                integer::put(self.body, flags, 4, u64::from(index));
+            }
+            Match::None => string::put(self.body, if never_indexed { 0x30 } else { 0x20 }, 3, name),
+        }
+        string::put(self.body, 0, 7, value);
+    }
+}
+
+/// Where the newest entry with some hash is, and which hashes were seen lately. Direct-mapped and
+/// lossy: a collision costs compression, never correctness, since an entry is compared before it is
+/// used.
+#[derive(Debug, Default)]
+struct Index {
+    /// Absolute indices plus one, truncated; zero is empty. Allocated with the first use of the
+    /// table.
+    entries: Vec<u64>,
+    seen: Vec<u32>,
+}
+
+impl Index {
+    fn find(&self, hash: u64) -> Option<u64> {
+        self.entries
+            .get(hash as usize % INDEX_SLOTS)?
+            .checked_sub(1)
+    }
+
+    fn insert(&mut self, hash: u64, absolute: u64) {
+        if self.entries.is_empty() {
+            self.entries.resize(INDEX_SLOTS, 0);
+        }
+        self.entries[hash as usize % INDEX_SLOTS] = absolute + 1;
+    }
+
+    /// True if this hash was asked for before, as far as is remembered; from now on it was.
+    fn seen_before(&mut self, hash: u64) -> bool {
+        if self.seen.is_empty() {
+            self.seen.resize(INDEX_SLOTS, 0);
+        }
+        let mark = (hash >> 32) as u32 | 1;
+        let slot = &mut self.seen[hash as usize % INDEX_SLOTS];
+        std::mem::replace(slot, mark) == mark
+    }
+
+    fn forget(&mut self, hash: u64) {
+        if let Some(slot) = self.seen.get_mut(hash as usize % INDEX_SLOTS) {
+            *slot = 0;
+        }
+    }
+}
+
+/// What must not end up in a table that someone else's guesses can be compared with (RFC 9204
+/// section 7.1.3). A long cookie cannot be guessed piece by piece, but the names of these say
+/// enough to leave them out altogether.
+fn is_secret(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
+        b"cookie" => value.len() < 20,
+        _ => false,
+    }
+}
+
+/// A fast mixing of all bytes; quality matters only for the rate of hits.
+fn hash(name: &[u8], value: &[u8]) -> u64 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = (name.len() as u64) << 32 | value.len() as u64;
+    for part in [name, value] {
+        let mut chunks = part.chunks_exact(8);
+        for chunk in &mut chunks {
+            let word = u64::from_le_bytes(chunk.try_into().expect("chunks of eight"));
+            hash = (hash.rotate_left(5) ^ word).wrapping_mul(K);
+        }
+        for &byte in chunks.remainder() {
+            hash = (hash.rotate_left(5) ^ u64::from(byte)).wrapping_mul(K);
+        }
+    }
+    hash ^ (hash >> 29)
+}
+
+fn decoder_stream_error(reason: &'static str) -> ConnectionError {
+    ConnectionError::new(Code::QPACK_DECODER_STREAM_ERROR, reason)
+}
+
+/// Beyond this many unacknowledged sections with references the table is left alone: a peer that
+/// never acknowledges costs no more memory than this.
+const OUTSTANDING_SECTIONS_MAX: usize = 256;
+
+const INDEX_SLOTS: usize = 256;

@@ -1,0 +1,171 @@
+//! The message on the stream: its field sections, how much content they announce, and whether it is
+//! whole when it ends (RFC 9114 section 4.1).
+
+use bytes::Bytes;
+
+use super::{Frame, Half, Receiver, RequestStream, connection_error};
+use crate::{
+    error::{Code, ConnectionError, RemoteError},
+    event::{Event, HeadersKind, Role},
+    field::{self, Method},
+    qpack::Field,
+};
+
+impl RequestStream {
+    /// A field section of the message, or that of a promise.
+    pub(super) fn handle_section(
+        &mut self,
+        cx: &mut Receiver<'_>,
+        fields: Vec<Field>,
+        promise: Option<u64>,
+        length: usize,
+    ) -> Result<Event, RemoteError> {
+        cx.log.received(self.id, length, promise, &fields);
+        let Some(push_id) = promise else {
+            return self.handle_fields(cx, fields);
+        };
+        field::validate_request(&fields).map_err(RemoteError::malformed)?;
+        cx.pushes.note_promise(push_id, &fields)?;
+        Ok(Event::PushPromise {
+            stream_id: self.id,
+            push_id,
+            fields,
+        })
+    }
+
+    fn handle_fields(
+        &mut self,
+        cx: &Receiver<'_>,
+        fields: Vec<Field>,
+    ) -> Result<Event, RemoteError> {
+        let kind = match (self.recv, cx.role) {
+            (Half::Head, Role::Server) => self.handle_request(&fields, cx),
+            (Half::Head, Role::Client) => self.handle_response(&fields),
+            _ => field::validate_trailers(&fields).map(|()| {
+                self.recv = Half::Trailers;
+                HeadersKind::Trailers
+            }),
+        }
+        .map_err(RemoteError::malformed)?;
+        Ok(Event::Headers {
+            stream_id: self.id,
+            fields,
+            kind,
+            fin: false,
+        })
+    }
+
+    fn handle_request(
+        &mut self,
+        fields: &[Field],
+        cx: &Receiver<'_>,
+    ) -> Result<HeadersKind, field::Reason> {
+        let head = field::validate_request_to(fields, cx.target_check)?;
+        if head.has_protocol && !cx.connect_protocol {
+            // RFC 9220 section 3 (RFC 8441 section 3): it is defined only where it was announced.
+            return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
+        }
+        self.method = head.method;
+        // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
+        // tunnel's.
+        self.content_expected = match head.method {
+            Method::Connect => None,
+            _ => head.content_length,
+        };
+        self.recv = Half::Body;
+        Ok(HeadersKind::Request)
+    }
+
+    fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
+        let head = field::validate_response(fields)?;
+        if head.is_interim() {
+            // RFC 9114 section 4.1: any number of them, without content.
+            return Ok(HeadersKind::Informational);
+        }
+        self.content_expected = match (self.method, head.status) {
+            // RFC 9110 section 6.4.1: never any content, whatever content-length says it would have
+            // been.
+            (Method::Head, _) | (_, 204 | 304) => Some(0),
+            (Method::Connect, 200..=299) => None,
+            _ => head.content_length,
+        };
+        self.is_refused = head.is_refusal();
+        self.recv = Half::Body;
+        Ok(HeadersKind::Response)
+    }
+
+    /// A CONNECT that was accepted or may still be: only DATA frames follow the header sections (RFC 9114
+    /// section 4.4).
+    pub fn is_tunnel(&self) -> bool {
+        self.method == Method::Connect && !self.is_refused
+    }
+
+    /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is
+    /// the last.
+    pub(super) fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
+        if let Frame::WebTransport { session_id } = self.frame {
+            self.recv = Half::Done;
+            let data = match last {
+                Some(Event::WebTransportData { data, .. }) => data,
+                _ => Bytes::new(),
+            };
+            return Ok(Event::WebTransportData {
+                session_id,
+                stream_id: self.id,
+                data,
+                fin: true,
+            });
+        }
+        if self.frame != Frame::Header || !self.header.is_empty() {
+            // RFC 9114 section 7.1.
+            return Err(connection_error(
+                Code::H3_FRAME_ERROR,
+                "the stream ends inside a frame",
+            ));
+        }
+        if self.recv == Half::Head {
+            return Err(match role {
+                // RFC 9114 section 4.1: not a fault, only no request.
+                Role::Server => RemoteError::Stream(ConnectionError::new(
+                    Code::H3_REQUEST_INCOMPLETE,
+                    "the stream ends before the request's header section",
+                )),
+                Role::Client => RemoteError::malformed("the stream ends before a final response"),
+            });
+        }
+        // A push whose promise is still on its way may answer HEAD (RFC 9110 section 8.6).
+        let may_be_without = self.is_push && self.content_received == 0;
+        let is_short = |expected| expected != self.content_received && !may_be_without;
+        if self.content_expected.is_some_and(is_short) {
+            return Err(RemoteError::malformed(
+                "less content than content-length says",
+            ));
+        }
+        self.recv = Half::Done;
+        Ok(match last {
+            Some(Event::Headers {
+                stream_id,
+                fields,
+                kind,
+                ..
+            }) => Event::Headers {
+                stream_id,
+                fields,
+                kind,
+                fin: true,
+            },
+            Some(Event::Data {
+                stream_id, data, ..
+            }) => Event::Data {
+                stream_id,
+                data,
+                fin: true,
+            },
+            _ => Event::Data {
+                stream_id: self.id,
+                data: Bytes::new(),
+                fin: true,
+            },
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! Two HTTP/3 connections joined in memory, and the pieces of wire format that tests write by hand.
+
+pub mod faults;
+pub mod qpack;
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use uringcore_h3::frame::FrameHeader;
+use uringcore_h3::{Code, Connection, Event, Output, Role, Settings, varint};
+
+/// Unidirectional streams of the client: control, QPACK encoder, QPACK decoder.
+pub const CLIENT_UNI: [u64; 3] = [2, 6, 10];
+pub const SERVER_UNI: [u64; 3] = [3, 7, 11];
+
+/// How the bytes of one output reach the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feed {
+    Whole,
+    ByteByByte,
+}
+
+/// A client and a server without a network between them.
+pub struct Pair {
+    pub client: Connection,
+    pub server: Connection,
+    pub feed: Feed,
+    /// Streams whose data is held back, and what was held.
+    pub held_stream: Option<u64>,
+    held: VecDeque<Output>,
+}
+
+impl Pair {
+    pub fn new(feed: Feed) -> Self {
+        Self::with_settings(feed, Settings::default(), Settings::default())
+    }
+
+    /// Its client's QPACK may have streams wait.
+    pub fn blocking(feed: Feed) -> Self {
+        let client = Settings {
+            qpack_may_block: true,
+            ..Settings::default()
+        };
+        Self::with_settings(feed, client, Settings::default())
+    }
+
+    pub fn with_settings(feed: Feed, client: Settings, server: Settings) -> Self {
+        let mut pair = Self {
+            client: Connection::new(Role::Client, client, CLIENT_UNI),
+            server: Connection::new(Role::Server, server, SERVER_UNI),
+            feed,
+            held_stream: None,
+            held: VecDeque::new(),
+        };
+        pair.pump();
+        assert_eq!(pair.client.poll_event(), Some(Event::SettingsReceived));
+        assert_eq!(pair.server.poll_event(), Some(Event::SettingsReceived));
+        pair
+    }
+
+    /// Carries everything over until nothing moves.
+    pub fn pump(&mut self) {
+        loop {
+            let mut moved = false;
+            while let Some(output) = self.client.poll_output() {
+                moved = true;
+                if self.held_stream.is_some() && stream_of(&output) == self.held_stream {
+                    self.held.push_back(output);
+                } else {
+                    deliver(&mut self.server, output, self.feed);
+                }
+            }
+            while let Some(output) = self.server.poll_output() {
+                moved = true;
+                deliver(&mut self.client, output, self.feed);
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Lets what the client wrote to the held stream through.
+    pub fn release(&mut self) {
+        self.held_stream = None;
+        while let Some(output) = self.held.pop_front() {
+            deliver(&mut self.server, output, self.feed);
+        }
+        self.pump();
+    }
+}
+
+fn stream_of(output: &Output) -> Option<u64> {
+    match output {
+        Output::Write { stream_id, .. } => Some(*stream_id),
+        _ => None,
+    }
+}
+
+pub fn deliver(to: &mut Connection, output: Output, feed: Feed) {
+    match output {
+        Output::Write {
+            stream_id,
+            data,
+            fin,
+        } => feed_stream(to, stream_id, &data, fin, feed),
+        Output::Datagram { data } => to.handle_datagram(data),
+        Output::ResetStream { stream_id, code } => to.handle_stream_reset(stream_id, code.0),
+        Output::StopSending { stream_id, code } => to.handle_stop_sending(stream_id, code.0),
+        Output::CloseConnection { code, reason } => panic!("closed with {code}: {reason}"),
+    }
+}
+
+pub fn feed_stream(to: &mut Connection, stream_id: u64, data: &[u8], fin: bool, feed: Feed) {
+    match feed {
+        Feed::Whole => to.handle_stream_data(stream_id, Bytes::copy_from_slice(data), fin),
+        Feed::ByteByByte => {
+            for (index, byte) in data.iter().enumerate() {
+                let last = index + 1 == data.len();
+                to.handle_stream_data(stream_id, Bytes::copy_from_slice(&[*byte]), fin && last);
+            }
+            if data.is_empty() {
+                to.handle_stream_data(stream_id, Bytes::new(), fin);
+            }
+        }
+    }
+}
+
+/// All events, neighbouring content of one stream joined, so that how it was cut does not show.
+pub fn events(connection: &mut Connection) -> Vec<Event> {
+    let mut joined: Vec<Event> = Vec::new();
+    while let Some(event) = connection.poll_event() {
+        match (joined.last_mut(), event) {
+            (
+                Some(Event::Data {
+                    stream_id,
+                    data,
+                    fin,
+                }),
+                Event::Data {
+                    stream_id: next_id,
+                    data: next,
+                    fin: next_fin,
+                },
+            ) if *stream_id == next_id && !*fin => {
+                *data = [&data[..], &next[..]].concat().into();
+                *fin = next_fin;
+            }
+            (
+                Some(Event::WebTransportData {
+                    stream_id,
+                    data,
+                    fin,
+                    ..
+                }),
+                Event::WebTransportData {
+                    stream_id: next_id,
+                    data: next,
+                    fin: next_fin,
+                    ..
+                },
+            ) if *stream_id == next_id && !*fin => {
+                *data = [&data[..], &next[..]].concat().into();
+                *fin = next_fin;
+            }
+            (
+                Some(Event::Headers { stream_id, fin, .. }),
+                Event::Data {
+                    stream_id: next_id,
+                    data,
+                    fin: true,
+                },
+            ) if *stream_id == next_id && data.is_empty() => {
+                *fin = true;
+            }
+            (_, event) => joined.push(event),
+        }
+    }
+    joined
+}
+
+pub fn outputs(connection: &mut Connection) -> Vec<Output> {
+    std::iter::from_fn(|| connection.poll_output()).collect()
+}
+
+/// The code with which the connection asked to be closed.
+pub fn close_code(connection: &mut Connection) -> Option<Code> {
+    outputs(connection)
+        .into_iter()
+        .find_map(|output| match output {
+            Output::CloseConnection { code, .. } => Some(code),
+            _ => None,
+        })
+}
+
+pub fn frame(frame_type: u64, payload: &[u8]) -> Vec<u8> {
+    [
+        &FrameHeader::new(frame_type, payload.len() as u64)[..],
+        payload,
+    ]
+    .concat()
+}
+
+pub fn varints(values: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for &value in values {
+        varint::put(&mut out, value);
+    }
+    out
+}
+
+/// A field section of literals without references.
+pub fn literal_section(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut out = vec![0, 0];
+    for (name, value) in fields {
+        uringcore_h3::qpack::integer::put(&mut out, 0x20, 3, name.len() as u64);
+        out.extend_from_slice(name.as_bytes());
+        uringcore_h3::qpack::integer::put(&mut out, 0, 7, value.len() as u64);
+        out.extend_from_slice(value.as_bytes());
+    }
+    out
+}
+
+pub fn headers_frame(fields: &[(&str, &str)]) -> Vec<u8> {
+    frame(0x1, &literal_section(fields))
+}
+
+pub const GET: [(&str, &str); 4] = [
+    (":method", "GET"),
+    (":scheme", "https"),
+    (":authority", "example.com"),
+    (":path", "/"),
+];
+
+pub fn fields(list: &[(&str, &str)]) -> Vec<(Bytes, Bytes)> {
+    list.iter()
+        .map(|(name, value)| {
+            (
+                Bytes::copy_from_slice(name.as_bytes()),
+                Bytes::copy_from_slice(value.as_bytes()),
+            )
+        })
+        .collect()
+}

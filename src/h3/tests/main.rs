@@ -1,0 +1,14 @@
+//! The tests of HTTP/3 and QPACK, in one program: each file would otherwise link the crate by itself.
+
+mod common;
+mod connection;
+mod limits;
+mod mutations;
+mod push;
+mod qpack;
+mod rfc9114;
+mod rfc9204;
+mod rfc9218;
+mod rfc9220;
+mod rfc9412;
+mod targets;

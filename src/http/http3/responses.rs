@@ -1,0 +1,265 @@
+//! The commands of a response, and when the host has to wait with them.
+
+use std::fmt;
+use std::time::Instant;
+
+use bytes::Bytes;
+use uringcore_h3::{Code, LocalError};
+use uringcore_quic as quic;
+
+use super::connection::Connection;
+use super::stalls::Writing;
+
+/// Why a response was not sent. Nothing was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SendError {
+    /// The stream or the connection has ended; the event that says so has come or is on its way.
+    Gone,
+    /// The application's fault: fields that make a message malformed, or an order that HTTP does not know.
+    Invalid(String),
+    /// The client takes no header section of that size (RFC 9114 section 4.2.2).
+    TooLarge { size: u64, max: u64 },
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the stream has ended"),
+            Self::Invalid(reason) => f.write_str(reason),
+            Self::TooLarge { size, max } => {
+                write!(
+                    f,
+                    "the header section takes {size} bytes, the client accepts {max}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl From<LocalError> for SendError {
+    fn from(error: LocalError) -> Self {
+        match error {
+            LocalError::FieldSectionTooLarge { size, max } => Self::TooLarge { size, max },
+            LocalError::Closed => Self::Gone,
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a header section, or with `fin` a whole message: an interim response, the final one's, trailers.
+    pub fn send_headers(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        let said = self.h3.send_headers(stream_id, fields, fin);
+        said.map_err(|error| self.refusal(stream_id, error))?;
+        let is_interim = fields
+            .first()
+            .is_some_and(|(_, status)| status.first() == Some(&b'1'));
+        if !is_interim {
+            self.override_priority(quic, stream_id, fields);
+            self.begun(stream_id);
+        }
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    /// Sends a header section and content behind it, as one write while the content is small.
+    pub fn respond(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fields: &[(&[u8], &[u8])],
+        content: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        if quic.is_short_of_memory() {
+            // Hundreds of requests may have begun in this turn, before any response took memory.
+            self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
+            return Err(SendError::Gone);
+        }
+        let said = self.h3.send_headers(stream_id, fields, false);
+        let said = said.and_then(|()| self.h3.send_data(stream_id, content, fin));
+        said.map_err(|error| self.refusal(stream_id, error))?;
+        self.override_priority(quic, stream_id, fields);
+        self.begun(stream_id);
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    /// Sends content.
+    pub fn send_data(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        content: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        self.check(stream_id)?;
+        let said = self.h3.send_data(stream_id, content, fin);
+        said.map_err(|error| self.refusal(stream_id, error))?;
+        self.sent(quic, stream_id, fin, now)
+    }
+
+    pub(super) fn check(&self, stream_id: u64) -> Result<(), SendError> {
+        match self.is_waited_for(stream_id) {
+            true => Ok(()),
+            false => Err(SendError::Gone),
+        }
+    }
+
+    /// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; an order of
+    /// frames that HTTP does not know is the application's fault only while that direction is open.
+    pub(super) fn refusal(&self, stream_id: u64, error: LocalError) -> SendError {
+        match error {
+            LocalError::FrameUnexpected(_) if !self.h3.is_sending(stream_id) => SendError::Gone,
+            error => error.into(),
+        }
+    }
+
+    /// A response that has begun is not given up for content that nobody may want any more.
+    fn begun(&mut self, stream_id: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
+            exchange.has_begun = true;
+        }
+    }
+
+    /// The response is with QUIC whole, or will never be. False if that was known.
+    pub(super) fn answered(&mut self, stream_id: u64) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
+            return false;
+        };
+        let is_new = !std::mem::replace(&mut exchange.answered, true);
+        self.unanswered -= usize::from(is_new);
+        is_new
+    }
+
+    fn sent(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), SendError> {
+        if fin {
+            self.answered(stream_id);
+        }
+        self.perform(quic, now);
+        if fin {
+            let queued = quic.send_queue_bytes(stream_id);
+            let writing = Writing::new(queued, self.rank(stream_id), &self.limits, now);
+            self.unacknowledged.insert(stream_id, writing);
+        }
+        // The event that says why may be long in coming, if the application does not wait for anything.
+        match self.refused.take() {
+            Some(refused) if refused == stream_id => Err(SendError::Gone),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if the host has to wait before it sends more: for this stream's queue to fall, or, unless there is next
+    /// to nothing in its own, for all of the connection's together or because the client's address holds more than
+    /// its share of the server's memory. `Writable` follows, or `Aborted`.
+    pub fn is_held_up(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        now: Instant,
+    ) -> bool {
+        let queued = quic.send_queue_bytes(stream_id);
+        let waits_for_connection_credit = queued > STREAM_QUEUE_FEW
+            && (quic.is_full() || quic.is_over_share() || quic.is_short_of_memory());
+        if !quic.is_stream_full(stream_id) && !waits_for_connection_credit {
+            return false;
+        }
+        let priority = self.rank(stream_id);
+        let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
+            return false;
+        };
+        let mut writing = Writing::new(queued, priority, &self.limits, now);
+        writing.place = exchange.writing.as_ref().and_then(|before| before.place);
+        if waits_for_connection_credit {
+            // Whichever comes first: room in the connection, or next to nothing in the stream.
+            quic.tell_when_low(stream_id);
+            if writing.place.is_none() {
+                writing.place = Some(self.next_place);
+                self.next_place += 1;
+            }
+        }
+        exchange.writing = Some(writing);
+        true
+    }
+
+    /// The host waits for content of the request.
+    pub fn wait_for_body(&mut self, stream_id: u64, now: Instant) {
+        if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
+            exchange.wait(now);
+        }
+    }
+
+    /// Ends both directions as far as they are open. The host is not told: it is its own doing.
+    pub fn cancel(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        self.h3.cancel_request(stream_id, code.0);
+        self.answered(stream_id);
+        self.perform(quic, now);
+    }
+
+    /// Stops reading a request's content, and with it its client.
+    pub fn pause(&mut self, quic: &mut quic::Connection, stream_id: u64) {
+        self.paused.insert(stream_id);
+        quic.pause_stream(stream_id);
+    }
+
+    pub fn resume(&mut self, quic: &mut quic::Connection, stream_id: u64) {
+        self.paused.remove(&stream_id);
+        quic.resume_stream(stream_id);
+    }
+
+    /// The host is done with a request.
+    pub fn done(&mut self, stream_id: u64, now: Instant) {
+        self.answered(stream_id);
+        if let Some(exchange) = self.exchanges.remove(&stream_id) {
+            self.abandoned -= usize::from(exchange.is_abandoned);
+        }
+        self.paused.remove(&stream_id);
+        self.calmed(now);
+    }
+
+    /// Says that the connection comes to its end (RFC 9114 section 5.2): the client is to make no more requests,
+    /// and those that are on their way are served. [`go_away`](Self::go_away) follows when they have come.
+    pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
+        // A connection that is closed needs no word, nor one that has had its last.
+        let _ = self.h3.send_goaway(LAST_REQUEST_STREAM);
+        self.perform(quic, now);
+    }
+
+    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2). Sessions are asked
+    /// to end one by one ([`Handle::drain`](crate::webtransport::Handle::drain)): not all clients take this
+    /// for it.
+    pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let id = self.h3.next_goaway_id();
+        // A connection that is closed needs no word.
+        let _ = self.h3.send_goaway(id);
+        self.perform(quic, now);
+    }
+}
+
+/// Next to nothing: see the bound of a connection's queues.
+const STREAM_QUEUE_FEW: usize = 32 << 10;
+/// The highest that there can be.
+const LAST_REQUEST_STREAM: u64 = (1 << 62) - 4;

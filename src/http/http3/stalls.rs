@@ -1,0 +1,237 @@
+//! Responses of which their client takes nothing, or too little: since when, and when they are given up.
+//!
+//! A response that waits while its client takes one that goes before it (RFC 9218 section 10) is held back by nobody's
+//! fault: its time begins when that one stops. Not here: what has room (`responses`), who goes first (`priority`).
+//!
+//! The least rate is enforced by a balance of time for each response. A gap between two takes costs its length, and
+//! bytes that were taken earn the time that they last at the least rate. A balance below zero gives the response up.
+//! A response begins with the grace period and never has more than that, so a fast start does not pay for hours. A
+//! gap costs the grace period at most, so a player that pauses with a full buffer and then goes on keeps its response:
+//! the time-out ends pauses. Responses of one urgency share what the client takes, so each owes a part of the rate.
+
+use std::time::{Duration, Instant};
+
+use uringcore_h3::{Code, Priority};
+use uringcore_quic as quic;
+
+use super::connection::Connection;
+use super::event::Event;
+use super::limits::Limits;
+
+/// What waits of a response for its client to take something.
+#[derive(Debug)]
+pub(super) struct Writing {
+    /// Since when nothing was taken.
+    since: Instant,
+    /// What waited then.
+    queued: usize,
+    /// Among the connection's responses.
+    priority: Priority,
+    /// It waits for room in the connection as a whole too: its place among those that do.
+    pub place: Option<u64>,
+    /// Seconds for which the client may still stay below the least rate.
+    balance: f64,
+    /// Bytes that were taken between the last two looks, and since when nothing was taken before. `None` if the
+    /// queue did not shrink.
+    took: Option<(usize, Instant)>,
+}
+
+impl Writing {
+    pub fn new(queued: usize, priority: Priority, limits: &Limits, now: Instant) -> Self {
+        Self {
+            since: now,
+            queued,
+            priority,
+            place: None,
+            balance: limits.send_rate_grace.as_secs_f64(),
+            took: None,
+        }
+    }
+
+    fn look(&mut self, queued: usize, round: &mut Round, now: Instant) {
+        round.share(self.priority, self.queued);
+        self.took = None;
+        if queued != self.queued {
+            if queued < self.queued {
+                self.took = Some((self.queued - queued, self.since));
+                round.took(self.priority);
+            }
+            self.since = now;
+            self.queued = queued;
+            round.taken.note(self.priority, now);
+        }
+    }
+
+    /// Settles the balance after all responses were looked at.
+    fn settle(&mut self, round: &Round, limits: &Limits, now: Instant) {
+        let Some((bytes, since)) = self.took else {
+            return;
+        };
+        let grace = limits.send_rate_grace.as_secs_f64();
+        let since = round
+            .before
+            .before(self.priority)
+            .map_or(since, |it| it.max(since));
+        let gap = match round.is_held_back(self.priority) {
+            true => Duration::ZERO,
+            false => now.saturating_duration_since(since),
+        };
+        let earned = (bytes * round.sharing(self.priority)) as f64 / limits.send_rate.max(1) as f64;
+        self.balance = (self.balance - gap.as_secs_f64().min(grace) + earned).min(grace);
+    }
+
+    /// The reason to give the response up, if there is one. QUIC repeats what has left, or gives it up with the
+    /// connection.
+    fn is_over(&self, taken: &Taken, limits: &Limits, now: Instant) -> Option<TooSlow> {
+        if self.queued == 0 {
+            return None;
+        }
+        let held_back = taken.before(self.priority);
+        let since = held_back.map_or(self.since, |until| until.max(self.since));
+        if now.saturating_duration_since(since) > limits.send_timeout {
+            return Some(TooSlow::Nothing);
+        }
+        (limits.send_rate > 0 && self.balance < 0.0).then_some(TooSlow::Little)
+    }
+}
+
+/// Why a response was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooSlow {
+    /// The client took nothing within the time-out.
+    Nothing,
+    /// The client took less than the least rate.
+    Little,
+}
+
+/// One look at all responses.
+struct Round {
+    /// When something was taken, with and without this look.
+    taken: Taken,
+    before: Taken,
+    /// By urgency: responses that wait, and responses of which something was taken since the last look.
+    waiting: [usize; URGENCIES],
+    takers: [usize; URGENCIES],
+}
+
+impl Round {
+    fn new(taken: Taken) -> Self {
+        Self {
+            taken,
+            before: taken,
+            waiting: [0; URGENCIES],
+            takers: [0; URGENCIES],
+        }
+    }
+
+    fn share(&mut self, priority: Priority, queued: usize) {
+        if let Some(count) = self.waiting.get_mut(usize::from(priority.urgency)) {
+            *count += usize::from(queued > 0);
+        }
+    }
+
+    fn took(&mut self, priority: Priority) {
+        if let Some(count) = self.takers.get_mut(usize::from(priority.urgency)) {
+            *count += 1;
+        }
+    }
+
+    /// The number of responses that share what the client takes.
+    fn sharing(&self, priority: Priority) -> usize {
+        let waiting = self.waiting.get(usize::from(priority.urgency));
+        waiting.map_or(1, |&count| count.max(1))
+    }
+
+    /// True if the client took something of a response that goes before a taken one of this priority.
+    fn is_held_back(&self, priority: Priority) -> bool {
+        let urgency = usize::from(priority.urgency).min(URGENCIES);
+        let equals = self.takers.get(urgency).is_some_and(|&count| count > 1);
+        self.takers[..urgency].iter().any(|&count| count > 0) || (!priority.incremental && equals)
+    }
+}
+
+/// When something of a response was last taken, by its urgency.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Taken([Option<Instant>; URGENCIES]);
+
+impl Taken {
+    pub fn note(&mut self, priority: Priority, now: Instant) {
+        if let Some(last) = self.0.get_mut(usize::from(priority.urgency)) {
+            *last = Some(now);
+        }
+    }
+
+    /// The same of those that go before this one: the more urgent and, where they come one after the other,
+    /// its equals.
+    fn before(&self, priority: Priority) -> Option<Instant> {
+        let equals = usize::from(!priority.incremental);
+        let count = (usize::from(priority.urgency) + equals).min(URGENCIES);
+        self.0[..count].iter().flatten().max().copied()
+    }
+}
+
+impl Connection {
+    /// Something of a response was taken.
+    pub(super) fn note_taken(&mut self, stream_id: u64, now: Instant) {
+        let priority = match self.unacknowledged.get(&stream_id) {
+            Some(writing) => writing.priority,
+            None => self.rank(stream_id),
+        };
+        self.taken.note(priority, now);
+    }
+
+    /// Gives up the responses of which nothing was taken for too long, or too little.
+    pub(super) fn give_up_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let knows_priorities = self.knows_priorities;
+        let mut round = Round::new(self.taken);
+        for (&stream_id, exchange) in &mut self.exchanges {
+            if let Some(writing) = &mut exchange.writing {
+                writing.priority = exchange.wishes.rank(knows_priorities);
+                writing.look(quic.send_queue_bytes(stream_id), &mut round, now);
+            }
+        }
+        for (&stream_id, writing) in &mut self.unacknowledged {
+            writing.look(quic.send_queue_bytes(stream_id), &mut round, now);
+        }
+        self.taken = round.taken;
+        let (taken, limits) = (&self.taken, &self.limits);
+        let over = |(stream_id, writing): (u64, &mut Writing)| {
+            writing.settle(&round, limits, now);
+            let why = writing.is_over(taken, limits, now)?;
+            Some((stream_id, why))
+        };
+        let waiting = self.exchanges.iter_mut();
+        let stalled: Vec<_> = waiting
+            .filter_map(|(&stream_id, exchange)| Some((stream_id, exchange.writing.as_mut()?)))
+            .filter_map(over)
+            .collect();
+        let whole = self.unacknowledged.iter_mut();
+        let left: Vec<_> = whole
+            .map(|(&stream_id, writing)| (stream_id, writing))
+            .filter_map(over)
+            .collect();
+        for &(_, why) in stalled.iter().chain(&left) {
+            self.events.push_back(Event::TooSlow(why));
+        }
+        for (stream_id, _) in stalled {
+            self.h3
+                .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
+            self.abort(stream_id);
+        }
+        for (stream_id, _) in left {
+            // HTTP/3 is done with it. A stream that refuses has ended.
+            let _ = quic.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED.0);
+            self.unacknowledged.remove(&stream_id);
+            self.calmed(now);
+        }
+    }
+
+    /// How a response stands among those of its connection.
+    pub(super) fn rank(&self, stream_id: u64) -> Priority {
+        let wishes = self.exchanges.get(&stream_id).map(|it| it.wishes);
+        wishes.unwrap_or_default().rank(self.knows_priorities)
+    }
+}
+
+/// RFC 9218 section 4.1.
+const URGENCIES: usize = 8;

@@ -1,0 +1,18 @@
+//! HTTP as sans-IO state machines, above the streams of a QUIC connection or of TCP.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`http3`] | HTTP/3 attached to a server's QUIC connection: requests and responses |
+//! | [`webtransport`] | WebTransport sessions on an HTTP/3 connection, both roles |
+//! | `h3_driver` | applies the commands of an HTTP/3 connection to QUIC |
+//! | [`ws`] | WebSocket messages over a byte stream |
+//!
+//! `http3` imports `webtransport`, both import `h3_driver`, and `ws` imports none of them. Not here: frames and
+//! QPACK (`uringcore_h3`), and applications.
+
+#![forbid(unsafe_code)]
+
+mod h3_driver;
+pub mod http3;
+pub mod webtransport;
+pub mod ws;

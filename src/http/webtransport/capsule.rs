@@ -1,0 +1,192 @@
+//! The capsules of a session (draft-ietf-webtrans-http3 sections 4.7, 5.6 and 6): what is in them.
+//!
+//! How data is cut into capsules is `h3::capsule`'s, what they do is the session's.
+
+use bytes::{Buf, Bytes, BytesMut};
+use uringcore_h3::capsule::put;
+use uringcore_wire::varint;
+
+/// Something that the peer says of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Capsule {
+    Close {
+        code: u32,
+        reason: String,
+    },
+    Drain,
+    MaxData(u64),
+    MaxStreams {
+        unidirectional: bool,
+        limit: u64,
+    },
+    /// WT_DATA_BLOCKED and WT_STREAMS_BLOCKED: we give credit without being asked.
+    Blocked {
+        streams: Option<u64>,
+    },
+    /// Of WebTransport over HTTP/2, and forbidden here (section 5.4).
+    Forbidden,
+}
+
+/// The value is not what its type says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// How long the value of a type may be that is known here.
+pub fn longest(kind: u64) -> Option<usize> {
+    match kind {
+        CLOSE => Some(4 + REASON_MAX),
+        DRAIN => Some(0),
+        MAX_DATA | DATA_BLOCKED | MAX_STREAM_DATA | STREAM_DATA_BLOCKED => {
+            Some(2 * varint::SIZE_MAX)
+        }
+        kind if MAX_STREAMS.contains(&kind) || STREAMS_BLOCKED.contains(&kind) => {
+            Some(varint::SIZE_MAX)
+        }
+        _ => None,
+    }
+}
+
+/// Reads one whose type has a [`longest`] value.
+pub fn read(kind: u64, mut value: Bytes) -> Result<Capsule, Malformed> {
+    let number = || match varint::get(&value) {
+        Some((number, used)) if used == value.len() => Ok(number),
+        _ => Err(Malformed),
+    };
+    Ok(match kind {
+        CLOSE => {
+            if value.len() < 4 {
+                return Err(Malformed);
+            }
+            let code = value.get_u32();
+            let reason = String::from_utf8(value.into()).map_err(|_| Malformed)?;
+            Capsule::Close { code, reason }
+        }
+        DRAIN => Capsule::Drain,
+        MAX_DATA => Capsule::MaxData(number()?),
+        DATA_BLOCKED => {
+            number()?;
+            Capsule::Blocked { streams: None }
+        }
+        MAX_STREAM_DATA | STREAM_DATA_BLOCKED => Capsule::Forbidden,
+        kind if MAX_STREAMS.contains(&kind) => Capsule::MaxStreams {
+            unidirectional: kind == MAX_STREAMS[1],
+            limit: number()?,
+        },
+        _ => Capsule::Blocked {
+            streams: Some(number()?),
+        },
+    })
+}
+
+/// WT_CLOSE_SESSION. Of the reason 1,024 bytes are sent, cut between characters.
+pub fn close(code: u32, reason: &str) -> Bytes {
+    let mut value = code.to_be_bytes().to_vec();
+    value.extend_from_slice(shortened(reason).as_bytes());
+    written(CLOSE, &value)
+}
+
+pub fn drain() -> Bytes {
+    written(DRAIN, b"")
+}
+
+/// One that holds a number.
+pub fn number(kind: u64, number: u64) -> Bytes {
+    let mut value = Vec::with_capacity(varint::SIZE_MAX);
+    varint::put(&mut value, number);
+    written(kind, &value)
+}
+
+/// As much of a reason as is sent.
+pub fn shortened(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}
+
+fn written(kind: u64, value: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(value.len() + 2 * varint::SIZE_MAX);
+    put(&mut out, kind, value);
+    out.freeze()
+}
+
+/// Section 6.
+const REASON_MAX: usize = 1024;
+
+const CLOSE: u64 = 0x2843;
+const DRAIN: u64 = 0x78ae;
+pub(super) const MAX_DATA: u64 = 0x190b_4d3d;
+const MAX_STREAM_DATA: u64 = 0x190b_4d3e;
+/// Of bidirectional and unidirectional streams.
+pub(super) const MAX_STREAMS: [u64; 2] = [0x190b_4d3f, 0x190b_4d40];
+pub(super) const DATA_BLOCKED: u64 = 0x190b_4d41;
+const STREAM_DATA_BLOCKED: u64 = 0x190b_4d42;
+pub(super) const STREAMS_BLOCKED: [u64; 2] = [0x190b_4d43, 0x190b_4d44];
+
+#[cfg(test)]
+mod tests {
+    use uringcore_h3::capsule::Capsules;
+
+    use super::*;
+
+    fn parsed(mut data: Bytes) -> Capsule {
+        let mut capsules = Capsules::default();
+        let (kind, value) = capsules.next(&mut data, longest).unwrap().unwrap();
+        assert!(data.is_empty() && capsules.is_between());
+        read(kind, value).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let closed = |code, reason: &str| Capsule::Close {
+            code,
+            reason: reason.into(),
+        };
+        assert_eq!(parsed(close(0, "")), closed(0, ""));
+        assert_eq!(
+            parsed(close(u32::MAX, "wegen Übermut")),
+            closed(u32::MAX, "wegen Übermut")
+        );
+        assert_eq!(parsed(drain()), Capsule::Drain);
+        assert_eq!(parsed(number(MAX_DATA, 1 << 40)), Capsule::MaxData(1 << 40));
+        for (kind, unidirectional) in [(MAX_STREAMS[0], false), (MAX_STREAMS[1], true)] {
+            let expected = Capsule::MaxStreams {
+                unidirectional,
+                limit: 100,
+            };
+            assert_eq!(parsed(number(kind, 100)), expected);
+        }
+        let blocked = |streams| Capsule::Blocked { streams };
+        assert_eq!(parsed(number(DATA_BLOCKED, 3)), blocked(None));
+        assert_eq!(parsed(number(STREAMS_BLOCKED[1], 3)), blocked(Some(3)));
+    }
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        let long = "ä".repeat(600);
+        assert_eq!(shortened(&long).len(), 1024);
+        let odd = format!("x{long}");
+        assert_eq!(shortened(&odd).len(), 1023);
+    }
+
+    #[test]
+    fn values_of_another_form_are_malformed() {
+        for (kind, value) in [
+            (CLOSE, &b"\0\0\0"[..]),
+            (CLOSE, b"\0\0\0\0\xff"),
+            (MAX_DATA, b""),
+            (MAX_DATA, b"\x01\x02"),
+            (MAX_STREAMS[0], b"\x40"),
+            (STREAMS_BLOCKED[1], b""),
+            (DATA_BLOCKED, b"\xc0"),
+        ] {
+            let value = Bytes::copy_from_slice(value);
+            assert_eq!(
+                read(kind, value.clone()),
+                Err(Malformed),
+                "{kind:#x} {value:?}"
+            );
+        }
+    }
+}

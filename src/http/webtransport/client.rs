@@ -1,0 +1,340 @@
+//! HTTP/3 attached to a client's connection, for WebTransport alone: several sessions on it, no requests.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use uringcore_h3::settings::id as setting;
+use uringcore_h3::{self as h3, Code, Field, Role, field};
+use uringcore_quic as quic;
+
+use super::event::What;
+use super::handle::Handle;
+use super::session::{Error, Session};
+use super::sessions::{Below, Sessions, end_stream};
+use super::{Draft, Limits, code, draft, protocols};
+use crate::h3_driver;
+
+/// What a session is asked for with.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    pub authority: Bytes,
+    /// With the query.
+    pub path: Bytes,
+    pub origin: Option<Bytes>,
+    /// Further fields, which the drafts do not define.
+    pub fields: Vec<Field>,
+    /// The protocols that are offered, the most wanted first.
+    pub protocols: Vec<String>,
+}
+
+/// The HTTP/3 of a client's connection that is for sessions. Its methods take the QUIC connection that it
+/// is on, always the same.
+///
+/// The order of a turn: [`handle`](Self::handle) for each event that is about streams, then
+/// [`poll_event`](Handle::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any
+/// time; [`tick`](Self::tick) about once a second. What is to be sent is with QUIC when a method returns.
+pub struct Client {
+    h3: h3::Connection,
+    sessions: Sessions,
+    /// Sessions that wait for the server's SETTINGS.
+    waiting: VecDeque<(u64, Request)>,
+    knows_datagrams: bool,
+}
+
+impl Client {
+    /// Attaches HTTP/3 to a connection whose application protocol it is to be, at best before anything of it
+    /// was handled: from now on its streams are read on demand. Our SETTINGS leave as soon as they may.
+    pub fn new(quic: &mut quic::Connection, limits: Limits, now: Instant) -> Self {
+        let mut settings = h3::Settings::default();
+        Sessions::prepare(&limits, &mut settings);
+        let first = quic.next_stream_id(true);
+        // RFC 9000 section 2.1: streams of one kind are four apart.
+        let mut h3 = h3::Connection::new(Role::Client, settings, [first, first + 4, first + 8]);
+        quic.read_on_demand();
+        h3_driver::perform(&mut h3, quic, now);
+        Self {
+            h3,
+            sessions: Sessions::new(Role::Client, limits),
+            waiting: VecDeque::new(),
+            knows_datagrams: false,
+        }
+    }
+
+    pub fn handle(&mut self, quic: &mut quic::Connection, event: quic::Event, now: Instant) {
+        if !self.knows_datagrams && !quic.is_handshaking() {
+            // Before SETTINGS are read (RFC 9297 section 2.1.1).
+            self.knows_datagrams = true;
+            let takes_any = quic.peer_max_datagram_size().is_some();
+            self.h3.set_peer_quic_datagrams(takes_any);
+        }
+        let mut below = Below {
+            h3: &mut self.h3,
+            quic,
+            now,
+        };
+        if let Some(event) = self.sessions.route(&mut below, event) {
+            handle_http(&mut self.h3, event);
+        }
+        self.take_over(quic, now);
+    }
+
+    /// The sessions: commands and events.
+    pub fn webtransport(&mut self) -> Handle<'_> {
+        Handle::new(&mut self.sessions, &mut self.h3)
+    }
+
+    /// Asks for a session, once the server's SETTINGS are there. `Accepted`, `Refused` or `Ended` follows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond what the server takes,
+    /// [`Error::Invalid`] for what makes the request malformed, [`Error::Gone`] if the connection is over.
+    pub fn connect(
+        &mut self,
+        quic: &mut quic::Connection,
+        request: Request,
+        now: Instant,
+    ) -> Result<u64, Error> {
+        if self.h3.is_closed() {
+            return Err(Error::Gone);
+        }
+        if self.h3.is_peer_going_away() {
+            return Err(Error::GoingAway);
+        }
+        if let Some(max) = self.sessions_max()
+            && self.sessions.table.len() as u64 >= max
+        {
+            return Err(Error::TooMany { max });
+        }
+        let lines = lines(&request, Draft::Two).ok_or_else(|| {
+            Error::Invalid("a protocol's name may have printable ASCII only".into())
+        })?;
+        field::validate_request(&lines).map_err(|reason| Error::Invalid(reason.into_owned()))?;
+        let session_id = quic.next_stream_id(false);
+        // The identifier is taken; nothing leaves yet.
+        quic.send_stream(session_id, Bytes::new(), false)
+            .map_err(|_| Error::Gone)?;
+        quic.deliver_stream(session_id);
+        let session = Session {
+            protocols: request.protocols.clone(),
+            ..Session::default()
+        };
+        self.sessions.table.insert(session_id, session);
+        // Some were given up meanwhile.
+        let table = &self.sessions.table;
+        self.waiting.retain(|(id, _)| table.contains_key(id));
+        self.waiting.push_back((session_id, request));
+        self.take_over(quic, now);
+        Ok(session_id)
+    }
+
+    /// Gives up what has taken too long; about once a second.
+    pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let mut below = Below {
+            h3: &mut self.h3,
+            quic,
+            now,
+        };
+        self.sessions.tick(&mut below);
+        h3_driver::perform(&mut self.h3, quic, now);
+    }
+
+    /// True if [`tick`](Self::tick) has anything to look at.
+    pub fn is_due(&self) -> bool {
+        self.sessions.is_due()
+    }
+
+    /// True if no session is there, and none on its way out: the connection can be closed without a loss.
+    pub fn is_drained(&self) -> bool {
+        self.sessions.is_drained()
+    }
+
+    fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
+        let mut below = Below {
+            h3: &mut self.h3,
+            quic,
+            now,
+        };
+        while let Some(event) = below.h3.poll_event() {
+            // The rest is of no consequence for sessions.
+            let _ = self.sessions.route_h3(&mut below, event);
+        }
+        if let Some(peer) = below.h3.received_settings() {
+            if self.sessions.limits.drafts.contains(&Draft::Fifteen) && draft::is_malformed(peer) {
+                let reason = b"the server's WT_ENABLED is neither 0 nor 1";
+                let code = Code::H3_SETTINGS_ERROR;
+                below.quic.close(now, code.0, None, reason);
+            }
+            while let Some((session_id, request)) = self.waiting.pop_front() {
+                self.sessions.send_request(&mut below, session_id, &request);
+            }
+        }
+        h3_driver::perform(&mut self.h3, quic, now);
+    }
+
+    /// How many sessions the server takes at once, if that is known. Our own number is for peers.
+    fn sessions_max(&self) -> Option<u64> {
+        let peer = self.h3.received_settings()?;
+        let spoken = Draft::common(&self.sessions.limits.drafts, peer)?;
+        Some(self.sessions.sessions_max(spoken, peer))
+    }
+}
+
+impl Sessions {
+    /// How many sessions a server takes at once: without flow control one (section 5.1).
+    fn sessions_max(&self, spoken: Draft, peer: &h3::PeerSettings) -> u64 {
+        match spoken.has_flow_control() && self.flow(spoken, peer).is_none() {
+            true => 1,
+            false => spoken.sessions_max(peer),
+        }
+    }
+
+    /// Asks for a session, with all that is known of the server.
+    fn send_request(&mut self, below: &mut Below<'_>, session_id: u64, request: &Request) {
+        let Some(peer) = below.h3.received_settings() else {
+            return;
+        };
+        let spoken = Draft::common(&self.limits.drafts, peer);
+        // draft-02 says extended CONNECT by its own setting.
+        let is_able = |spoken: &Draft| {
+            *spoken == Draft::Two
+                || (peer.is_enabled(setting::ENABLE_CONNECT_PROTOCOL)
+                    && draft::takes_datagrams(peer))
+        };
+        let Some(spoken) = spoken.filter(is_able) else {
+            let reason = "the server does not take WebTransport sessions";
+            self.give_up_request(below, session_id, reason);
+            return;
+        };
+        let flow = self.flow(spoken, peer);
+        let others = self.table.values().filter(|other| other.draft.is_some());
+        let others = others.count() as u64;
+        let max = self.sessions_max(spoken, peer);
+        if others >= max {
+            let reason = Error::TooMany { max }.to_string();
+            self.give_up_request(below, session_id, &reason);
+            return;
+        }
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        session.draft = Some(spoken);
+        session.flow = flow;
+        let lines = lines(request, spoken).unwrap_or_default();
+        if let Err(error) = below.h3.send_headers(session_id, &lines, false) {
+            self.give_up_request(below, session_id, &error.to_string());
+        }
+    }
+
+    /// The request has not left, and will not.
+    fn give_up_request(&mut self, below: &mut Below<'_>, session_id: u64, reason: &str) {
+        end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
+        self.end(below, session_id, 0, reason, false);
+    }
+
+    /// A response to a session's request.
+    pub(super) fn response(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        fields: Vec<Field>,
+        fin: bool,
+    ) {
+        let status = fields.iter().find(|(name, _)| &**name == b":status");
+        let status = status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+        let status: u16 = status.unwrap_or(0);
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        let (Some(spoken), 200..) = (session.draft, status) else {
+            // An interim response.
+            return;
+        };
+        let is_regular = |(name, _): &Field| name.first() != Some(&b':');
+        let taken = protocols::taken(&fields);
+        let fields: Vec<Field> = fields.into_iter().filter(is_regular).collect();
+        if status > 299 {
+            self.table.remove(&session_id);
+            self.reject_early(below.quic, session_id);
+            let code = Code::H3_REQUEST_CANCELLED;
+            below.h3.cancel_request(session_id, code.0);
+            self.tell(session_id, What::Refused { status, fields });
+            return;
+        }
+        let is_offered = |taken: &String| session.protocols.contains(taken);
+        let protocol = taken.clone().filter(is_offered);
+        if taken.is_some() && protocol.is_none() && spoken == Draft::Fifteen {
+            // Section 3.3. Older drafts have such a field ignored.
+            let reason = "the server has taken a protocol that was not offered";
+            self.abort(below, session_id, code::ALPN_ERROR, reason);
+            return;
+        }
+        let accepted = What::Accepted {
+            fields,
+            protocol,
+            draft: spoken,
+        };
+        self.tell(session_id, accepted);
+        self.opened(below, session_id);
+        if fin {
+            self.on_connect_data(below, session_id, Bytes::new(), true);
+        }
+    }
+}
+
+fn handle_http(h3: &mut h3::Connection, event: quic::Event) {
+    match event {
+        quic::Event::StreamData {
+            stream_id,
+            data,
+            fin,
+        } => {
+            let mut pieces = data.into_pieces();
+            let last = pieces.pop().unwrap_or_default();
+            for piece in pieces {
+                h3.handle_stream_data(stream_id, piece, false);
+            }
+            h3.handle_stream_data(stream_id, last, fin);
+        }
+        quic::Event::StreamReset {
+            stream_id,
+            error_code,
+        } => h3.handle_stream_reset(stream_id, error_code),
+        quic::Event::StopSending {
+            stream_id,
+            error_code,
+            ..
+        } => h3.handle_stop_sending(stream_id, error_code),
+        // What is finished or writable is nobody's here.
+        _ => {}
+    }
+}
+
+/// The request's header section; `None` if a protocol cannot be named.
+fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
+    let field = |name: &'static [u8], value: Bytes| (Bytes::from_static(name), value);
+    let token = Bytes::from_static(spoken.token().as_bytes());
+    let mut lines = vec![
+        field(b":method", Bytes::from_static(b"CONNECT")),
+        field(b":scheme", Bytes::from_static(b"https")),
+        field(b":authority", request.authority.clone()),
+        field(b":path", request.path.clone()),
+        field(b":protocol", token),
+    ];
+    lines.extend(
+        request
+            .origin
+            .clone()
+            .map(|origin| field(b"origin", origin)),
+    );
+    if spoken == Draft::Two {
+        lines.push(field(draft::ASKED_TWO, Bytes::from_static(b"1")));
+    }
+    if !request.protocols.is_empty() {
+        let offered = protocols::written(request.protocols.iter().map(String::as_str))?;
+        lines.push(field(protocols::OFFERED, offered.into()));
+    }
+    lines.extend_from_slice(&request.fields);
+    Some(lines)
+}

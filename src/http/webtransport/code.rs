@@ -1,0 +1,67 @@
+//! Error codes: the protocol's own, and those of applications, which have a range of HTTP/3's numbers.
+//!
+//! Not here: when one is said.
+
+use uringcore_h3::Code;
+
+/// draft-ietf-webtrans-http3 section 9.5. The numbers are the same in all drafts that have them.
+pub const FLOW_CONTROL_ERROR: Code = Code(0x045d_4487);
+pub const ALPN_ERROR: Code = Code(0x0817_b3dd);
+pub const SESSION_GONE: Code = Code(0x170d_7b68);
+pub const BUFFERED_STREAM_REJECTED: Code = Code(0x3994_bd84);
+
+/// Of a stream that the peer reset or stopped with a code that is no application's (section 4.4).
+pub const NO_CODE: u64 = u64::MAX;
+
+/// The number on the wire of an application's code.
+pub fn to_wire(code: u32) -> u64 {
+    let code = u64::from(code);
+    // Every thirty-first number is HTTP/3's for GREASE (RFC 9114 section 8.1) and is left out.
+    FIRST + code + code / 0x1e
+}
+
+/// The application's code of a number on the wire, or [`NO_CODE`].
+pub fn from_wire(number: u64) -> u64 {
+    let is_reserved = number >= 0x21 && (number - 0x21).is_multiple_of(0x1f);
+    if !(FIRST..=LAST).contains(&number) || is_reserved {
+        return NO_CODE;
+    }
+    let shifted = number - FIRST;
+    shifted - shifted / 0x1f
+}
+
+const FIRST: u64 = 0x52e4_a40f_a8db;
+const LAST: u64 = 0x52e5_ac98_3162;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_mapped_as_the_drafts_table_says() {
+        assert_eq!(to_wire(0), FIRST);
+        assert_eq!(to_wire(u32::MAX), LAST);
+        // draft-02 section 8.5 names the end of its range of eight bits.
+        assert_eq!(to_wire(0xff), 0x52e4_a40f_a9e2);
+        for code in (0..2_000).chain([u32::MAX - 1, u32::MAX]) {
+            assert_eq!(from_wire(to_wire(code)), u64::from(code));
+        }
+    }
+
+    #[test]
+    fn other_numbers_are_no_applications() {
+        // Those that draft-02 section 8.5 leaves out among them.
+        for number in [
+            0,
+            0x10c,
+            FIRST - 1,
+            LAST + 1,
+            SESSION_GONE.0,
+            0x52e4_a40f_a8f9,
+            0x52e4_a40f_a9d2,
+            (1 << 62) - 1,
+        ] {
+            assert_eq!(from_wire(number), NO_CODE, "{number:#x}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What is said on the CONNECT stream of a session: capsules both ways.
+
+use bytes::Bytes;
+use uringcore_h3::Code;
+use uringcore_quic as quic;
+
+use super::capsule::{self, Capsule};
+use super::code;
+use super::event::What;
+use super::session::Closing;
+use super::sessions::{Below, Sessions};
+
+impl Sessions {
+    /// Data has come on the CONNECT stream of a session that is asked, open or closing.
+    pub(super) fn on_connect_data(
+        &mut self,
+        below: &mut Below<'_>,
+        id: u64,
+        mut data: Bytes,
+        fin: bool,
+    ) {
+        if self.closing.contains_key(&id) {
+            self.on_data_after_the_end(below, id, &data, fin);
+            return;
+        }
+        let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
+        if !is_open {
+            self.on_data_before_the_answer(below, id, &data, fin);
+            return;
+        }
+        while let Some(session) = self.table.get_mut(&id) {
+            match session.capsules.next(&mut data, capsule::longest) {
+                Ok(None) => break,
+                Ok(Some((kind, value))) => match capsule::read(kind, value) {
+                    Ok(Capsule::Close { code, reason }) => {
+                        let is_ended = fin && data.is_empty();
+                        self.closed_by_peer(below, id, code, &reason, is_ended);
+                        if !data.is_empty() {
+                            self.on_data_after_the_end(below, id, &data, fin);
+                        }
+                        return;
+                    }
+                    Ok(capsule) => self.obey(below, id, capsule),
+                    Err(capsule::Malformed) => self.malformed(below, id),
+                },
+                // RFC 9297 section 3.3.
+                Err(_) => self.malformed(below, id),
+            }
+        }
+        if !fin {
+            return;
+        }
+        // RFC 9297 section 3.3: it may not end inside of a capsule.
+        match self.table.get(&id) {
+            Some(session) if session.capsules.is_between() => {
+                // Section 6: as if it had been closed without a reason.
+                self.closed_by_peer(below, id, 0, "", true);
+            }
+            Some(_) => self.malformed(below, id),
+            None => {}
+        }
+    }
+
+    fn malformed(&mut self, below: &mut Below<'_>, id: u64) {
+        let reason = "a malformed capsule";
+        self.abort(below, id, Code::H3_MESSAGE_ERROR, reason);
+    }
+
+    /// Section 3.2: what comes before the answer waits for it.
+    fn on_data_before_the_answer(
+        &mut self,
+        below: &mut Below<'_>,
+        id: u64,
+        data: &[u8],
+        fin: bool,
+    ) {
+        let max = self.limits.early_capsule_bytes;
+        let Some(session) = self.table.get_mut(&id) else {
+            return;
+        };
+        // What waits does not pin the packet that it came in.
+        session.unread.extend_from_slice(data);
+        if session.unread.len() > max {
+            let reason = "too much was said before the answer";
+            self.abort(below, id, Code::H3_EXCESSIVE_LOAD, reason);
+        } else if fin {
+            self.broken_off(below, id);
+        }
+    }
+
+    /// The peer has ended the session by a word, or by the end of its side.
+    fn closed_by_peer(
+        &mut self,
+        below: &mut Below<'_>,
+        id: u64,
+        code: u32,
+        reason: &str,
+        is_ended: bool,
+    ) {
+        // Section 6: our side ends too.
+        let is_said = below.h3.send_data(id, Bytes::new(), true).is_ok();
+        let closing = Closing {
+            expects_end: true,
+            is_ended,
+            is_acknowledged: !is_said || self.is_unresponsive(id),
+            ..Closing::new(below.now)
+        };
+        self.closing.insert(id, closing);
+        self.end(below, id, code, reason, true);
+        self.settle_closing(id, |_| {});
+    }
+
+    fn on_data_after_the_end(&mut self, below: &mut Below<'_>, id: u64, data: &Bytes, fin: bool) {
+        let expects_end = |closing: &Closing| closing.expects_end;
+        if !data.is_empty() && self.closing.get(&id).is_some_and(expects_end) {
+            // Section 6.
+            below.h3.cancel_request(id, Code::H3_MESSAGE_ERROR.0);
+            self.drop_closing(id);
+        } else if fin {
+            self.settle_closing(id, |closing| closing.is_ended = true);
+        }
+    }
+
+    fn obey(&mut self, below: &mut Below<'_>, id: u64, capsule: Capsule) {
+        if capsule == Capsule::Drain {
+            self.drains(id);
+            return;
+        }
+        let Some(session) = self.table.get_mut(&id) else {
+            return;
+        };
+        // Section 5.1: without flow control they are ignored.
+        let Some(flow) = &mut session.flow else {
+            return;
+        };
+        let obeyed = match capsule {
+            Capsule::MaxData(limit) => flow.allow_data(limit),
+            Capsule::MaxStreams {
+                unidirectional,
+                limit,
+            } => {
+                let obeyed = flow.allow_streams(unidirectional, limit);
+                let wants = &mut session.wants_stream[usize::from(unidirectional)];
+                if std::mem::take(wants) {
+                    let available = quic::Event::StreamsAvailable { unidirectional };
+                    self.tell(id, What::Quic(available));
+                }
+                obeyed
+            }
+            Capsule::Blocked { streams } => super::flow::check_blocked(streams),
+            // Section 5.4.
+            Capsule::Forbidden => Err(super::flow::Violation),
+            Capsule::Close { .. } | Capsule::Drain => Ok(()),
+        };
+        match obeyed {
+            Ok(()) => self.credit_came(below, id),
+            Err(_) => {
+                let reason = "a rule of flow control was broken";
+                self.abort(below, id, code::FLOW_CONTROL_ERROR, reason);
+            }
+        }
+    }
+
+    /// Asks the peer to bring a session to its end.
+    pub(super) fn drain(&mut self, below: &mut Below<'_>, id: u64) {
+        let session = self.table.get_mut(&id).filter(|session| session.is_open);
+        if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {
+            // A stream that refuses has ended.
+            let _ = below.h3.send_data(id, capsule::drain(), false);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The drafts of the protocol: what each announces, and which one two sides speak.
+//!
+//! Offers are settings of HTTP/3's (draft-ietf-webtrans-http3-02 section 6 and later), each draft's a
+//! number of its own, so all are made side by side; the newest that both know is spoken. Browsers
+//! still speak draft-02 by default.
+
+use uringcore_h3::PeerSettings;
+use uringcore_h3::settings::id as setting;
+
+use super::Limits;
+
+/// A draft of draft-ietf-webtrans-http3. Later ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Draft {
+    /// Also 03 to 06.
+    Two,
+    /// Also 08 to 12.
+    Seven,
+    /// Also 13.
+    Fourteen,
+    /// Also 16.
+    Fifteen,
+}
+
+impl Draft {
+    pub const ALL: [Self; 4] = [Self::Two, Self::Seven, Self::Fourteen, Self::Fifteen];
+
+    /// Its number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Two => "02",
+            Self::Seven => "07",
+            Self::Fourteen => "14",
+            Self::Fifteen => "15",
+        }
+    }
+
+    /// The setting that announces it.
+    fn setting(self) -> u64 {
+        match self {
+            Self::Two => setting::ENABLE_WEBTRANSPORT,
+            Self::Seven => WEBTRANSPORT_MAX_SESSIONS,
+            Self::Fourteen => WT_MAX_SESSIONS,
+            Self::Fifteen => WT_ENABLED,
+        }
+    }
+
+    /// True if the setting's value is how many sessions there may be at once.
+    fn counts_sessions(self) -> bool {
+        matches!(self, Self::Seven | Self::Fourteen)
+    }
+
+    /// What a request asks for in `:protocol`.
+    pub(super) fn token(self) -> &'static str {
+        match self {
+            Self::Fifteen => TOKEN_H3,
+            _ => TOKEN,
+        }
+    }
+
+    /// True if sessions may have flow control of their own.
+    pub(super) fn has_flow_control(self) -> bool {
+        self >= Self::Fourteen
+    }
+
+    /// The newest of `ours` that the peer has announced.
+    pub(super) fn common(ours: &[Self], peer: &PeerSettings) -> Option<Self> {
+        let announced = |draft: &&Self| peer.get(draft.setting()).is_some_and(|value| value > 0);
+        ours.iter().filter(announced).max().copied()
+    }
+
+    /// How many sessions a peer that speaks it takes at once.
+    pub(super) fn sessions_max(self, peer: &PeerSettings) -> u64 {
+        match self.counts_sessions() {
+            true => peer.get(self.setting()).unwrap_or(0),
+            false => u64::MAX,
+        }
+    }
+}
+
+/// draft-16: whether a server's WT_ENABLED is neither 0 nor 1, which its clients may not let pass.
+pub(super) fn is_malformed(peer: &PeerSettings) -> bool {
+    peer.get(WT_ENABLED).is_some_and(|value| value > 1)
+}
+
+/// True if `:protocol` asks for a session.
+pub fn is_token(protocol: &[u8]) -> bool {
+    protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()
+}
+
+/// True if it does so by the name that newer drafts have, which tells it from WebTransport over HTTP/2's.
+pub(crate) fn names_h3(protocol: &[u8]) -> bool {
+    protocol == TOKEN_H3.as_bytes()
+}
+
+/// The settings that announce the drafts of `limits`.
+pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
+    let mut settings = Vec::new();
+    for draft in &limits.drafts {
+        let value = match draft.counts_sessions() {
+            true => limits.sessions as u64,
+            false => 1,
+        };
+        settings.push((draft.setting(), value));
+    }
+    if limits.drafts.contains(&Draft::Two) {
+        settings.push((H3_DATAGRAM_DRAFT_04, 1));
+    }
+    if limits.drafts.iter().any(|draft| draft.has_flow_control()) {
+        settings.extend([
+            (INITIAL_MAX_DATA, limits.window),
+            (INITIAL_MAX_STREAMS_UNI, limits.streams_uni),
+            (INITIAL_MAX_STREAMS_BIDI, limits.streams_bidi),
+        ]);
+    }
+    settings
+}
+
+/// True if the peer takes datagrams of requests, be it by draft-ietf-masque-h3-datagram-04's number.
+pub(super) fn takes_datagrams(peer: &PeerSettings) -> bool {
+    peer.is_enabled(setting::H3_DATAGRAM) || peer.is_enabled(H3_DATAGRAM_DRAFT_04)
+}
+
+/// What a peer's SETTINGS give each session at its beginning: bidirectional and unidirectional streams,
+/// and bytes. `None`: it has not asked for flow control (section 5.1).
+pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64; 2], u64)> {
+    let initial = |id| peer.get(id).unwrap_or(0);
+    let streams = [
+        initial(INITIAL_MAX_STREAMS_BIDI),
+        initial(INITIAL_MAX_STREAMS_UNI),
+    ];
+    let data = initial(INITIAL_MAX_DATA);
+    // draft-14 section 5.1: taking more than one session says it too.
+    let is_pooling = draft == Draft::Fourteen && draft.sessions_max(peer) > 1;
+    let is_asked = is_pooling || data > 0 || streams != [0, 0];
+    (draft.has_flow_control() && is_asked).then_some((streams, data))
+}
+
+const TOKEN: &str = "webtransport";
+const TOKEN_H3: &str = "webtransport-h3";
+
+/// draft-02 section 6: how a client says which drafts it speaks, and a server which one it does.
+pub(super) const ASKED_TWO: &[u8] = b"sec-webtransport-http3-draft02";
+pub(super) const SPOKEN: &[u8] = b"sec-webtransport-http3-draft";
+pub(super) const SPOKEN_TWO: &[u8] = b"draft02";
+
+const WEBTRANSPORT_MAX_SESSIONS: u64 = 0xc671_706a;
+const WT_MAX_SESSIONS: u64 = 0x14e9_cd29;
+const WT_ENABLED: u64 = 0x2c7c_f000;
+const INITIAL_MAX_DATA: u64 = 0x2b61;
+const INITIAL_MAX_STREAMS_UNI: u64 = 0x2b64;
+const INITIAL_MAX_STREAMS_BIDI: u64 = 0x2b65;
+const H3_DATAGRAM_DRAFT_04: u64 = 0xff_d277;

@@ -1,0 +1,307 @@
+//! The commands of sessions, as the connection that they are on lends them.
+
+use std::time::Instant;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use uringcore_h3::{self as h3, Code};
+use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamError};
+use uringcore_wire::varint;
+
+use super::event::Event;
+use super::session::{Error, SessionStats};
+use super::sessions::{Below, Sessions};
+use super::{Draft, draft};
+use crate::h3_driver;
+
+/// Commands and events of a connection's sessions, the same for both roles.
+///
+/// They take the QUIC connection that the sessions are on. Sessions are named by their CONNECT streams'
+/// identifiers, streams by their own. What a session that is over is asked for is refused. After commands
+/// [`poll_event`](Self::poll_event) may have something to tell.
+pub struct Handle<'a> {
+    pub(super) sessions: &'a mut Sessions,
+    pub(super) h3: &'a mut h3::Connection,
+}
+
+impl<'a> Handle<'a> {
+    pub(crate) fn new(sessions: &'a mut Sessions, h3: &'a mut h3::Connection) -> Self {
+        Self { sessions, h3 }
+    }
+
+    /// What has happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.sessions.poll_event()
+    }
+
+    // Sessions -----------------------------------------------------------------------------------
+
+    /// A server takes a session, with one of the protocols that its client offers or none. `fields` are sent
+    /// with the answer; they are not those that the drafts define.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] if the session is answered or over, and if its client takes no answer at all, which
+    /// ends it. [`Error::Invalid`] for a protocol that was not offered and for fields that make a message
+    /// malformed, and [`Error::TooLarge`]: then nothing was answered.
+    pub fn accept(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        fields: &[(&[u8], &[u8])],
+        protocol: Option<&str>,
+        now: Instant,
+    ) -> Result<(), Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.accept(below, session_id, fields, protocol)
+        })
+    }
+
+    /// A server answers with a status from 300 on. Nothing more is told of the session but its release. Fields
+    /// that the client does not take are left out, and one that takes no answer at all has its stream reset
+    /// (H3_REQUEST_REJECTED).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] if the session is answered or over; [`Error::Invalid`] for another status and for fields
+    /// that make a message malformed: then nothing was answered.
+    pub fn refuse(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        status: u16,
+        fields: &[(&[u8], &[u8])],
+        now: Instant,
+    ) -> Result<(), Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.refuse(below, session_id, status, fields)
+        })
+    }
+
+    /// Ends a session with a code and a reason, of which 1,024 bytes are sent. `Ended` follows at once. One
+    /// that is not open is given up instead.
+    pub fn close(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        code: u32,
+        reason: &str,
+        now: Instant,
+    ) {
+        self.run(quic, now, |sessions, below| {
+            sessions.close(below, session_id, code, reason);
+        });
+    }
+
+    /// Ends a session without a word: both directions of its CONNECT stream with this code. `Ended` follows.
+    pub fn abort(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        code: Code,
+        now: Instant,
+    ) {
+        self.run(quic, now, |sessions, below| {
+            sessions.abort(below, session_id, code, "");
+        });
+    }
+
+    /// Asks the peer to bring a session to its end (section 4.7). Both go on until somebody closes it, and
+    /// nothing is told of it here.
+    pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
+        self.run(quic, now, |sessions, below| {
+            sessions.drain(below, session_id)
+        });
+    }
+
+    /// The connection is over: every session ends.
+    pub fn connection_lost(&mut self) {
+        self.sessions.connection_lost();
+    }
+
+    /// What a session speaks, once the peer's SETTINGS are there.
+    pub fn draft(&self, session_id: u64) -> Option<Draft> {
+        self.sessions.draft(session_id)
+    }
+
+    pub fn stats(&self, session_id: u64) -> Option<SessionStats> {
+        let session = self.sessions.table.get(&session_id)?;
+        Some(session.stats)
+    }
+
+    /// How many sessions are asked for or open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.table.len()
+    }
+
+    /// How many streams are kept for sessions: theirs, and those that wait for one.
+    pub fn streams(&self) -> usize {
+        let sessions = &self.sessions;
+        sessions.streams.len() + sessions.beginnings.len() + sessions.early.streams()
+    }
+
+    /// True if no session is there, and none on its way out.
+    pub fn is_drained(&self) -> bool {
+        self.sessions.is_drained()
+    }
+
+    // Streams ------------------------------------------------------------------------------------
+
+    /// Opens the next stream in a session; `None` while the peer allows no more, until `StreamsAvailable`.
+    pub fn open_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        unidirectional: bool,
+        now: Instant,
+    ) -> Result<Option<u64>, Error> {
+        self.run(quic, now, |sessions, below| {
+            sessions.open_stream(below, session_id, unidirectional)
+        })
+    }
+
+    /// As [`quic::Connection::send_stream`]. What the session's credit does not cover waits here.
+    pub fn send_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.send_stream(below, stream_id, data, fin)
+        })
+    }
+
+    /// Whether to wait with more for a stream: `StreamWritable`, `StreamAbandoned` or `StopSending` follows.
+    pub fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        self.sessions.is_stream_full(quic, stream_id)
+    }
+
+    /// True if data of ours, or its end, is still to be sent or acknowledged.
+    pub fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        self.sessions.is_sending(quic, stream_id)
+    }
+
+    /// True if a stream that this side has finished in a session is not acknowledged whole.
+    pub fn is_finishing(&self, session_id: u64) -> bool {
+        self.sessions.is_finishing(session_id)
+    }
+
+    /// As [`quic::Connection::read_stream`], with the application's code of a reset.
+    pub fn read_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        max: usize,
+        now: Instant,
+    ) -> Received {
+        self.run(quic, now, |sessions, below| {
+            sessions.read_stream(below, stream_id, max)
+        })
+    }
+
+    /// Abandons our side of a stream with an application's code.
+    pub fn reset_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: u32,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.reset_stream(below, stream_id, code)
+        })
+    }
+
+    /// Asks the peer to send no more, with an application's code. Nothing more is read.
+    pub fn stop_stream(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        code: u32,
+        now: Instant,
+    ) -> Result<(), StreamError> {
+        self.run(quic, now, |sessions, below| {
+            sessions.stop_stream(below, stream_id, code)
+        })
+    }
+
+    /// Serves a stream before those that are less urgent (RFC 9218).
+    pub fn set_priority(
+        &mut self,
+        quic: &mut quic::Connection,
+        stream_id: u64,
+        priority: Priority,
+    ) -> Result<(), StreamError> {
+        match self.sessions.streams.contains_key(&stream_id) {
+            true => quic.set_priority(stream_id, priority),
+            false => Err(StreamError::Over),
+        }
+    }
+
+    /// The host has no more use for a stream: nothing is told of it any more. What it has not finished is
+    /// reset, what it has not read to its end is stopped, with code 0; what it has finished is delivered.
+    pub fn forget_stream(&mut self, quic: &mut quic::Connection, stream_id: u64, now: Instant) {
+        self.run(quic, now, |sessions, below| {
+            sessions.forget_stream(below, stream_id);
+        });
+    }
+
+    // Datagrams ----------------------------------------------------------------------------------
+
+    /// Queues a datagram. When the connection's queue is full the oldest make room.
+    pub fn send_datagram(
+        &mut self,
+        quic: &mut quic::Connection,
+        session_id: u64,
+        data: &[u8],
+    ) -> Result<(), DatagramError> {
+        let session = self.sessions.table.get_mut(&session_id);
+        let Some(session) = session.filter(|session| session.is_open) else {
+            return Err(DatagramError::Closed);
+        };
+        let peer = self.h3.received_settings();
+        if !peer.is_some_and(draft::takes_datagrams) {
+            return Err(DatagramError::Unsupported);
+        }
+        let quarter = session_id / 4;
+        let mut datagram = BytesMut::with_capacity(varint::size(quarter) + data.len());
+        varint::put(&mut datagram, quarter);
+        datagram.put_slice(data);
+        quic.send_datagram(datagram.freeze())
+            .map_err(|error| match error {
+                DatagramError::TooLarge { max } => DatagramError::TooLarge {
+                    max: max.saturating_sub(varint::size(quarter)),
+                },
+                other => other,
+            })?;
+        session.stats.datagrams_sent += 1;
+        Ok(())
+    }
+
+    /// The most bytes that a datagram of a session may have now; `None` where a side takes none.
+    pub fn max_datagram_size(&self, quic: &mut quic::Connection, session_id: u64) -> Option<usize> {
+        let peer = self.h3.received_settings();
+        let size = quic
+            .max_datagram_size()
+            .filter(|_| peer.is_some_and(draft::takes_datagrams))?;
+        Some(size.saturating_sub(varint::size(session_id / 4)))
+    }
+
+    fn run<R>(
+        &mut self,
+        quic: &mut quic::Connection,
+        now: Instant,
+        run: impl FnOnce(&mut Sessions, &mut Below<'_>) -> R,
+    ) -> R {
+        let mut below = Below {
+            h3: self.h3,
+            quic,
+            now,
+        };
+        let result = run(self.sessions, &mut below);
+        h3_driver::perform(self.h3, quic, now);
+        result
+    }
+}

@@ -1,0 +1,585 @@
+//! The sessions of one connection, of either role.
+//!
+//! Here: the table, and who comes and goes. Not here: data streams (`streams`), which event belongs to which
+//! session (`stream_routing`), what is said on CONNECT streams (`on_connect_data`), and how all that is reached (`handle`).
+//!
+//! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
+//! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
+//! because its header arrives before its reset.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rustc_hash::{FxHashMap, FxHashSet};
+use uringcore_h3::{self as h3, Code, Field, LocalError, Role};
+use uringcore_quic as quic;
+
+use super::early::{Early, EarlyStream};
+use super::event::{Event, What};
+use super::flow::Flow;
+use super::session::{Closing, Error, Session, SessionStats};
+use super::stream_routing::Beginning;
+use super::streams::DataStream;
+use super::{Draft, Limits, capsule, code, draft, protocols};
+
+/// The sessions on one HTTP/3 connection, and what belongs to them.
+///
+/// A session is known from its request on: *asked* until the server has answered, then *open* until either
+/// side ends it, and from then on forgotten but for its CONNECT stream, which is *closing* until both sides
+/// have ended it.
+///
+/// Invariants: each stream in `streams` is one of its session's, and that is in `table`; a stream is in at
+/// most one of `streams`, `beginnings` and `early`.
+///
+/// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes some 0.6 kB.
+pub struct Sessions {
+    pub(super) role: Role,
+    pub(super) limits: Limits,
+    pub(super) table: FxHashMap<u64, Session>,
+    pub(super) streams: FxHashMap<u64, DataStream>,
+    /// Streams of the peer's of which not all of the header has come.
+    pub(super) beginnings: FxHashMap<u64, Beginning>,
+    pub(super) early: Early,
+    pub(super) closing: FxHashMap<u64, Closing>,
+    /// Sessions that wait for QUIC to allow another stream, by direction.
+    pub(super) openers: [FxHashSet<u64>; 2],
+    pub(super) events: VecDeque<Event>,
+    /// HTTP/3's as well, behind the event that was given back last.
+    pub(super) behind: Option<quic::Event>,
+    /// Sessions whose peer wants to hear no more, and since when: its last word may be on its way.
+    pub(super) unresponsive: Vec<(u64, Instant)>,
+    /// Requests that the peer gave up before they were answered.
+    given_up: u32,
+    /// How many streams QUIC let the peer open before there was any session.
+    places: Option<[u64; 2]>,
+}
+
+/// The connection below, which commands and events need.
+pub(crate) struct Below<'a> {
+    pub h3: &'a mut h3::Connection,
+    pub quic: &'a mut quic::Connection,
+    pub now: Instant,
+}
+
+/// A request for a session that its server is to answer.
+#[derive(Debug)]
+pub struct Asked {
+    pub protocols: Vec<String>,
+    pub draft: Draft,
+}
+
+impl Sessions {
+    pub fn new(role: Role, limits: Limits) -> Self {
+        Self {
+            role,
+            limits,
+            table: FxHashMap::default(),
+            streams: FxHashMap::default(),
+            beginnings: FxHashMap::default(),
+            early: Early::default(),
+            closing: FxHashMap::default(),
+            openers: Default::default(),
+            events: VecDeque::new(),
+            behind: None,
+            unresponsive: Vec::new(),
+            given_up: 0,
+            places: None,
+        }
+    }
+
+    /// What HTTP/3 has to announce.
+    pub fn prepare(limits: &Limits, settings: &mut h3::Settings) {
+        settings.webtransport = true;
+        settings.h3_datagram = true;
+        settings.enable_connect_protocol = true;
+        settings.extra.extend(draft::offers(limits));
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// True if no session is there, and none on its way out.
+    pub fn is_drained(&self) -> bool {
+        self.table.is_empty() && self.closing.is_empty()
+    }
+
+    /// True if time may change anything.
+    pub fn is_due(&self) -> bool {
+        let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
+        has_early || !self.closing.is_empty() || !self.unresponsive.is_empty()
+    }
+
+    /// How many requests the peer has given up before they were answered, since this was asked.
+    pub fn take_given_up(&mut self) -> u32 {
+        std::mem::take(&mut self.given_up)
+    }
+
+    /// Gives back the room that the last burst has left empty.
+    pub fn rest(&mut self) {
+        self.table.shrink_to_fit();
+        self.streams.shrink_to_fit();
+        self.beginnings.shrink_to_fit();
+        self.closing.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.openers.iter_mut().for_each(FxHashSet::shrink_to_fit);
+    }
+
+    pub(super) fn tell(&mut self, session_id: u64, what: What) {
+        self.events.push_back(Event { session_id, what });
+    }
+
+    // A server's requests ------------------------------------------------------------------------
+
+    /// A client asks for a session, of which nothing is to be told yet. False if it may not have one.
+    pub(crate) fn ask(&mut self, below: &mut Below<'_>, session_id: u64) -> bool {
+        if self.table.len() >= self.limits.sessions {
+            self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
+            return false;
+        }
+        self.table.insert(session_id, Session::default());
+        true
+    }
+
+    /// The client's SETTINGS are there: which draft it speaks, and whether it has what that asks for.
+    /// `None` if it may not have the session.
+    pub(crate) fn judge(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        names_h3: bool,
+        fields: &[Field],
+    ) -> Option<Asked> {
+        let peer = below.h3.received_settings()?;
+        let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
+        let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
+            // Some announce themselves in the request alone.
+            let said = match (names_h3, asks_for_two) {
+                (true, _) => Some(Draft::Fifteen),
+                (false, true) => Some(Draft::Two),
+                (false, false) => None,
+            };
+            said.filter(|said| self.limits.drafts.contains(said))
+        });
+        let verdict = match spoken {
+            None => Err(Code::H3_MESSAGE_ERROR),
+            // Section 3.1: such a request is malformed. draft-02 does not ask for as much.
+            Some(spoken) if spoken > Draft::Two && !draft::takes_datagrams(peer) => {
+                Err(Code::H3_MESSAGE_ERROR)
+            }
+            Some(spoken) => {
+                let flow = self.flow(spoken, peer);
+                // Section 5.1: without flow control there is one at a time.
+                let is_one = spoken.has_flow_control() && flow.is_none();
+                match is_one && self.table.values().any(|other| other.draft.is_some()) {
+                    true => Err(Code::H3_REQUEST_REJECTED),
+                    false => Ok((spoken, flow)),
+                }
+            }
+        };
+        let session = self.table.get_mut(&session_id)?;
+        match verdict {
+            Ok((spoken, flow)) => {
+                session.draft = Some(spoken);
+                session.flow = flow;
+                session.asks_for_two = asks_for_two;
+                session.protocols = protocols::offered(fields);
+                Some(Asked {
+                    protocols: session.protocols.clone(),
+                    draft: spoken,
+                })
+            }
+            Err(code) => {
+                self.table.remove(&session_id);
+                self.reject(below, session_id, code);
+                None
+            }
+        }
+    }
+
+    pub(super) fn flow(&self, spoken: Draft, peer: &h3::PeerSettings) -> Option<Flow> {
+        let allowed = draft::initial_credit(spoken, peer)?;
+        let streams = [self.limits.streams_bidi, self.limits.streams_uni];
+        Some(Flow::new(allowed, streams, self.limits.window))
+    }
+
+    /// Nobody hears of the session.
+    fn reject(&mut self, below: &mut Below<'_>, session_id: u64, code: Code) {
+        below.h3.cancel_request(session_id, code.0);
+        self.reject_early(below.quic, session_id);
+    }
+
+    /// Takes a session: answers 200.
+    pub(super) fn accept(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        fields: &[(&[u8], &[u8])],
+        protocol: Option<&str>,
+    ) -> Result<(), Error> {
+        let session = self.asked(session_id)?;
+        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", b"200")];
+        if session.asks_for_two {
+            lines.push((draft::SPOKEN, draft::SPOKEN_TWO));
+        }
+        let mut taken = String::new();
+        if let Some(protocol) = protocol {
+            // Section 3.3.
+            if !session.protocols.iter().any(|offered| offered == protocol) {
+                let reason = format!("the client has not offered the protocol {protocol:?}");
+                return Err(Error::Invalid(reason));
+            }
+            taken.push_str(&protocols::written([protocol]).unwrap_or_default());
+            lines.push((protocols::TAKEN, taken.as_bytes()));
+        }
+        lines.extend_from_slice(fields);
+        match below.h3.send_headers(session_id, &lines, false) {
+            Ok(()) => self.opened(below, session_id),
+            Err(LocalError::FieldSectionTooLarge { .. }) => {
+                // The client says how much it takes, and may say next to nothing: that is no fault of the host's.
+                let reason = "the client takes no answer of that size";
+                self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
+                return Err(Error::Gone);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Answers with another status. The host is not told of an end: it is its own doing.
+    pub(super) fn refuse(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        status: u16,
+        fields: &[(&[u8], &[u8])],
+    ) -> Result<(), Error> {
+        self.asked(session_id)?;
+        if !(300..=999).contains(&status) {
+            return Err(Error::Invalid(format!("{status} refuses nothing")));
+        }
+        let text = status.to_string();
+        let mut lines: Vec<(&[u8], &[u8])> = vec![(b":status", text.as_bytes())];
+        lines.extend_from_slice(fields);
+        let mut said = below.h3.send_headers(session_id, &lines, true);
+        match said {
+            Err(LocalError::InvalidField(reason)) => return Err(Error::Invalid(reason)),
+            // Perhaps the client takes less.
+            Err(_) => said = below.h3.send_headers(session_id, &lines[..1], true),
+            Ok(()) => {}
+        }
+        let mut closing = Closing::new(below.now);
+        closing.is_ended = true;
+        closing.is_acknowledged = said.is_err();
+        match said {
+            // RFC 9114 section 4.1: what the client still says of it is not wanted.
+            Ok(()) => below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0),
+            Err(_) => below
+                .h3
+                .cancel_request(session_id, Code::H3_REQUEST_REJECTED.0),
+        }
+        self.closing.insert(session_id, closing);
+        self.table.remove(&session_id);
+        self.reject_early(below.quic, session_id);
+        self.settle_closing(session_id, |_| {});
+        Ok(())
+    }
+
+    fn asked(&self, session_id: u64) -> Result<&Session, Error> {
+        let asked = |session: &&Session| !session.is_open && session.draft.is_some();
+        match self.table.get(&session_id).filter(asked) {
+            Some(session) if self.role == Role::Server => Ok(session),
+            _ => Err(Error::Gone),
+        }
+    }
+
+    // Open ---------------------------------------------------------------------------------------
+
+    /// The server has answered with 2xx: what has waited for that has its turn.
+    pub(super) fn opened(&mut self, below: &mut Below<'_>, session_id: u64) {
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        session.is_open = true;
+        let unread = std::mem::take(&mut session.unread);
+        self.make_places(below);
+        let (streams, datagrams) = self.early.take(session_id);
+        for stream in streams {
+            self.adopt(below, stream);
+        }
+        for data in datagrams {
+            self.tell_datagram(session_id, data);
+        }
+        if !unread.is_empty() {
+            self.on_connect_data(below, session_id, unread.freeze(), false);
+        }
+    }
+
+    /// Lets the peer open the streams of sessions, and on a server further sessions: what QUIC allows was
+    /// meant for requests alone. Done by steps, because QUIC keeps something for each.
+    pub(super) fn make_places(&mut self, below: &mut Below<'_>) {
+        let quic = &mut *below.quic;
+        let base = *self
+            .places
+            .get_or_insert_with(|| [false, true].map(|uni| quic.max_streams(uni)));
+        let mut places = base;
+        if self.table.values().any(|session| session.is_open) {
+            let sessions = match self.role {
+                Role::Server => self.table.len().next_multiple_of(PLACES_STEP) as u64,
+                Role::Client => 0,
+            };
+            places[0] += self.limits.streams_bidi + sessions;
+            places[1] += self.limits.streams_uni;
+        }
+        for unidirectional in [false, true] {
+            let count = places[usize::from(unidirectional)];
+            if quic.max_streams(unidirectional) != count {
+                quic.set_max_streams(unidirectional, count);
+                if !unidirectional {
+                    below.h3.raise_max_requests(count);
+                }
+            }
+        }
+    }
+
+    /// The peer asks for the end of a session. Told once.
+    pub(super) fn drains(&mut self, session_id: u64) {
+        let draft = self.draft(session_id);
+        if self.is_reported(draft)
+            && let Some(session) = self.table.get_mut(&session_id)
+            && !std::mem::replace(&mut session.has_heard_drain, true)
+        {
+            self.tell(session_id, What::Draining);
+        }
+    }
+
+    /// The peer is going away (section 4.7), and processes no request from `first_unprocessed` on.
+    pub(super) fn peer_goes_away(&mut self, below: &mut Below<'_>, first_unprocessed: u64) {
+        let mut ids: Vec<u64> = self.table.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let is_open = self.table.get(&id).is_some_and(|session| session.is_open);
+            match self.role == Role::Client && !is_open && id >= first_unprocessed {
+                true => {
+                    let reason = "the server takes no further sessions";
+                    self.abort(below, id, Code::H3_REQUEST_CANCELLED, reason);
+                }
+                false => self.drains(id),
+            }
+        }
+    }
+
+    // The end ------------------------------------------------------------------------------------
+
+    /// The peer listens no more: what is said is never acknowledged.
+    pub(super) fn is_unresponsive(&self, id: u64) -> bool {
+        self.unresponsive
+            .iter()
+            .any(|&(unresponsive, _)| unresponsive == id)
+    }
+
+    /// Ends a session with a word.
+    pub(super) fn close(&mut self, below: &mut Below<'_>, id: u64, code: u32, reason: &str) {
+        match self.table.get(&id) {
+            None => {}
+            Some(session) if session.is_open => {
+                let reason = capsule::shortened(reason);
+                let word = capsule::close(code, reason);
+                let is_said = below.h3.send_data(id, word, true).is_ok();
+                let mut closing = Closing::new(below.now);
+                closing.is_acknowledged = !is_said || self.is_unresponsive(id);
+                self.closing.insert(id, closing);
+                self.end(below, id, code, reason, true);
+                self.settle_closing(id, |_| {});
+            }
+            Some(_) => {
+                self.reset(below, id, Code::H3_REQUEST_CANCELLED);
+                self.end(below, id, code, capsule::shortened(reason), false);
+            }
+        }
+    }
+
+    /// Resets the CONNECT stream of a session.
+    fn reset(&self, below: &mut Below<'_>, id: u64, code: Code) {
+        below.h3.cancel_request(id, code.0);
+        if self.role == Role::Client && self.draft(id).is_none() {
+            // HTTP/3 does not know of it before it is asked for.
+            end_stream(below.quic, id, code);
+        }
+    }
+
+    /// Ends a session without a word: by a reset of its CONNECT stream.
+    pub(super) fn abort(&mut self, below: &mut Below<'_>, id: u64, code: Code, reason: &str) {
+        self.reset(below, id, code);
+        self.end(below, id, 0, reason, false);
+    }
+
+    /// The peer has ended the session without a word, or the CONNECT stream is malformed.
+    pub(super) fn broken_off(&mut self, below: &mut Below<'_>, id: u64) {
+        let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
+        if !is_answered && self.role == Role::Server {
+            self.given_up += 1;
+        }
+        self.abort(below, id, Code::H3_REQUEST_CANCELLED, "");
+    }
+
+    /// The session is over: section 6 has all of its streams reset.
+    pub(super) fn end(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        code: u32,
+        reason: &str,
+        is_clean: bool,
+    ) {
+        let Some(session) = self.table.remove(&session_id) else {
+            return;
+        };
+        self.unresponsive.retain(|&(id, _)| id != session_id);
+        for stream_id in session.streams {
+            self.streams.remove(&stream_id);
+            end_stream(below.quic, stream_id, code::SESSION_GONE);
+        }
+        for openers in &mut self.openers {
+            openers.remove(&session_id);
+        }
+        self.reject_early(below.quic, session_id);
+        if self.is_reported(session.draft) {
+            self.tell(session_id, ended(session.stats, code, reason, is_clean));
+        }
+        self.make_places(below);
+    }
+
+    /// True if the host knows of a session: a server's does when it was told of the request.
+    fn is_reported(&self, draft: Option<Draft>) -> bool {
+        draft.is_some() || self.role == Role::Client
+    }
+
+    /// Streams that have waited for a session that will not be, or is over.
+    pub(super) fn reject_early(&mut self, quic: &mut quic::Connection, session_id: u64) {
+        let (streams, _) = self.early.take(session_id);
+        for stream in streams {
+            end_stream(quic, stream.stream_id, code::SESSION_GONE);
+        }
+    }
+
+    /// The connection is over: nothing can be said of any session any more.
+    pub fn connection_lost(&mut self) {
+        let reported = |(id, session): (&u64, &Session)| {
+            let is_reported = self.is_reported(session.draft);
+            is_reported.then_some((*id, session.stats))
+        };
+        let mut reported: Vec<(u64, SessionStats)> =
+            self.table.iter().filter_map(reported).collect();
+        reported.sort_unstable_by_key(|(id, _)| *id);
+        for (session_id, stats) in reported {
+            self.tell(session_id, ended(stats, 0, "", false));
+        }
+        self.table.clear();
+        self.streams.clear();
+        self.beginnings.clear();
+        self.closing.clear();
+        self.openers = Default::default();
+        self.early = Early::default();
+    }
+
+    /// A CONNECT stream whose session is over has come further.
+    pub(super) fn settle_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
+        let Some(closing) = self.closing.get_mut(&session_id) else {
+            return;
+        };
+        note(closing);
+        let is_over = closing.is_over();
+        if closing.is_acknowledged && !std::mem::replace(&mut closing.is_reported, true) {
+            self.tell(session_id, What::Released);
+        }
+        if is_over {
+            self.closing.remove(&session_id);
+        }
+    }
+
+    /// Nothing is waited for any more on a CONNECT stream.
+    pub(super) fn drop_closing(&mut self, session_id: u64) {
+        self.settle_closing(session_id, |closing| {
+            closing.is_acknowledged = true;
+            closing.is_ended = true;
+        });
+    }
+
+    // Time ---------------------------------------------------------------------------------------
+
+    /// Gives up what has taken too long.
+    pub(crate) fn tick(&mut self, below: &mut Below<'_>) {
+        let (now, patience) = (below.now, self.limits.patience);
+        let is_overdue = |since: Instant| now.saturating_duration_since(since) > patience;
+        let table = &self.table;
+        let is_unasked = |id: u64| !table.contains_key(&id);
+        let late = self
+            .early
+            .take_streams(|stream| is_overdue(stream.since) && is_unasked(stream.session_id));
+        for stream in late {
+            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+        }
+        if self.early.streams() == 0 {
+            self.early.drop_datagrams(is_unasked);
+        }
+        let slow = |(id, beginning): (&u64, &Beginning)| is_overdue(beginning.since).then_some(*id);
+        let slow: Vec<u64> = self.beginnings.iter().filter_map(slow).collect();
+        for stream_id in slow {
+            self.beginnings.remove(&stream_id);
+            end_stream(below.quic, stream_id, Code::H3_REQUEST_REJECTED);
+        }
+        let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
+        let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
+        for session_id in left {
+            // Section 6: the peer has had its time to end its side.
+            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            self.drop_closing(session_id);
+        }
+        let given_up = self
+            .unresponsive
+            .extract_if(.., |&mut (_, since)| is_overdue(since));
+        for (session_id, _) in given_up.collect::<Vec<_>>() {
+            below.h3.cancel_request(session_id, code::SESSION_GONE.0);
+            self.broken_off(below, session_id);
+        }
+    }
+
+    // What came early ----------------------------------------------------------------------------
+
+    /// Keeps a stream until its session is there, if there is room.
+    pub(super) fn keep_early(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+        if let Err(stream) = self.early.add_stream(stream, self.limits.early_streams) {
+            end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
+        }
+    }
+
+    pub(super) fn keep_early_datagram(&mut self, session_id: u64, data: Bytes) {
+        let max = self.limits.early_datagram_bytes;
+        if !self.early.add_datagram(session_id, data, max)
+            && let Some(session) = self.table.get_mut(&session_id)
+        {
+            session.stats.datagrams_dropped += 1;
+        }
+    }
+}
+
+fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> What {
+    What::Ended {
+        code,
+        reason: reason.to_owned(),
+        is_clean,
+        stats,
+    }
+}
+
+/// Resets what we send on a stream and refuses what we receive, as far as there is either.
+pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code) {
+    // A direction that there is not, or that is over, refuses.
+    let _ = quic.reset_stream(stream_id, code.0);
+    let _ = quic.stop_stream(stream_id, code.0);
+}
+
+/// Places of sessions are made by so many at a time.
+const PLACES_STEP: usize = 32;

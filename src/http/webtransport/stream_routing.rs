@@ -1,0 +1,414 @@
+//! Which of a connection's events is HTTP/3's, and which a session's.
+//!
+//! The connection is read on demand. Of a stream of the peer's as many bytes are read as say whose it is
+//! (`header`), and a packet's while there is no session; HTTP/3's are then handed over to be read as ever, and
+//! a session's stay where they are until their host reads.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use uringcore_h3::frame::{is_client_bidi, is_server_initiated, is_unidirectional};
+use uringcore_h3::{self as h3, Code, Place, Role};
+use uringcore_quic::{self as quic, Chunks, Received, StreamEnd};
+use uringcore_wire::varint;
+
+use super::early::EarlyStream;
+use super::event::What;
+use super::header::{self, Whose};
+use super::sessions::{Below, Sessions, end_stream};
+use super::{Draft, code};
+
+/// The first bytes of a stream that do not say yet whose it is.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    bytes: Vec<u8>,
+    /// The peer wants nothing on it, says this code.
+    stopped: Option<u64>,
+    pub since: Instant,
+}
+
+impl Sessions {
+    /// Takes an event about streams; gives it back, or what it has become, if it is HTTP/3's.
+    pub(crate) fn route(
+        &mut self,
+        below: &mut Below<'_>,
+        event: quic::Event,
+    ) -> Option<quic::Event> {
+        use quic::Event as Quic;
+        let stream_id = match &event {
+            Quic::StreamReadable { stream_id }
+            | Quic::StreamData { stream_id, .. }
+            | Quic::StreamReset { stream_id, .. }
+            | Quic::StopSending { stream_id, .. }
+            | Quic::StreamWritable { stream_id }
+            | Quic::StreamAbandoned { stream_id }
+            | Quic::StreamFinished { stream_id } => *stream_id,
+            Quic::StreamsAvailable { unidirectional } => {
+                self.places_came(*unidirectional);
+                return None;
+            }
+            Quic::Datagram { data, .. } => {
+                self.route_datagram(below, data.clone());
+                return None;
+            }
+            _ => return Some(event),
+        };
+        if self.streams.contains_key(&stream_id) {
+            self.stream_event(below, stream_id, event);
+            return None;
+        }
+        if let Some(stream) = self.early.stream(stream_id) {
+            match event {
+                Quic::StreamData { data, fin, .. } => {
+                    stream.rest.data.append(data);
+                    stream.rest.end = fin.then_some(StreamEnd::Finished);
+                }
+                Quic::StreamReset { error_code, .. } => {
+                    stream.rest.end = Some(StreamEnd::Reset { error_code });
+                }
+                Quic::StopSending { error_code, .. } => stream.stopped = Some(error_code),
+                // It is told when it has its session.
+                _ => {}
+            }
+            return None;
+        }
+        self.route_unknown(below, stream_id, event)
+    }
+
+    /// An event of a stream that is no session's as far as is known.
+    fn route_unknown(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        event: quic::Event,
+    ) -> Option<quic::Event> {
+        use quic::Event as Quic;
+        self.settle_closing(stream_id, |closing| match event {
+            Quic::StreamFinished { .. } | Quic::StopSending { .. } => {
+                closing.is_acknowledged = true;
+            }
+            Quic::StreamReset { .. } => closing.is_ended = true,
+            _ => {}
+        });
+        match event {
+            // A CONNECT stream of ours, or one of a session that is over.
+            _ if self.is_own(stream_id) => self.http_event(stream_id, event),
+            // It was ended with its session before that was told.
+            Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
+            Quic::StreamReadable { .. } => {
+                let arrived = match self.table.is_empty() {
+                    // It is hardly a session's, and then this is most of a request.
+                    true => below.quic.read_stream(stream_id, REQUEST_BYTES),
+                    false => Received::default(),
+                };
+                self.begin(below, stream_id, arrived, true)
+            }
+            // QUIC has pushed it: before it was read on demand, or because the connection ends.
+            Quic::StreamData { data, fin, .. } if !below.h3.knows(stream_id) => {
+                let end = fin.then_some(StreamEnd::Finished);
+                let arrived = Received { data, end };
+                self.begin(below, stream_id, arrived, false)
+            }
+            Quic::StopSending { error_code, .. } => match self.beginnings.get_mut(&stream_id) {
+                // Whose word that is says the header.
+                Some(beginning) => {
+                    beginning.stopped = Some(error_code);
+                    None
+                }
+                None => self.http_event(stream_id, event),
+            },
+            Quic::StreamReset { .. } if self.beginnings.remove(&stream_id).is_some() => {
+                self.given_up_unnamed(below, stream_id, event)
+            }
+            _ => self.http_event(stream_id, event),
+        }
+    }
+
+    /// A stream of the peer's was reset before it said whose it is. Where there are sessions that may be
+    /// one of theirs, and nobody asked for anything.
+    fn given_up_unnamed(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        event: quic::Event,
+    ) -> Option<quic::Event> {
+        let is_servers = self.role == Role::Server;
+        if is_unidirectional(stream_id) || (is_servers && self.table.is_empty()) {
+            return Some(event);
+        }
+        if is_servers {
+            below.h3.note_used(stream_id);
+        }
+        end_stream(below.quic, stream_id, Code::H3_REQUEST_REJECTED);
+        None
+    }
+
+    /// The second of two events that are HTTP/3's, of which [`route`](Self::sort) has given back one.
+    pub(crate) fn take_behind(&mut self) -> Option<quic::Event> {
+        self.behind.take()
+    }
+
+    /// Streams in both directions that the server opens are never HTTP/3's.
+    fn http_event(&self, stream_id: u64, event: quic::Event) -> Option<quic::Event> {
+        let is_strange = is_server_initiated(stream_id) && !is_unidirectional(stream_id);
+        (!is_strange).then_some(event)
+    }
+
+    /// Finds out whose a stream is: by what has arrived of it, and with `pulls` by what can be read.
+    fn begin(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        mut arrived: Received,
+        pulls: bool,
+    ) -> Option<quic::Event> {
+        let mut beginning = self.beginnings.remove(&stream_id).unwrap_or(Beginning {
+            bytes: Vec::new(),
+            stopped: None,
+            since: below.now,
+        });
+        if beginning.bytes.is_empty()
+            && let Some(first) = arrived.data.pieces().first()
+            && header::look(stream_id, first) == Whose::Http
+        {
+            return self.hand_over(below, stream_id, beginning, arrived, pulls);
+        }
+        loop {
+            let lacks = match header::look(stream_id, &beginning.bytes) {
+                Whose::Unknown { lacks } => lacks,
+                Whose::Http => {
+                    return self.hand_over(below, stream_id, beginning, arrived, pulls);
+                }
+                Whose::Session { session_id } => {
+                    let stream = EarlyStream {
+                        stream_id,
+                        session_id,
+                        rest: arrived,
+                        stopped: beginning.stopped,
+                        since: below.now,
+                    };
+                    self.place(below, stream);
+                    return None;
+                }
+            };
+            if arrived.data.is_empty() && arrived.end.is_none() && pulls {
+                arrived = below.quic.read_stream(stream_id, lacks);
+            }
+            let piece = arrived.data.split_to(lacks);
+            if !piece.is_empty() {
+                beginning.bytes.extend_from_slice(&piece.to_vec());
+                continue;
+            }
+            if let Some(StreamEnd::Reset { error_code }) = arrived.end {
+                let reset = quic::Event::StreamReset {
+                    stream_id,
+                    error_code,
+                };
+                return self.given_up_unnamed(below, stream_id, reset);
+            }
+            if arrived.end.is_some() {
+                // It ends before it says whose it is: HTTP/3 knows what that means.
+                return self.hand_over(below, stream_id, beginning, arrived, pulls);
+            }
+            self.beginnings.insert(stream_id, beginning);
+            return None;
+        }
+    }
+
+    /// A stream is HTTP/3's.
+    fn hand_over(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        beginning: Beginning,
+        mut arrived: Received,
+        pulls: bool,
+    ) -> Option<quic::Event> {
+        if arrived.end.is_none() && pulls {
+            let more = below.quic.read_stream(stream_id, usize::MAX);
+            arrived.data.append(more.data);
+            arrived.end = more.end;
+        }
+        below.quic.deliver_stream(stream_id);
+        self.behind = beginning
+            .stopped
+            .map(|error_code| quic::Event::StopSending {
+                stream_id,
+                error_code,
+                unsent: 0,
+            });
+        let mut data = Chunks::from(Bytes::from(beginning.bytes));
+        data.append(arrived.data);
+        Some(match arrived.end {
+            Some(StreamEnd::Reset { error_code }) => quic::Event::StreamReset {
+                stream_id,
+                error_code,
+            },
+            end => quic::Event::StreamData {
+                stream_id,
+                data,
+                fin: end.is_some(),
+            },
+        })
+    }
+
+    /// A stream has named its session.
+    fn place(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+        let EarlyStream {
+            stream_id,
+            session_id,
+            ..
+        } = stream;
+        if self.role == Role::Server && is_client_bidi(stream_id) {
+            below.h3.note_used(stream_id);
+        }
+        match self.table.get(&session_id) {
+            Some(session) if session.is_open => self.adopt(below, stream),
+            Some(_) => self.keep_early(below, stream),
+            None => match self.place_of(below, session_id) {
+                Place::ToCome => self.keep_early(below, stream),
+                Place::Begun => end_stream(below.quic, stream_id, code::SESSION_GONE),
+                // Section 4.
+                Place::Impossible => {
+                    let reason = b"a WebTransport session ID is no request stream's";
+                    below
+                        .quic
+                        .close(below.now, Code::H3_ID_ERROR.0, None, reason);
+                }
+            },
+        }
+    }
+
+    /// What can be said of the request stream that a session would be named after.
+    fn place_of(&self, below: &Below<'_>, session_id: u64) -> Place {
+        match self.role {
+            Role::Server => below.h3.place(session_id),
+            _ if !is_client_bidi(session_id) => Place::Impossible,
+            // Those that were not asked for cannot have a session.
+            _ if session_id >= below.quic.next_stream_id(false) => Place::Impossible,
+            _ => Place::Begun,
+        }
+    }
+
+    // Datagrams ----------------------------------------------------------------------------------
+
+    fn route_datagram(&mut self, below: &mut Below<'_>, mut data: Bytes) {
+        if let Some((quarter, used)) = varint::get(&data)
+            && quarter <= varint::MAX / 4
+            && let Some(session) = self.table.get(&(quarter * 4))
+        {
+            let is_open = session.is_open;
+            let data = data.split_off(used);
+            match is_open {
+                true => self.tell_datagram(quarter * 4, data),
+                false => self.keep_early_datagram(quarter * 4, data),
+            }
+            return;
+        }
+        // HTTP/3 knows which request it is of, or what is wrong with it.
+        below.h3.handle_datagram(data);
+    }
+
+    pub(super) fn tell_datagram(&mut self, session_id: u64, data: Bytes) {
+        if let Some(session) = self.table.get_mut(&session_id) {
+            session.stats.datagrams_received += 1;
+            let early = false;
+            let event = quic::Event::Datagram { data, early };
+            self.tell(session_id, What::Quic(event));
+        }
+    }
+
+    /// A datagram of a request that is no session as far as is known; gives it back if it is another's.
+    fn route_http_datagram(
+        &mut self,
+        below: &Below<'_>,
+        session_id: u64,
+        data: Bytes,
+    ) -> Option<h3::Event> {
+        match self.role {
+            Role::Client => None,
+            Role::Server if below.h3.place(session_id) == Place::ToCome => {
+                self.keep_early_datagram(session_id, data);
+                None
+            }
+            Role::Server => Some(h3::Event::Datagram {
+                stream_id: session_id,
+                data,
+            }),
+        }
+    }
+
+    // What HTTP/3 says ---------------------------------------------------------------------------
+
+    /// Takes an event of HTTP/3's; gives it back if it is about no session.
+    pub(crate) fn route_h3(
+        &mut self,
+        below: &mut Below<'_>,
+        event: h3::Event,
+    ) -> Option<h3::Event> {
+        use h3::Event as H3;
+        let known = |id: &u64| self.table.contains_key(id) || self.closing.contains_key(id);
+        match event {
+            H3::Data {
+                stream_id,
+                data,
+                fin,
+            } if known(&stream_id) => self.on_connect_data(below, stream_id, data, fin),
+            H3::Headers {
+                stream_id,
+                fields,
+                fin,
+                ..
+            } if self.role == Role::Client && known(&stream_id) => {
+                self.response(below, stream_id, fields, fin);
+            }
+            H3::Reset {
+                stream_id, code, ..
+            } if self.is_rejected(stream_id, code) => {
+                self.abort(below, stream_id, Code::H3_REQUEST_CANCELLED, REJECTED);
+            }
+            H3::Reset { stream_id, .. } if self.table.contains_key(&stream_id) => {
+                self.broken_off(below, stream_id);
+            }
+            H3::StopSending { stream_id, .. } if self.table.contains_key(&stream_id) => {
+                let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
+                if is_open {
+                    // What the peer says last may be in the same packet, and is told behind this.
+                    self.unresponsive.push((stream_id, below.now));
+                } else if self.role == Role::Server {
+                    self.broken_off(below, stream_id);
+                }
+                // RFC 9114 section 4.1: a client's answer may come all the same.
+            }
+            H3::Datagram { stream_id, data } => {
+                return self.route_http_datagram(below, stream_id, data);
+            }
+            H3::GoAway { id } => {
+                self.peer_goes_away(below, id);
+                return Some(event);
+            }
+            _ => return Some(event),
+        }
+        None
+    }
+
+    /// True if that is a server's answer to a client's request (RFC 9114 section 4.1.1).
+    fn is_rejected(&self, session_id: u64, code: u64) -> bool {
+        let session = self.table.get(&session_id);
+        self.role == Role::Client
+            && code == Code::H3_REQUEST_REJECTED.0
+            && session.is_some_and(|session| !session.is_open)
+    }
+
+    /// What a session speaks, if it is there.
+    pub(super) fn draft(&self, session_id: u64) -> Option<Draft> {
+        self.table.get(&session_id)?.draft
+    }
+}
+
+/// Of a stream that is most likely a request, so much is read at once: one packet brings no more.
+const REQUEST_BYTES: usize = 1536;
+
+/// What a client is told of that. Some drafts have no other word for a limit.
+const REJECTED: &str =
+    "the server has rejected the session: it takes no further one on this connection";

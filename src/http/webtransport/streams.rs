@@ -1,0 +1,543 @@
+//! Data streams of sessions: opened, read, written to, ended, and their session's credit.
+//!
+//! Bytes are QUIC's: they are read out of it when the host asks, and written into its queues. Here is what
+//! a session has to know of them. Not here: how a stream of the peer's finds its session (`stream_routing`).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use uringcore_h3::Role;
+use uringcore_h3::frame::{is_server_initiated, is_unidirectional};
+use uringcore_quic::{self as quic, Received, StreamEnd, StreamError};
+
+use super::early::EarlyStream;
+use super::event::What;
+use super::session::Error;
+use super::sessions::{Below, Sessions, end_stream};
+use super::{capsule, code, header};
+
+/// One stream of a session. It is forgotten when both of its sides are over and the host has let go of it.
+#[derive(Debug)]
+pub(super) struct DataStream {
+    pub session_id: u64,
+    pub sending: Sending,
+    /// The end has not been read, and nobody has given up on it.
+    pub is_receiving: bool,
+    /// Both are over, and the session knows.
+    is_over: bool,
+    /// The host has no more use for it.
+    is_forgotten: bool,
+    /// What waits for the session's credit.
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    Open,
+    /// The end was handed over, and is to be acknowledged.
+    Finished,
+    Over,
+}
+
+/// Bytes that the session may not send yet. Bounds: as with any stream, one message that found room.
+#[derive(Debug, Default)]
+struct Waiting {
+    pieces: VecDeque<Bytes>,
+    fin: bool,
+}
+
+impl DataStream {
+    fn new(session_id: u64, stream_id: u64, is_own: bool) -> Self {
+        let is_uni = is_unidirectional(stream_id);
+        Self {
+            session_id,
+            sending: match is_uni && !is_own {
+                true => Sending::Over,
+                false => Sending::Open,
+            },
+            is_receiving: !(is_uni && is_own),
+            is_over: false,
+            is_forgotten: false,
+            waiting: None,
+        }
+    }
+}
+
+impl Sessions {
+    pub(super) fn is_own(&self, stream_id: u64) -> bool {
+        is_server_initiated(stream_id) == (self.role == Role::Server)
+    }
+
+    /// A stream of the peer's has its session.
+    pub(super) fn adopt(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
+        let EarlyStream {
+            stream_id,
+            session_id,
+            rest,
+            stopped,
+            ..
+        } = stream;
+        let unidirectional = is_unidirectional(stream_id);
+        let Some(session) = self.table.get_mut(&session_id) else {
+            // One of those that came before it has ended the session.
+            end_stream(below.quic, stream_id, code::SESSION_GONE);
+            return;
+        };
+        session.streams.insert(stream_id);
+        session.stats.streams_accepted[usize::from(unidirectional)] += 1;
+        session.stats.streams_open += 1;
+        let counted = match &mut session.flow {
+            Some(flow) => flow.peer_opened(unidirectional),
+            None => Ok(()),
+        };
+        let data_stream = DataStream::new(session_id, stream_id, false);
+        self.streams.insert(stream_id, data_stream);
+        if counted.is_err() {
+            let reason = "more streams than the session may have";
+            self.abort(below, session_id, code::FLOW_CONTROL_ERROR, reason);
+            return;
+        }
+        let opened = What::Opened {
+            stream_id,
+            unidirectional,
+        };
+        self.tell(session_id, opened);
+        let fin = rest.end == Some(StreamEnd::Finished);
+        let goes_on = rest.end.is_none();
+        if !rest.data.is_empty() || fin {
+            let data = rest.data;
+            let pushed = quic::Event::StreamData {
+                stream_id,
+                data,
+                fin,
+            };
+            self.stream_event(below, stream_id, pushed);
+        }
+        if let Some(StreamEnd::Reset { error_code }) = rest.end {
+            let reset = quic::Event::StreamReset {
+                stream_id,
+                error_code,
+            };
+            self.stream_event(below, stream_id, reset);
+        }
+        if goes_on {
+            let readable = quic::Event::StreamReadable { stream_id };
+            self.stream_event(below, stream_id, readable);
+        }
+        if let Some(error_code) = stopped {
+            let stopped = quic::Event::StopSending {
+                stream_id,
+                error_code,
+                unsent: 0,
+            };
+            self.stream_event(below, stream_id, stopped);
+        }
+    }
+
+    /// Something of QUIC's about a stream that is in the table.
+    pub(super) fn stream_event(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        mut event: quic::Event,
+    ) {
+        use quic::Event as Quic;
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return;
+        };
+        let session_id = stream.session_id;
+        let (mut received, mut not_sent) = (0, 0);
+        match &mut event {
+            Quic::StreamData { data, fin, .. } => {
+                received = data.len();
+                stream.is_receiving &= !*fin;
+            }
+            Quic::StreamReset { error_code, .. } => {
+                *error_code = code::from_wire(*error_code);
+                self.gave_up_reading(stream_id);
+            }
+            Quic::StopSending {
+                error_code, unsent, ..
+            } => {
+                *error_code = code::from_wire(*error_code);
+                stream.sending = Sending::Over;
+                stream.waiting = None;
+                not_sent = *unsent;
+            }
+            Quic::StreamFinished { .. } => stream.sending = Sending::Over,
+            // There will be room when what waits for credit has gone.
+            Quic::StreamWritable { .. } if stream.waiting.is_some() => return,
+            _ => {}
+        }
+        let stream = self.streams.get(&stream_id);
+        // The end of what it has finished may be waited for long after the host has let go of a stream.
+        let is_end = matches!(
+            event,
+            Quic::StreamFinished { .. } | Quic::StopSending { .. }
+        );
+        if stream.is_some_and(|stream| !stream.is_forgotten || is_end) {
+            self.tell(session_id, What::Quic(event));
+        }
+        self.read(below, session_id, received);
+        self.not_sent(below, session_id, not_sent);
+        self.settle_stream(below, stream_id);
+    }
+
+    // Commands -----------------------------------------------------------------------------------
+
+    /// Opens the next stream of ours in a session; `None` while either QUIC or the session's credit allows
+    /// no more. That another may be opened is told then.
+    pub(super) fn open_stream(
+        &mut self,
+        below: &mut Below<'_>,
+        session_id: u64,
+        unidirectional: bool,
+    ) -> Result<Option<u64>, Error> {
+        let at = usize::from(unidirectional);
+        let session = self.table.get_mut(&session_id);
+        let Some(session) = session.filter(|session| session.is_open) else {
+            return Err(Error::Gone);
+        };
+        if let Some(flow) = &mut session.flow
+            && !flow.may_open(unidirectional)
+        {
+            session.wants_stream[at] = true;
+            self.say_due(below, session_id);
+            return Ok(None);
+        }
+        let Some(stream_id) = below.quic.open_stream(unidirectional) else {
+            if below.quic.is_closed() {
+                return Err(Error::Gone);
+            }
+            self.openers[at].insert(session_id);
+            return Ok(None);
+        };
+        if let Some(flow) = &mut session.flow {
+            flow.opened(unidirectional);
+        }
+        session.stats.streams_opened[at] += 1;
+        session.stats.streams_open += 1;
+        session.streams.insert(stream_id);
+        let stream = DataStream::new(session_id, stream_id, true);
+        self.streams.insert(stream_id, stream);
+        // Section 4.4: the peer hears whose stream it was even if it is reset.
+        let header = header::written(stream_id, session_id);
+        below.quic.send_head(stream_id, header);
+        Ok(Some(stream_id))
+    }
+
+    /// QUIC allows more streams of ours.
+    pub(super) fn places_came(&mut self, unidirectional: bool) {
+        let at = usize::from(unidirectional);
+        let mut waiting: Vec<u64> = self.openers[at].drain().collect();
+        waiting.sort_unstable();
+        for session_id in waiting {
+            let available = quic::Event::StreamsAvailable { unidirectional };
+            self.tell(session_id, What::Quic(available));
+        }
+    }
+
+    /// Queues data, and an end behind it.
+    pub(super) fn send_stream(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        mut data: Bytes,
+        fin: bool,
+    ) -> Result<(), StreamError> {
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return Err(StreamError::Over);
+        };
+        let Some(session) = self.table.get_mut(&stream.session_id) else {
+            return Err(StreamError::Over);
+        };
+        if stream.waiting.as_ref().is_some_and(|waiting| waiting.fin) {
+            return Err(StreamError::Finished);
+        }
+        let length = data.len();
+        let mut rest = Bytes::new();
+        if let Some(flow) = &mut session.flow {
+            let room = match &stream.waiting {
+                Some(_) => 0,
+                None => flow.room(),
+            };
+            rest = data.split_off(length.min(room));
+        }
+        let is_whole = rest.is_empty() && stream.waiting.is_none();
+        let sent = data.len();
+        below.quic.send_stream(stream_id, data, fin && is_whole)?;
+        session.stats.bytes_sent += length as u64;
+        if let Some(flow) = &mut session.flow {
+            flow.sent(sent);
+        }
+        if is_whole {
+            stream.sending = match fin {
+                true => Sending::Finished,
+                false => stream.sending,
+            };
+            return Ok(());
+        }
+        if stream.waiting.is_none() {
+            session.held_up.push_back(stream_id);
+        }
+        let waiting = stream.waiting.get_or_insert_default();
+        waiting.pieces.extend((!rest.is_empty()).then_some(rest));
+        waiting.fin = fin;
+        if let Some(flow) = &mut session.flow {
+            flow.note_blocked();
+        }
+        let session_id = stream.session_id;
+        self.say_due(below, session_id);
+        Ok(())
+    }
+
+    /// The session may send more: what waits for that goes, one stream after the other.
+    pub(super) fn credit_came(&mut self, below: &mut Below<'_>, session_id: u64) {
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        let Some(flow) = &mut session.flow else {
+            return;
+        };
+        let mut writable = Vec::new();
+        while let Some(&stream_id) = session.held_up.front() {
+            // One that was given up meanwhile holds nothing.
+            if let Some(stream) = self.streams.get_mut(&stream_id)
+                && let Some(waiting) = &mut stream.waiting
+            {
+                while flow.room() > 0
+                    && let Some(piece) = waiting.pieces.front_mut()
+                {
+                    let now = piece.split_to(piece.len().min(flow.room()));
+                    flow.sent(now.len());
+                    // A stream that refuses has ended; the event that says so comes.
+                    let _ = below.quic.send_stream(stream_id, now, false);
+                    if piece.is_empty() {
+                        waiting.pieces.pop_front();
+                    }
+                }
+                if !waiting.pieces.is_empty() {
+                    flow.note_blocked();
+                    break;
+                }
+                if waiting.fin {
+                    stream.sending = Sending::Finished;
+                    let _ = below.quic.send_stream(stream_id, Bytes::new(), true);
+                }
+                stream.waiting = None;
+                writable.extend((!stream.is_forgotten).then_some(stream_id));
+            }
+            session.held_up.pop_front();
+        }
+        for stream_id in writable {
+            if !below.quic.is_stream_full(stream_id) {
+                let event = quic::Event::StreamWritable { stream_id };
+                self.tell(session_id, What::Quic(event));
+            }
+        }
+        self.say_due(below, session_id);
+    }
+
+    pub(super) fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        let stream = self.streams.get(&stream_id);
+        stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_stream_full(stream_id)
+    }
+
+    /// True if data of ours, or its end, is still to be sent or acknowledged.
+    pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
+        let stream = self.streams.get(&stream_id);
+        stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_sending(stream_id)
+    }
+
+    /// True if a stream that the session's host has finished is not acknowledged whole.
+    pub(super) fn is_finishing(&self, session_id: u64) -> bool {
+        let is_finishing = |stream_id| {
+            let stream: Option<&DataStream> = self.streams.get(stream_id);
+            stream.is_some_and(|stream| {
+                let is_held = stream.waiting.as_ref().is_some_and(|waiting| waiting.fin);
+                is_held || stream.sending == Sending::Finished
+            })
+        };
+        let session = self.table.get(&session_id);
+        session.is_some_and(|session| session.streams.iter().any(is_finishing))
+    }
+
+    /// Reads at most `max` bytes.
+    pub(super) fn read_stream(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        max: usize,
+    ) -> Received {
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return Received::default();
+        };
+        let session_id = stream.session_id;
+        let mut received = below.quic.read_stream(stream_id, max);
+        match &mut received.end {
+            None => {}
+            Some(StreamEnd::Finished) => stream.is_receiving = false,
+            Some(StreamEnd::Reset { error_code }) => {
+                *error_code = code::from_wire(*error_code);
+                self.gave_up_reading(stream_id);
+            }
+        }
+        self.read(below, session_id, received.data.len());
+        if received.end.is_some() {
+            self.settle_stream(below, stream_id);
+        }
+        received
+    }
+
+    /// So many bytes of a session were read.
+    fn read(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        session.stats.bytes_received += count as u64;
+        let Some(flow) = &mut session.flow else {
+            return;
+        };
+        match flow.received(count) {
+            Ok(()) => self.say_due(below, session_id),
+            Err(_) => {
+                let reason = "more data than the session may have";
+                self.abort(below, session_id, code::FLOW_CONTROL_ERROR, reason);
+            }
+        }
+    }
+
+    /// Abandons our side of a stream.
+    pub(super) fn reset_stream(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        code: u32,
+    ) -> Result<(), StreamError> {
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return Err(StreamError::Over);
+        };
+        let unsent = below.quic.send_queue_bytes(stream_id);
+        below.quic.reset_stream(stream_id, code::to_wire(code))?;
+        stream.sending = Sending::Over;
+        stream.waiting = None;
+        let session_id = stream.session_id;
+        self.not_sent(below, session_id, unsent);
+        self.settle_stream(below, stream_id);
+        Ok(())
+    }
+
+    /// So much that was queued will not leave: others may send as much.
+    fn not_sent(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
+        let session = self.table.get_mut(&session_id);
+        if count > 0
+            && let Some(flow) = session.and_then(|session| session.flow.as_mut())
+        {
+            flow.not_sent(count);
+            self.credit_came(below, session_id);
+        }
+    }
+
+    /// Asks the peer to send no more.
+    pub(super) fn stop_stream(
+        &mut self,
+        below: &mut Below<'_>,
+        stream_id: u64,
+        code: u32,
+    ) -> Result<(), StreamError> {
+        if !self.streams.contains_key(&stream_id) {
+            return Err(StreamError::Over);
+        }
+        below.quic.stop_stream(stream_id, code::to_wire(code))?;
+        self.gave_up_reading(stream_id);
+        self.settle_stream(below, stream_id);
+        Ok(())
+    }
+
+    /// The host has no more use for a stream. What it has not finished is reset, what it has not read to its
+    /// end is stopped; what it has finished is still delivered.
+    pub(super) fn forget_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return;
+        };
+        stream.is_forgotten = true;
+        let is_finished = stream.waiting.as_ref().is_some_and(|waiting| waiting.fin);
+        let (is_sending, is_receiving) = (
+            stream.sending == Sending::Open && !is_finished,
+            stream.is_receiving,
+        );
+        // What refuses has ended by itself.
+        if is_sending {
+            let _ = self.reset_stream(below, stream_id, 0);
+        }
+        if is_receiving {
+            let _ = self.stop_stream(below, stream_id, 0);
+        }
+        self.settle_stream(below, stream_id);
+    }
+
+    // What follows -------------------------------------------------------------------------------
+
+    /// What was not read of a stream will not be. How much that is only QUIC knows: credit is given as for
+    /// all that there can be, for otherwise the peer would run out of it.
+    fn gave_up_reading(&mut self, stream_id: u64) {
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return;
+        };
+        if !std::mem::replace(&mut stream.is_receiving, false) {
+            return;
+        }
+        let session = self.table.get_mut(&stream.session_id);
+        if let Some(flow) = session.and_then(|session| session.flow.as_mut()) {
+            flow.gave_up(self.limits.window);
+        }
+    }
+
+    /// Forgets a stream that is over, and gives the peer credit for another.
+    fn settle_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
+        let is_own = self.is_own(stream_id);
+        let Some(stream) = self.streams.get_mut(&stream_id) else {
+            return;
+        };
+        if stream.sending != Sending::Over || stream.is_receiving {
+            return;
+        }
+        let session_id = stream.session_id;
+        let is_new = !std::mem::replace(&mut stream.is_over, true);
+        let is_forgotten = stream.is_forgotten;
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        if is_forgotten {
+            session.streams.remove(&stream_id);
+            self.streams.remove(&stream_id);
+        }
+        if is_new {
+            session.stats.streams_open -= 1;
+            if let Some(flow) = &mut session.flow
+                && !is_own
+            {
+                flow.peer_closed(is_unidirectional(stream_id));
+            }
+        }
+        self.say_due(below, session_id);
+    }
+
+    /// Says to the peer what flow control has to say.
+    pub(super) fn say_due(&mut self, below: &mut Below<'_>, session_id: u64) {
+        let Some(session) = self.table.get_mut(&session_id) else {
+            return;
+        };
+        let Some(flow) = &mut session.flow else {
+            return;
+        };
+        for (kind, value) in flow.take_due() {
+            let word = capsule::number(kind, value);
+            // A CONNECT stream that refuses has ended.
+            let _ = below.h3.send_data(session_id, word, false);
+        }
+    }
+}

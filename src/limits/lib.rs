@@ -1,0 +1,15 @@
+//! Limits for the clients of a process: bytes that it holds for them, and scarce things that they use.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`budget`] | bytes that clients make a process hold, in total and by address |
+//! | [`semaphore`] | a semaphore for expensive things of one client |
+//! | [`shares`] | places for something scarce, shared fairly among clients |
+//!
+//! QUIC, HTTP and applications share them. Not here: the reaction to a limit that is reached.
+
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod semaphore;
+pub mod shares;

@@ -1,0 +1,537 @@
+//! Who may come in: the limits of a server, and what a client is told that meets one.
+//!
+//! Every answer is cheap. Until a client has proved its address by a Retry, nothing that it caused is
+//! kept except one handshake, and those are bounded: a flood from invented addresses costs no more
+//! memory than [`EndpointSettings::retry_incoming`] handshakes, and does not keep anybody else out.
+//!
+//! - `client_hello`: the ClientHello of one connection, for a host.
+//! - `first_packets`: the ClientHello in a client's first packets.
+//! - `pending_accepts`: who waits until the host has looked for sessions and tokens.
+//!
+//! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`tokens`).
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+pub mod client_hello;
+pub(super) mod first_packets;
+pub(super) mod pending_accepts;
+
+use super::{AcceptRate, EndpointSettings, Retry, Worker};
+pub(super) use uringcore_limits::budget::AddressBlock as Neighbour;
+
+/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). The budget's bounds count with those
+/// on the numbers of the same things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The host takes no more connections, and has no neighbour who might.
+    Closing,
+    Connections,
+    Handshakes,
+    Address,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Accept,
+    Retry,
+    /// A Retry that leads to the next worker.
+    HandOver,
+    Refuse(Cause),
+    /// The client will ask again, later and later (RFC 9002 section 6.2).
+    Ignore,
+}
+
+/// A client's first packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applicant {
+    pub address: IpAddr,
+    /// A token proves the address.
+    pub is_validated: bool,
+    pub may_retry: bool,
+    pub room: Room,
+}
+
+/// Where the budget of the process has room for another connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub in_all: bool,
+    /// Among the connections of the client's address.
+    pub at_address: bool,
+    /// Among those whose clients have proved no address, which count together until then.
+    pub for_unproved: bool,
+}
+
+pub(super) struct AcceptPolicy {
+    max_connections: usize,
+    max_handshakes: usize,
+    retry_handshakes: usize,
+    max_per_address: Option<usize>,
+    bucket: Option<TokenBucket>,
+    is_refusing: bool,
+    has_neighbours: bool,
+    handshakes: usize,
+    /// Connections of each neighbour; kept only if there is a limit. As large as the table of connections at most.
+    neighbours: HashMap<Neighbour, Count>,
+}
+
+/// The connections of one neighbour.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    open: usize,
+    /// Closed, and not forgotten. A client that closes connections can open others at once, as many as it may have
+    /// open; but by a large `max_ack_delay` it makes closed ones linger for most of a minute.
+    lingering: usize,
+}
+
+impl Count {
+    fn is_full(self, limit: usize) -> bool {
+        self.open >= limit || self.open + self.lingering >= limit.saturating_mul(2)
+    }
+}
+
+impl AcceptPolicy {
+    pub fn new(settings: &EndpointSettings) -> Self {
+        Self {
+            max_connections: settings.max_connections,
+            max_handshakes: settings.max_incoming,
+            retry_handshakes: settings.retry_incoming,
+            max_per_address: settings.max_connections_per_address,
+            bucket: settings.accept_rate.map(TokenBucket::new),
+            is_refusing: false,
+            has_neighbours: settings.worker.is_some_and(Worker::has_neighbours),
+            handshakes: 0,
+            neighbours: HashMap::new(),
+        }
+    }
+
+    pub fn refuse_all(&mut self) {
+        self.is_refusing = true;
+    }
+
+    pub fn is_refusing(&self) -> bool {
+        self.is_refusing
+    }
+
+    /// Incoming handshakes under way.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes
+    }
+
+    /// Decides about a client while there are `connections`.
+    pub fn decide(
+        &mut self,
+        now: Instant,
+        applicant: Applicant,
+        retry: Retry,
+        connections: usize,
+    ) -> Verdict {
+        if self.is_refusing {
+            return match self.has_neighbours && applicant.may_retry {
+                true => Verdict::HandOver,
+                false => Verdict::Refuse(Cause::Closing),
+            };
+        }
+        let Room {
+            in_all,
+            at_address,
+            for_unproved,
+        } = applicant.room;
+        if connections >= self.max_connections || !in_all {
+            return Verdict::Refuse(Cause::Connections);
+        }
+        if self.handshakes >= self.max_handshakes {
+            return Verdict::Refuse(Cause::Handshakes);
+        }
+        let is_proof_wanted = match retry {
+            Retry::Always => true,
+            Retry::Never => false,
+            Retry::Auto => !for_unproved || self.is_proof_wanted(now, applicant.address),
+        };
+        if is_proof_wanted && !applicant.is_validated && applicant.may_retry {
+            return Verdict::Retry;
+        }
+        let is_full = self
+            .max_per_address
+            .is_some_and(|limit| self.count_of(applicant.address).is_full(limit));
+        if is_full || !at_address {
+            return Verdict::Refuse(Cause::Address);
+        }
+        if !applicant.is_validated && !for_unproved {
+            return Verdict::Refuse(Cause::Handshakes);
+        }
+        match self.bucket.as_mut().map(|bucket| bucket.filled(now)) {
+            Some(tokens) if tokens < 1.0 => Verdict::Ignore,
+            _ => Verdict::Accept,
+        }
+    }
+
+    /// Under load only those who are where they say they are may use up what is left: the upper half
+    /// of the handshakes, of an address's share, and of the accept rate.
+    fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
+        let waits_for_connection_credit = self
+            .max_per_address
+            .is_some_and(|limit| self.count_of(address).open >= limit.div_ceil(2));
+        let is_hurried = self
+            .bucket
+            .as_mut()
+            .is_some_and(|bucket| bucket.filled(now) < bucket.burst / 2.0);
+        self.handshakes >= self.retry_handshakes || waits_for_connection_credit || is_hurried
+    }
+
+    fn count_of(&self, address: IpAddr) -> Count {
+        let neighbour = Neighbour::from(address);
+        self.neighbours.get(&neighbour).copied().unwrap_or_default()
+    }
+
+    /// One was let in, whether or not its handshake begins at once. The answer is for
+    /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or [`gave_up`](Self::gave_up).
+    pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
+        self.handshakes += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now);
+        }
+        self.max_per_address?;
+        let neighbour = Neighbour::from(address);
+        self.neighbours.entry(neighbour).or_default().open += 1;
+        Some(neighbour)
+    }
+
+    /// No handshake came of one that was let in.
+    pub fn gave_up(&mut self, neighbour: Option<Neighbour>) {
+        self.handshake_ended();
+        if let Some(neighbour) = neighbour {
+            self.left(neighbour);
+        }
+    }
+
+    /// An accepted connection's handshake is over, one way or the other.
+    pub fn handshake_ended(&mut self) {
+        self.handshakes -= 1;
+    }
+
+    /// An open connection's client has proved to be at another address. It counts there from now on, unless as many
+    /// as one address may have are there: then it stays where it was counted, or its old address could open others
+    /// without end.
+    pub fn moved(&mut self, old: Neighbour, address: IpAddr) -> Neighbour {
+        let new = Neighbour::from(address);
+        let is_full = self
+            .max_per_address
+            .is_some_and(|limit| self.count_of(address).is_full(limit));
+        if new == old || is_full {
+            return old;
+        }
+        self.neighbours.entry(new).or_default().open += 1;
+        self.left(old);
+        new
+    }
+
+    /// An accepted connection is closed, and lingers until it is [forgotten](Self::forgotten).
+    pub fn closed(&mut self, neighbour: Neighbour) {
+        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+            count.open -= 1;
+            count.lingering += 1;
+        }
+    }
+
+    /// A closed connection lingers no more.
+    pub fn forgotten(&mut self, neighbour: Neighbour) {
+        self.take_out(neighbour, |count| count.lingering -= 1);
+    }
+
+    /// One that was open is there no more.
+    pub fn left(&mut self, neighbour: Neighbour) {
+        self.take_out(neighbour, |count| count.open -= 1);
+    }
+
+    fn take_out(&mut self, neighbour: Neighbour, one: impl FnOnce(&mut Count)) {
+        if let Some(count) = self.neighbours.get_mut(&neighbour) {
+            one(count);
+            if count.open + count.lingering == 0 {
+                self.neighbours.remove(&neighbour);
+            }
+        }
+        if self.neighbours.is_empty() {
+            self.neighbours.shrink_to(NEIGHBOURS_KEPT);
+        }
+    }
+}
+
+/// A token bucket.
+pub struct TokenBucket {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    filled_at: Option<Instant>,
+}
+
+impl TokenBucket {
+    pub fn new(rate: AcceptRate) -> Self {
+        let burst = f64::from(rate.burst);
+        Self {
+            per_second: rate.per_second,
+            burst,
+            tokens: burst,
+            filled_at: None,
+        }
+    }
+
+    /// What is in it.
+    fn filled(&mut self, now: Instant) -> f64 {
+        let since = self
+            .filled_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.filled_at = Some(now);
+        self.tokens = (self.tokens + since.as_secs_f64() * self.per_second).min(self.burst);
+        self.tokens
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.tokens = self.filled(now) - 1.0;
+    }
+
+    /// True if there is one to take.
+    pub fn has_one(&mut self, now: Instant) -> bool {
+        self.filled(now) >= 1.0
+    }
+
+    /// Takes one if there is one.
+    pub fn try_take(&mut self, now: Instant) -> bool {
+        let is_there = self.filled(now) >= 1.0;
+        if is_there {
+            self.tokens -= 1.0;
+        }
+        is_there
+    }
+}
+
+const NEIGHBOURS_KEPT: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stranger(address: &str) -> Applicant {
+        Applicant {
+            address: address.parse().unwrap(),
+            is_validated: false,
+            may_retry: true,
+            room: Room {
+                in_all: true,
+                at_address: true,
+                for_unproved: true,
+            },
+        }
+    }
+
+    fn proved(address: &str) -> Applicant {
+        Applicant {
+            is_validated: true,
+            may_retry: false,
+            ..stranger(address)
+        }
+    }
+
+    #[test]
+    fn half_of_an_addresss_share_is_for_those_who_prove_it() {
+        let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
+            max_connections_per_address: Some(4),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let (victim, proved) = (stranger("192.0.2.1"), proved("192.0.2.1"));
+        let mut entered = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(
+                accept_policy.decide(now, victim, Retry::Auto, 0),
+                Verdict::Accept
+            );
+            entered.extend(accept_policy.entered(now, victim.address));
+        }
+        for _ in 0..2 {
+            assert_eq!(
+                accept_policy.decide(now, victim, Retry::Auto, 0),
+                Verdict::Retry
+            );
+            assert_eq!(
+                accept_policy.decide(now, proved, Retry::Auto, 0),
+                Verdict::Accept
+            );
+            entered.extend(accept_policy.entered(now, proved.address));
+        }
+        let refused = Verdict::Refuse(Cause::Address);
+        assert_eq!(
+            accept_policy.decide(now, victim, Retry::Auto, 0),
+            Verdict::Retry
+        );
+        assert_eq!(accept_policy.decide(now, proved, Retry::Auto, 0), refused);
+        assert_eq!(accept_policy.decide(now, victim, Retry::Never, 0), refused);
+        let other = stranger("192.0.2.2");
+        assert_eq!(
+            accept_policy.decide(now, other, Retry::Auto, 0),
+            Verdict::Accept
+        );
+        accept_policy.left(entered.pop().unwrap());
+        assert_eq!(
+            accept_policy.decide(now, proved, Retry::Auto, 0),
+            Verdict::Accept
+        );
+        entered.drain(..).for_each(|one| accept_policy.left(one));
+        assert!(accept_policy.neighbours.is_empty());
+    }
+
+    #[test]
+    fn who_finds_no_room_in_the_budget_is_refused_or_proves_an_address_first() {
+        let mut accept_policy = AcceptPolicy::new(&EndpointSettings::default());
+        let mut decide = |mut client: Applicant, change: fn(&mut Room), retry| {
+            change(&mut client.room);
+            accept_policy.decide(Instant::now(), client, retry, 0)
+        };
+        let [unproved, proved] = [stranger("192.0.2.1"), proved("192.0.2.1")];
+        let full = |room: &mut Room| room.in_all = false;
+        let full_address = |room: &mut Room| room.at_address = false;
+        let unproved_full = |room: &mut Room| room.for_unproved = false;
+        for client in [unproved, proved] {
+            let verdict = decide(client, full, Retry::Auto);
+            assert_eq!(verdict, Verdict::Refuse(Cause::Connections));
+            let verdict = decide(client, full_address, Retry::Auto);
+            assert_eq!(verdict, Verdict::Refuse(Cause::Address));
+        }
+        assert_eq!(decide(unproved, unproved_full, Retry::Auto), Verdict::Retry);
+        let refused = Verdict::Refuse(Cause::Handshakes);
+        assert_eq!(decide(unproved, unproved_full, Retry::Never), refused);
+        assert_eq!(decide(proved, unproved_full, Retry::Auto), Verdict::Accept);
+    }
+
+    #[test]
+    fn closed_connections_make_room_at_once_until_as_many_linger_as_may_be_open() {
+        let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
+            max_connections_per_address: Some(2),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let client = proved("192.0.2.1");
+        let (accepted, refused) = (Verdict::Accept, Verdict::Refuse(Cause::Address));
+        let mut all = Vec::new();
+        for expected in [accepted, accepted, refused] {
+            let verdict = accept_policy.decide(now, client, Retry::Never, 0);
+            assert_eq!(verdict, expected);
+            if verdict == accepted {
+                all.extend(accept_policy.entered(now, client.address));
+            }
+        }
+        for expected in [accepted, accepted, refused] {
+            accept_policy.closed(all[0]);
+            let verdict = accept_policy.decide(now, client, Retry::Never, 0);
+            assert_eq!(verdict, expected);
+            if verdict == accepted {
+                accept_policy.entered(now, client.address);
+            }
+        }
+        // One of four is open.
+        accept_policy.forgotten(all[0]);
+        assert_eq!(accept_policy.decide(now, client, Retry::Never, 0), accepted);
+        accept_policy.closed(all[0]);
+        (0..3).for_each(|_| accept_policy.forgotten(all[0]));
+        assert!(accept_policy.neighbours.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_moves_to_a_full_address_counts_where_it_was() {
+        let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
+            max_connections_per_address: Some(1),
+            ..EndpointSettings::default()
+        });
+        let now = Instant::now();
+        let clients = ["192.0.2.1", "192.0.2.2"].map(proved);
+        let [first, second] = clients.map(|client| {
+            let entered = accept_policy.entered(now, client.address);
+            entered.expect("there is a limit")
+        });
+        let [refused, accepted] = [Verdict::Refuse(Cause::Address), Verdict::Accept];
+        let decide = |accept_policy: &mut AcceptPolicy| {
+            clients.map(|c| accept_policy.decide(now, c, Retry::Never, 0))
+        };
+        assert_eq!(accept_policy.moved(first, clients[1].address), first);
+        assert_eq!(decide(&mut accept_policy), [refused, refused]);
+        accept_policy.left(second);
+        assert_eq!(accept_policy.moved(first, clients[1].address), second);
+        assert_eq!(decide(&mut accept_policy), [accepted, refused]);
+        assert_eq!(accept_policy.moved(second, clients[1].address), second);
+        accept_policy.left(second);
+        assert!(accept_policy.neighbours.is_empty());
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_more_hands_over_before_it_refuses() {
+        let verdicts = |worker| {
+            let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
+                worker,
+                ..EndpointSettings::default()
+            });
+            accept_policy.refuse_all();
+            [stranger("192.0.2.1"), proved("192.0.2.1")]
+                .map(|client| accept_policy.decide(Instant::now(), client, Retry::Never, 0))
+        };
+        let refused = Verdict::Refuse(Cause::Closing);
+        let one_of = |count| Some(Worker { index: 0, count });
+        assert_eq!(verdicts(one_of(2)), [Verdict::HandOver, refused]);
+        assert_eq!(verdicts(one_of(1)), [refused, refused]);
+        assert_eq!(verdicts(None), [refused, refused]);
+    }
+
+    #[test]
+    fn an_accept_rate_fills_again_with_time() {
+        let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
+            accept_rate: Some(AcceptRate {
+                per_second: 10.0,
+                burst: 2,
+            }),
+            ..EndpointSettings::default()
+        });
+        let begin = Instant::now();
+        let client = proved("192.0.2.1");
+        for _ in 0..2 {
+            assert_eq!(
+                accept_policy.decide(begin, client, Retry::Never, 0),
+                Verdict::Accept
+            );
+            accept_policy.entered(begin, client.address);
+        }
+        assert_eq!(
+            accept_policy.decide(begin, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+        let stranger = stranger("192.0.2.1");
+        assert_eq!(
+            accept_policy.decide(begin, stranger, Retry::Auto, 0),
+            Verdict::Retry
+        );
+        let later = begin + Duration::from_millis(101);
+        assert_eq!(
+            accept_policy.decide(later, client, Retry::Never, 0),
+            Verdict::Accept
+        );
+        accept_policy.entered(later, client.address);
+        assert_eq!(
+            accept_policy.decide(later, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+        // No more than the burst is saved up, however long it is quiet.
+        let much_later = begin + Duration::from_secs(3600);
+        for _ in 0..2 {
+            assert_eq!(
+                accept_policy.decide(much_later, client, Retry::Never, 0),
+                Verdict::Accept
+            );
+            accept_policy.entered(much_later, client.address);
+        }
+        assert_eq!(
+            accept_policy.decide(much_later, client, Retry::Never, 0),
+            Verdict::Ignore
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! What the host asks of a connection: plain verbs, which take effect at the endpoint's next
+//! `poll_transmit`. Not here: moving to another path (`migration`).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::{Dir, VarInt};
+
+use super::{
+    Connection, Phase,
+    events::{Batches, Pending},
+};
+use crate::{
+    CloseKind, DatagramError, Event, Priority, Received, StreamError, seams::transport_close,
+};
+
+impl Connection {
+    /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours
+    /// opens the stream, as soon as the peer's limit allows; until then, and while the peer's
+    /// window or the send window are full, data waits here without bound: see
+    /// [`set_watermarks`](Self::set_watermarks).
+    pub fn send_stream(
+        &mut self,
+        stream_id: u64,
+        data: Bytes,
+        fin: bool,
+    ) -> Result<(), StreamError> {
+        self.check_open()?;
+        self.streams.send(stream_id, data, fin)?;
+        self.was_full |= self.streams.is_above_high_water();
+        self.charge();
+        Ok(())
+    }
+
+    /// Has a stream that was just opened begin with `head`, which nobody else has. If the stream is reset the
+    /// head arrives all the same: the reset leaves when the peer has acknowledged it, as if it were said by
+    /// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset).
+    pub fn send_head(&mut self, stream_id: u64, head: Bytes) {
+        self.streams.send_head(stream_id, head);
+    }
+
+    /// Abandons our side of a stream (RFC 9000 section 3.1). What is still queued is dropped.
+    pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        self.check_open()?;
+        self.streams.reset(&mut self.quinn, stream_id, error_code)?;
+        self.tell_abandoned();
+        Ok(())
+    }
+
+    /// Asks the peer to send no more (RFC 9000 section 3.5). Nothing more is read.
+    pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        self.check_open()?;
+        let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
+        self.say_resets();
+        stopped
+    }
+
+    /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data
+    /// collects here. When the peer closes the connection all pauses end, and what had arrived is
+    /// delivered before `Closed`.
+    pub fn pause_stream(&mut self, stream_id: u64) {
+        if self.phase != Phase::Closed {
+            self.streams.pause(stream_id);
+        }
+    }
+
+    pub fn resume_stream(&mut self, stream_id: u64) {
+        if self.phase != Phase::Closed && self.streams.resume(stream_id) {
+            self.events.push_back(Pending::Readable(stream_id));
+        }
+    }
+
+    /// From now on the host reads streams by [`read_stream`](Self::read_stream), and `StreamReadable`
+    /// says when to. What it does not read stays in the state machine, and the peer gets credit for
+    /// what it does: so no more than the windows of the settings waits here. When the connection ends
+    /// by the peer's doing, what had arrived is delivered before `Closed`, as events.
+    pub fn read_on_demand(&mut self) {
+        self.streams.read_on_demand();
+    }
+
+    /// From now on [`BatchHandled`](Event::BatchHandled) follows whatever the network or a timer brings, and
+    /// what they have brought by now: a server hears of a connection with the first datagram.
+    pub fn tell_batches(&mut self) {
+        let is_missed = self.batches == Batches::Missed;
+        if is_missed || self.batches == Batches::Unreported {
+            self.batches = Batches::Reported;
+        }
+        if is_missed {
+            self.note_batch();
+        }
+    }
+
+    /// Has one stream told by `StreamData` all the same, from the next of its data on: for hosts that read some
+    /// streams on demand and others not. What has arrived by now is to be [read](Self::read_stream) first.
+    pub fn deliver_stream(&mut self, stream_id: u64) {
+        self.streams.deliver(stream_id);
+    }
+
+    /// How many streams the peer may have open at a time, if it makes use of that.
+    pub fn max_streams(&self, unidirectional: bool) -> u64 {
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        self.peers_limits.allowed(dir)
+    }
+
+    /// Lets the peer have another number of streams open at a time. A smaller one holds as streams end.
+    pub fn set_max_streams(&mut self, unidirectional: bool, count: u64) {
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        self.peers_limits.allow(&mut self.quinn, dir, count);
+    }
+
+    /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that
+    /// was stopped, there is nothing.
+    pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
+        if self.phase == Phase::Closed {
+            return Received::default();
+        }
+        let received = self.streams.take(&mut self.quinn, stream_id, max);
+        self.say_resets();
+        received
+    }
+
+    /// Opens the next stream of ours and returns its ID; `None` while the peer allows no more, until
+    /// `StreamsAvailable`, and when the connection is closed. The peer hears of it with the first data.
+    pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
+        if self.phase == Phase::Closed {
+            return None;
+        }
+        let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
+        self.streams.open(&mut self.quinn, dir)
+    }
+
+    /// A stream whose queue grew to `high` bytes yields `StreamWritable` when it is at `low` or
+    /// below, or `StreamAbandoned` when it is reset before that. The same marks hold for all
+    /// streams together and `ConnectionWritable`.
+    pub fn set_watermarks(&mut self, high: usize, low: usize) {
+        self.streams.set_watermarks(high, low);
+    }
+
+    /// Says [`StreamWritable`](Event::StreamWritable) of a stream when its queue has fallen to the low watermark,
+    /// whether or not it was above the high one.
+    pub fn tell_when_low(&mut self, stream_id: u64) {
+        self.streams.tell_when_low(stream_id);
+    }
+
+    /// Gives back the room that the last burst has left empty. An endpoint's connections do that by
+    /// themselves when nothing happens to them for a second.
+    pub fn rest(&mut self) {
+        self.events.shrink_to_fit();
+        self.streams.rest();
+        self.datagrams.rest();
+    }
+
+    /// Other marks for all streams together than for each of them.
+    pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
+        self.streams.set_total_watermarks(high, low);
+    }
+
+    /// Serves a stream before those that are less urgent (RFC 9218). What is handed to the state
+    /// machine already, about two congestion windows at most, keeps its place.
+    pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
+        self.check_open()?;
+        self.streams
+            .set_priority(&mut self.quinn, stream_id, priority)
+    }
+
+    /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones make room:
+    /// of data that may be lost the newest is worth most. `stats` counts them.
+    pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
+        if self.phase == Phase::Closed {
+            return Err(DatagramError::Closed);
+        }
+        let size_max = self.max_datagram_size();
+        self.datagrams
+            .push(data, self.phase == Phase::Established, size_max)?;
+        self.was_full |= self.datagrams.is_half_full();
+        Ok(())
+    }
+
+    /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it
+    /// waits for that.
+    pub fn ping(&mut self, uid: u64) {
+        match self.phase {
+            Phase::Handshake => self.early_pings.push(uid),
+            Phase::Established => {
+                self.observer.expect_ping(uid);
+                self.quinn.ping();
+            }
+            Phase::Closed => {}
+        }
+    }
+
+    /// Changes the packet keys (RFC 9001 section 6), as soon as the handshake is confirmed and the peer is known
+    /// to have those of an earlier change.
+    pub fn request_key_update(&mut self) {
+        self.key_use.request();
+        self.advance_keys();
+    }
+
+    pub(super) fn advance_keys(&mut self) {
+        if self.is_confirmed() {
+            self.key_use.advance(&mut self.quinn, &mut self.observer);
+        }
+    }
+
+    /// Goes over to another of the peer's connection IDs (RFC 9000 section 5.1). The state machine
+    /// offers that to clients only; on a server nothing happens.
+    pub fn change_connection_id(&mut self) {
+        if self.is_client() && self.is_established() {
+            // The next ID may be the one for the server's preferred address.
+            self.preferred = None;
+            self.stop_probing();
+            self.quinn.local_address_changed();
+        }
+    }
+
+    /// Closes the connection at once: nothing that is queued or unacknowledged is sent any more.
+    /// `frame_type` makes it a close of the transport about a frame of that type (RFC 9000 section
+    /// 19.19), none makes it the application's. Numbers of 2^62 or more become the largest one
+    /// below; of the reason, 512 bytes are sent. A second close does nothing.
+    ///
+    /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC
+    /// 9000 section 10.2.3).
+    pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
+        self.pump();
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let code = VarInt::from_u64(error_code).unwrap_or(VarInt::MAX);
+        let frame_type = frame_type.map(|kind| kind.min(VarInt::MAX.into_inner()));
+        let reason = truncated(reason);
+        let mut wire_reason = Vec::new();
+        if let Some(frame_type) = frame_type {
+            self.observer.close_as_transport(frame_type);
+            wire_reason.resize(transport_close::filler(frame_type), 0);
+        }
+        wire_reason.extend_from_slice(reason);
+        if !self.is_held {
+            self.quinn.close(now, code, wire_reason.into());
+            self.begin_to_repeat_close();
+        }
+        // The host is done with the data: what it has not read by now it does not want.
+        self.events
+            .retain(|event| matches!(event, Pending::Ready(_)));
+        self.closed(Event::Closed {
+            error_code: code.into_inner(),
+            frame_type,
+            reason: String::from_utf8_lossy(reason).into_owned(),
+            kind: CloseKind::Local,
+        });
+        self.release_receiving();
+    }
+
+    fn check_open(&self) -> Result<(), StreamError> {
+        match self.phase {
+            Phase::Closed => Err(StreamError::Closed),
+            Phase::Handshake | Phase::Established => Ok(()),
+        }
+    }
+}
+
+/// A close must fit into one packet next to an ACK. Cut between characters.
+fn truncated(reason: &[u8]) -> &[u8] {
+    let Some(rest) = reason.get(REASON_MAX..) else {
+        return reason;
+    };
+    let is_inside_character = |byte: &u8| byte & 0xc0 == 0x80;
+    let cut = match rest.first().is_some_and(is_inside_character) {
+        true => reason[..REASON_MAX]
+            .iter()
+            .rposition(|b| !is_inside_character(b))
+            .unwrap_or(0),
+        false => REASON_MAX,
+    };
+    &reason[..cut]
+}
+
+const REASON_MAX: usize = 512;

@@ -1,0 +1,303 @@
+//! DATAGRAM frames (RFC 9221) that wait in front of the state machine.
+//!
+//! quinn-proto writes DATAGRAM frames before STREAM frames, so a host that saturates the connection
+//! with them would starve its streams, control streams included. So while streams have something to
+//! send, datagrams are handed over only for the credit that sent STREAM frames earn: about as many
+//! bytes each. The state machine does not tell whether streams have something to send. That is
+//! assumed when data was handed over, when STREAM frames go out and when packets are lost, and
+//! disproved when a single datagram gets out where nothing else did.
+//!
+//! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3).
+//! What went out that way is kept until the server has said whether it takes it: if not, and after
+//! a Retry, nobody has seen it, and it goes out again (`seams::early_data`).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use quinn_proto::{self as quinn, SendDatagramError};
+
+use crate::{
+    DatagramError,
+    seams::{datagram_buffer::in_hand, early_data},
+};
+
+pub(crate) struct DatagramQueue {
+    /// False when this side has DATAGRAM frames switched off.
+    enabled: bool,
+    queue: VecDeque<Bytes>,
+    bytes: usize,
+    bytes_max: usize,
+    dropped: u64,
+    /// True if streams are assumed to have something to send.
+    streams_wait: bool,
+    /// Bytes of datagrams that may be handed over while they do. Probes make debts.
+    credit: i64,
+    probe: Probe,
+    /// What was handed over as 0-RTT data, the first one first. No more than a congestion window and
+    /// a batch.
+    early: Vec<Bytes>,
+    /// How many DATAGRAM frames had gone out before the first of those.
+    early_from: u64,
+    /// The server asked for a Retry, and what went out before is queued again.
+    retried: bool,
+    /// What the state machine's counters said last.
+    stream_frames_sent: u64,
+    packets_lost: u64,
+}
+
+/// What became of the last probe that was not sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    None,
+    /// The state machine has it.
+    InHand,
+    /// It is out. The next one has to wait for an ACK after this many: what that lets out belongs
+    /// to the streams first. Otherwise probes alone could fill a window that opens by single
+    /// packets.
+    Out {
+        acks: u64,
+    },
+}
+
+impl DatagramQueue {
+    pub fn new(enabled: bool, bytes_max: usize) -> Self {
+        Self {
+            enabled,
+            queue: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+            dropped: 0,
+            streams_wait: false,
+            credit: CREDIT_FIRST,
+            probe: Probe::None,
+            early: Vec::new(),
+            early_from: 0,
+            retried: false,
+            stream_frames_sent: 0,
+            packets_lost: 0,
+        }
+    }
+
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// What waits, an overhead for each of them counted in.
+    pub fn queued_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Pieces that wait, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Bytes> {
+        self.queue.iter()
+    }
+
+    /// See [`Connection::rest`](super::Connection::rest).
+    pub fn rest(&mut self) {
+        self.queue.shrink_to_fit();
+        self.early.shrink_to_fit();
+    }
+
+    pub fn is_half_full(&self) -> bool {
+        self.bytes > self.bytes_max / 2
+    }
+
+    pub fn is_nearly_empty(&self) -> bool {
+        self.bytes <= self.bytes_max / 4
+    }
+
+    /// `size_max` is known once the handshake is complete. What was queued before is sent then if
+    /// the peer takes it.
+    pub fn push(
+        &mut self,
+        data: Bytes,
+        established: bool,
+        size_max: Option<usize>,
+    ) -> Result<(), DatagramError> {
+        if !self.enabled || (established && size_max.is_none()) {
+            return Err(DatagramError::Unsupported);
+        }
+        let max = size_max.unwrap_or(SIZE_BEFORE_HANDSHAKE);
+        if data.len() > max {
+            return Err(DatagramError::TooLarge { max });
+        }
+        self.bytes += data.len() + OVERHEAD;
+        self.queue.push_back(data);
+        self.keep_to_bound();
+        Ok(())
+    }
+
+    fn keep_to_bound(&mut self) {
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.queue.pop_front()
+        {
+            self.bytes -= oldest.len() + OVERHEAD;
+            self.dropped += 1;
+        }
+    }
+
+    /// Data of streams was handed to the state machine.
+    pub fn streams_advance(&mut self) {
+        self.streams_wait = true;
+    }
+
+    /// Hands datagrams over, at most one batch.
+    pub fn feed(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
+        self.feed_up_to(conn, batch_size, None);
+    }
+
+    /// Hands over what a client may send as 0-RTT data: what the server that gave the ticket took,
+    /// and what fits into a packet of that kind. The rest waits, and what is behind it.
+    pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
+        if let Some(max) = early_data::datagram_size_max(conn) {
+            self.feed_up_to(conn, batch_size, Some(max));
+        }
+    }
+
+    /// The server took what went out early.
+    pub fn early_accepted(&mut self) {
+        self.early = Vec::new();
+    }
+
+    /// The server did not.
+    pub fn early_rejected(&mut self, conn: &quinn::Connection) {
+        self.queue_sent_again(conn);
+        self.early.clear();
+    }
+
+    /// The server asked for a Retry: it has dropped the packets that came before.
+    pub fn retried(&mut self, conn: &quinn::Connection) {
+        if !std::mem::replace(&mut self.retried, true) {
+            self.queue_sent_again(conn);
+        }
+    }
+
+    /// What the state machine has not sent by now it sends yet.
+    fn queue_sent_again(&mut self, conn: &quinn::Connection) {
+        let all = early_data::datagrams_sent(conn);
+        let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
+        let unsent = self.early.split_off(sent.min(self.early.len()));
+        self.queue_early_again();
+        self.early = unsent;
+        self.early_from = all;
+    }
+
+    /// Another connection of the state machine's takes over, which has sent nothing.
+    pub fn begin_again(&mut self) {
+        self.queue_early_again();
+        self.early_from = 0;
+        self.retried = false;
+        self.credit = CREDIT_FIRST;
+        self.probe = Probe::None;
+        self.stream_frames_sent = 0;
+        self.packets_lost = 0;
+    }
+
+    fn queue_early_again(&mut self) {
+        for data in std::mem::take(&mut self.early).into_iter().rev() {
+            self.bytes += data.len() + OVERHEAD;
+            self.queue.push_front(data);
+        }
+        self.keep_to_bound();
+    }
+
+    /// With `early_max` all of it is 0-RTT data, and nothing that is longer is handed over.
+    fn feed_up_to(
+        &mut self,
+        conn: &mut quinn::Connection,
+        batch_size: usize,
+        early_max: Option<usize>,
+    ) {
+        if self.queue.is_empty() {
+            return;
+        }
+        self.earn(conn, batch_size);
+        if self.probe == Probe::InHand && in_hand(conn) == 0 {
+            let acks = conn.stats().frame_rx.acks;
+            self.probe = Probe::Out { acks };
+        }
+        let mut room = batch_size.saturating_sub(in_hand(conn));
+        if self.streams_wait {
+            room = room.min(usize::try_from(self.credit).unwrap_or(0));
+        }
+        while room > 0 {
+            let early = match (self.queue.front(), early_max) {
+                (Some(data), Some(max)) if data.len() > max => return,
+                (data, Some(_)) => data.cloned(),
+                (_, None) => None,
+            };
+            let Some(cost) = self.hand_over(conn) else {
+                return;
+            };
+            room = room.saturating_sub(cost);
+            self.early.extend(early);
+        }
+    }
+
+    /// The state machine has nothing to send, or may not. If datagrams wait, one is handed
+    /// over to find out which. Returns whether to try again.
+    pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
+        let may_probe = match self.probe {
+            Probe::None => true,
+            Probe::InHand => false,
+            Probe::Out { acks } => conn.stats().frame_rx.acks > acks,
+        };
+        let is_waiting = self.streams_wait && !self.queue.is_empty();
+        is_waiting && may_probe && in_hand(conn) == 0 && self.hand_over(conn).is_some()
+    }
+
+    /// True if the probe got out. If it did and nothing of a stream with it, no stream had
+    /// anything.
+    pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
+        if is_sent {
+            self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
+        }
+        self.probe = if is_sent { Probe::None } else { Probe::InHand };
+    }
+
+    fn earn(&mut self, conn: &quinn::Connection, batch_size: usize) {
+        let stats = conn.stats();
+        let frames = stats.frame_tx.stream - self.stream_frames_sent;
+        let earned = frames.saturating_mul(stats.path.current_mtu.into());
+        let sum = self.credit.saturating_add_unsigned(earned);
+        self.credit = sum.clamp(-CREDIT_FIRST, batch_size as i64);
+        self.streams_wait |= frames > 0 || stats.path.lost_packets != self.packets_lost;
+        self.stream_frames_sent = stats.frame_tx.stream;
+        self.packets_lost = stats.path.lost_packets;
+    }
+
+    /// Hands one over and tells its cost. `None` when there is none, or no room for it.
+    fn hand_over(&mut self, conn: &mut quinn::Connection) -> Option<usize> {
+        let data = self.queue.pop_front()?;
+        let cost = data.len() + OVERHEAD;
+        match conn.datagrams().send(data, false) {
+            Ok(()) => {}
+            Err(SendDatagramError::Blocked(data)) => {
+                self.queue.push_front(data);
+                return None;
+            }
+            // The path shrank, or the peer turned out not to take any.
+            Err(_) => self.dropped += 1,
+        }
+        self.bytes -= cost;
+        self.credit = self.credit.saturating_sub_unsigned(cost as u64);
+        Some(cost)
+    }
+
+    pub fn clear(&mut self) {
+        self.queue.clear();
+        self.early.clear();
+        self.bytes = 0;
+    }
+}
+
+/// What may go before any stream has earned it: real-time data should not wait at the very start.
+const CREDIT_FIRST: i64 = 16 << 10;
+/// What a queued datagram costs besides its bytes, so that empty ones are not free.
+const OVERHEAD: usize = size_of::<Bytes>();
+/// What fits whatever the path turns out to be: 1,200 bytes less packet and frame headers.
+const SIZE_BEFORE_HANDSHAKE: usize = 1_150;

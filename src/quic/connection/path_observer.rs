@@ -1,0 +1,176 @@
+//! Packets of a connection whose client may be at an address that is not validated: the challenges that leave and
+//! the responses that come (RFC 9000 section 8.2), and packets that are made shorter.
+//!
+//! Only there while bytes are counted, and for as long as a packet's acknowledgement has to be hidden. Not here:
+//! which address is which (`paths::addresses`), and how a packet is cut (`seams::partial_packet`).
+
+use bytes::BytesMut;
+use uringcore_wire::frames::{Frame, Frames};
+
+use crate::seams::partial_packet::{Withheld, cut, is_response_alone};
+
+#[derive(Default)]
+pub(crate) struct PathObserver {
+    limit: PacketLimit,
+    sealed: Sealed,
+    responses: Vec<[u8; 8]>,
+    withheld: Withheld,
+    is_over: bool,
+}
+
+/// How long the next packet may be, with header and tag. `None`: as long as the state machine makes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PacketLimit {
+    pub packet: Option<usize>,
+    /// For one with nothing but a PATH_RESPONSE.
+    pub response: Option<usize>,
+}
+
+/// What became of the packets that were sealed last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// Bytes at the end of the datagram that are not to be sent.
+    pub cut: usize,
+    /// Frames were left out.
+    pub is_partial: bool,
+    pub challenge: Option<[u8; 8]>,
+    pub is_response_alone: bool,
+}
+
+impl PathObserver {
+    pub fn limit(&mut self, limit: PacketLimit) {
+        self.limit = limit;
+        self.sealed = Sealed::default();
+    }
+
+    /// The limit is gone with this.
+    pub fn take_sealed(&mut self) -> Sealed {
+        self.limit = PacketLimit::default();
+        std::mem::take(&mut self.sealed)
+    }
+
+    /// The responses that came since the last call.
+    pub fn take_responses(&mut self) -> Vec<[u8; 8]> {
+        std::mem::take(&mut self.responses)
+    }
+
+    /// Nothing is counted any more, or everything is again.
+    pub fn set_over(&mut self, is_over: bool) {
+        self.is_over = is_over;
+    }
+
+    /// True if nobody needs this any more.
+    pub fn may_end(&self) -> bool {
+        self.is_over && self.withheld.is_empty()
+    }
+
+    /// A packet is to be sealed. Returns how much of its payload.
+    pub fn sealing(&mut self, number: u64, overhead: usize, payload: &mut [u8]) -> usize {
+        for (_, _, frame) in Frames::new(payload) {
+            if let Frame::PathChallenge(data) = frame {
+                self.sealed.challenge = Some(data);
+            }
+        }
+        self.sealed.is_response_alone = is_response_alone(payload);
+        let limit = match self.sealed.is_response_alone {
+            true => self.limit.response.or(self.limit.packet),
+            false => self.limit.packet,
+        };
+        let Some(limit) = limit.filter(|limit| *limit < payload.len() + overhead) else {
+            return payload.len();
+        };
+        // RFC 9000 section 8.2.1: expanded to 1,200 bytes where the limit allows that, and not at all elsewhere.
+        let least = match limit >= EXPANDED {
+            true => EXPANDED - overhead,
+            false => 0,
+        };
+        let may_be_partial = !self.withheld.is_full();
+        let length = payload.len();
+        let Some(part) = cut(
+            payload,
+            limit.saturating_sub(overhead),
+            least,
+            may_be_partial,
+        ) else {
+            return length;
+        };
+        self.sealed.cut = length - part.length;
+        if !part.is_whole {
+            self.sealed.is_partial = true;
+            self.withheld.insert(number);
+        }
+        part.length
+    }
+
+    pub fn opened(&mut self, payload: &[u8]) {
+        for (_, _, frame) in Frames::new(payload) {
+            if let Frame::PathResponse(data) = frame
+                && self.responses.len() < RESPONSES_MAX
+            {
+                self.responses.push(data);
+            }
+        }
+    }
+
+    /// A packet goes to the state machine. Returns whether this can end with it.
+    pub fn passing_on(&mut self, payload: &mut BytesMut) -> bool {
+        if self.withheld.is_empty() {
+            return false;
+        }
+        self.withheld.hide(payload);
+        self.may_end()
+    }
+}
+
+/// RFC 9000 section 14.1.
+const EXPANDED: usize = 1_200;
+/// Of one datagram: more than one has no use.
+const RESPONSES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVERHEAD: usize = 1 + 8 + 4 + 16;
+
+    fn payload(frames: &[&[u8]]) -> Vec<u8> {
+        let mut payload = frames.concat();
+        payload.resize(1_200 - OVERHEAD, 0);
+        payload
+    }
+
+    /// Seals a packet under a limit, and returns its length.
+    fn seal(observer: &mut PathObserver, limit: PacketLimit, number: u64, payload: &[u8]) -> usize {
+        observer.limit(limit);
+        observer.sealing(number, OVERHEAD, &mut payload.to_vec()) + OVERHEAD
+    }
+
+    #[test]
+    fn a_whole_packet_is_cut_however_many_partial_ones_are_remembered() {
+        let path = |kind: u8| [&[kind][..], &[7; 8]].concat();
+        let (challenge, response) = (path(0x1a), path(0x1b));
+        let stream = [&[0x0a, 0, 40][..], &[7; 40]].concat();
+        let limit = PacketLimit {
+            packet: Some(60),
+            response: Some(80),
+        };
+        let mut observer = PathObserver::default();
+        let with_data = payload(&[&challenge, &stream]);
+        let mut number = 0;
+        while !observer.withheld.is_full() {
+            number += 1;
+            assert!(seal(&mut observer, limit, number, &with_data) <= 60);
+            assert!(observer.take_sealed().is_partial);
+        }
+        // Nothing says what became of the data of one more, so that one stays as it is.
+        assert_eq!(seal(&mut observer, limit, number + 1, &with_data), 1_200);
+        assert_eq!(observer.take_sealed().cut, 0);
+        for (frame, most) in [(&response, 80), (&challenge, 60)] {
+            let whole = payload(&[frame]);
+            let length = seal(&mut observer, limit, number + 2, &whole);
+            let sealed = observer.take_sealed();
+            assert!(length <= most, "{length}");
+            assert_eq!((sealed.cut, sealed.is_partial), (1_200 - length, false));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a connection sends: what waits goes into the state machine, and datagrams come out of it.
+//!
+//! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
+//! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
+//! therefore counted here, from the MAX_DATA frames that the packet keys show (`observer`).
+
+use std::time::Instant;
+
+use quinn_proto as quinn;
+
+use super::{Connection, Phase, events::Pending, trace::Before};
+use crate::Event;
+
+impl Connection {
+    /// Gets everything that may be sent into the state machine. A batch has up to `batch_size`
+    /// bytes.
+    pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
+        self.pump();
+        if self.is_held {
+            return;
+        }
+        // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it
+        // (RFC 9001 section 4.6.1).
+        let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
+        if self.phase == Phase::Established || is_early {
+            self.hand_over(batch_size);
+        }
+        let is_low = self.streams.is_below_low_water() && self.datagrams.is_nearly_empty();
+        if self.was_full && is_low && self.phase != Phase::Closed {
+            self.was_full = false;
+            let queued_bytes = self.streams.queued_bytes();
+            self.push(Event::ConnectionWritable { queued_bytes });
+        }
+    }
+
+    /// After 0-RTT data that a server with a smaller limit has not taken: raises our own count of what it allows.
+    fn count_room(&mut self) {
+        let (Some(room), Some(counted)) = (self.streams.room(), self.counted_max_data) else {
+            return;
+        };
+        let Some(allowed) = self.observer.max_data() else {
+            return;
+        };
+        if allowed >= self.early_max_data {
+            // The state machine's own count is right from here on.
+            self.observer.forget_max_data();
+            self.streams.set_room(None);
+            self.counted_max_data = None;
+        } else if allowed > counted {
+            self.streams.set_room(Some(room + (allowed - counted)));
+            self.counted_max_data = Some(allowed);
+        }
+    }
+
+    fn hand_over(&mut self, batch_size: usize) {
+        self.count_room();
+        let served_before = self.streams.served();
+        if !self.holds_streams() {
+            for stream_id in self.streams.flush(&mut self.quinn) {
+                self.events
+                    .push_back(Pending::Ready(Event::StreamWritable { stream_id }));
+            }
+        }
+        if self.streams.served() != served_before {
+            self.datagrams.streams_advance();
+        }
+        if self.phase == Phase::Handshake && self.is_client() {
+            if self.versions.is_retried() {
+                self.datagrams.retried(&self.quinn);
+            }
+            self.datagrams.feed_early(&mut self.quinn, batch_size);
+        } else {
+            self.datagrams.feed(&mut self.quinn, batch_size);
+        }
+    }
+
+    /// The next batch, of up to `segments` datagrams.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        if self.is_held {
+            return None;
+        }
+        match self.addresses.are_limited() {
+            false => self.poll_batch(now, segments, buf),
+            true => self.poll_limited(now, segments, buf),
+        }
+    }
+
+    pub(super) fn poll_batch(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        let before = self.log_before_batch(now);
+        if let Some(transmit) = self.poll_quinn(now, segments, buf) {
+            return Some(self.noted(before, transmit));
+        }
+        buf.clear();
+        if let Some(transmit) = self.poll_probe(now, buf) {
+            return Some(self.noted(before, transmit));
+        }
+        if self.phase != Phase::Established || !self.datagrams.probe(&mut self.quinn) {
+            return None;
+        }
+        let transmit = self.poll_quinn(now, segments, buf);
+        self.datagrams.probed(&self.quinn, transmit.is_some());
+        match &transmit {
+            Some(transmit) => self.log_batch(before, transmit),
+            None => buf.clear(),
+        }
+        transmit
+    }
+
+    fn poll_quinn(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<quinn::Transmit> {
+        debug_assert!(
+            buf.is_empty(),
+            "the state machine counts from the beginning"
+        );
+        let mut transmit = self.quinn.poll_transmit(now, segments, buf)?;
+        if self.addresses.are_limited() {
+            self.shorten(now, &mut transmit, buf);
+        }
+        Some(transmit)
+    }
+
+    fn noted(&mut self, before: Option<Before>, transmit: quinn::Transmit) -> quinn::Transmit {
+        self.ecn.sent(&transmit);
+        self.advance_keys();
+        self.log_batch(before, &transmit);
+        transmit
+    }
+}

@@ -1,0 +1,122 @@
+//! Accepting: what becomes of a client's first packet.
+//!
+//! The decision is `accept_policy`'s; here it is carried out.
+
+use std::time::Instant;
+
+use quinn_proto::Incoming;
+
+use super::Endpoint;
+use crate::{
+    accept_policy::{Applicant, Cause, Neighbour, Verdict},
+    connection::ending::closed_event,
+    seams::layout,
+};
+
+impl Endpoint {
+    /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
+    /// one would leave its buffer in the state machine for ever.
+    pub(crate) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
+        let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        let applicant = Applicant {
+            address: incoming.remote_address().ip(),
+            is_validated: incoming.remote_address_validated(),
+            may_retry: incoming.may_retry(),
+            room: self.room(incoming.remote_address().ip()),
+        };
+        let connections = self.connections.len() + self.pending_accepts.len();
+        match self
+            .accept_policy
+            .decide(now, applicant, retry, connections)
+        {
+            Verdict::Accept => {
+                if let Some(incoming) = self.keep_waiting(now, incoming) {
+                    let neighbour = self
+                        .accept_policy
+                        .entered(now, incoming.remote_address().ip());
+                    let received = std::mem::take(&mut self.arrival_bytes);
+                    self.begin(now, incoming, neighbour, received);
+                }
+            }
+            Verdict::Retry => self.retry(incoming),
+            Verdict::HandOver => {
+                self.next_id.hand_over(true);
+                self.retry(incoming);
+                self.next_id.hand_over(false);
+            }
+            Verdict::Refuse(cause) => self.refuse(incoming, cause),
+            Verdict::Ignore => {
+                self.stats.incoming_ignored += 1;
+                self.stats.ignored_for_rate += 1;
+                self.quinn.ignore(incoming);
+            }
+        }
+    }
+
+    pub(super) fn refuse(&mut self, incoming: Incoming, cause: Cause) {
+        self.stats.incoming_refused += 1;
+        *self.stats.refused(cause) += 1;
+        self.scratch.clear();
+        let transmit = self.quinn.refuse(incoming, &mut self.scratch);
+        self.respond(transmit);
+    }
+
+    pub(super) fn retry(&mut self, incoming: Incoming) {
+        self.stats.incoming_retried += 1;
+        match self.quinn.retry(incoming, &mut self.scratch) {
+            Ok(transmit) => {
+                // The client comes back with this ID, and is accepted under it.
+                self.next_id.is_named();
+                // The one packet that no key has made what the wire is to show.
+                layout::show_type(&mut self.scratch);
+                self.respond(transmit);
+            }
+            Err(error) => self.quinn.ignore(error.into_incoming()),
+        }
+    }
+
+    /// Begins the handshake with one that was let in as a `neighbour`, and sent so many bytes until now.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        neighbour: Option<Neighbour>,
+        received: usize,
+    ) {
+        let Some(transport) = self.server.as_ref().map(|setup| setup.transport.clone()) else {
+            self.accept_policy.gave_up(neighbour);
+            return self.quinn.ignore(incoming);
+        };
+        let is_validated = incoming.remote_address_validated();
+        self.scratch.clear();
+        let address = incoming.remote_address().ip();
+        match self.quinn.accept(incoming, now, &mut self.scratch, None) {
+            Ok((handle, conn)) => {
+                self.stats.connections_accepted += 1;
+                let deadline = Some(now + self.settings.handshake_timeout);
+                let key = self.insert(handle, conn, &transport, (None, None), deadline);
+                let entry = &mut self.connections[key.index()];
+                entry.incoming_handshake = true;
+                entry.neighbour = neighbour;
+                entry
+                    .connection
+                    .begin_at_client(received as u64, is_validated);
+                self.open_account(key, is_validated.then_some(address));
+            }
+            Err(error) => {
+                self.accept_policy.gave_up(neighbour);
+                self.stats.incoming_ignored += 1;
+                log::debug!("incoming connection refused: {}", error.cause);
+                if let Some(transmit) = error.response {
+                    if self.settings.max_connections == 1 {
+                        self.failed = Some(closed_event(error.cause));
+                    }
+                    self.respond(transmit);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Datagrams on their way into an endpoint: what they are, and who takes them.
+//!
+//! Not here: how they are cut (`seams::layout`), what Version Negotiation does (`negotiation`), and new
+//! connections (`endpoint`).
+
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{DatagramEvent, EcnCodepoint};
+use uringcore_wire::{
+    datagram::{Arrival, Beginning, arrivals},
+    header::version_of,
+};
+
+use super::Entry;
+use crate::{
+    DatagramMeta, Endpoint,
+    connection::migration::{Arrived, Receipt},
+    paths::path::Local,
+    seams::{forged_retry, layout},
+};
+
+impl Endpoint {
+    /// Takes one datagram, whatever it is.
+    pub(crate) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
+        match Beginning::of(&data) {
+            Beginning::Packet => self.take_packets(now, meta, data),
+            Beginning::Negotiation => self.handle_negotiation(now, meta, &data),
+            Beginning::UnknownVersion => {
+                self.log_stray(now, arrivals(&data), "unsupported_version");
+                self.answer_version(meta, &data);
+            }
+        }
+    }
+
+    /// Nobody takes these packets. A client that has its socket for itself wants to know.
+    fn log_stray(&self, now: Instant, packets: Vec<Arrival>, trigger: &'static str) {
+        if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
+            return;
+        }
+        let log = |entry: &Entry| {
+            entry.connection.log_time(now);
+            entry.connection.packet_log().cloned()
+        };
+        let mut logs = self.connections.iter().filter_map(|(_, entry)| log(entry));
+        if let Some(log) = logs.next() {
+            packets.iter().for_each(|packet| match packet.packet_type {
+                None => log.stray(packet, "header_parse_error"),
+                Some(_) => log.stray(packet, trigger),
+            });
+        }
+    }
+
+    fn take_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
+        // The state machine does not say whether it has taken a first packet or passed it over.
+        let other_version = match self.is_of_other_version(&data) {
+            true => Some(data.clone()),
+            false => None,
+        };
+        let (length, is_server) = (data.len(), self.server.is_some());
+        let first = layout::next_piece(&mut data, is_server);
+        let remote = self.known_address(meta.remote);
+        if !forged_retry::may_pass(&first, |retry| self.is_genuine_retry(remote, retry)) {
+            self.log_stray(now, arrivals(&first), "payload_decrypt_error");
+            return;
+        }
+        self.arrival_bytes = length;
+        let is_taken = self.take_piece(now, meta, first, Some(length));
+        while !data.is_empty() {
+            let piece = layout::next_piece(&mut data, is_server);
+            self.take_piece(now, meta, piece, None);
+        }
+        if let (false, Some(first_packet)) = (is_taken, other_version) {
+            self.answer_version(meta, &first_packet);
+        }
+    }
+
+    /// True if anything became of it. The first piece comes with the whole datagram's length.
+    fn take_piece(
+        &mut self,
+        now: Instant,
+        meta: DatagramMeta,
+        piece: BytesMut,
+        datagram_len: Option<usize>,
+    ) -> bool {
+        let ecn = meta.ecn.and_then(EcnCodepoint::from_bits);
+        let (remote, local_ip) = (self.known_address(meta.remote), meta.local_ip);
+        let local = Local {
+            socket: self.arrival,
+            ip: local_ip,
+        };
+        // A first packet may show a token, and a Retry bring one.
+        let version = version_of(&piece);
+        let is_long = version.is_some();
+        if let Some(version) = version {
+            self.tokens.set(version);
+        }
+        // The state machine takes the piece away and does not say what it was.
+        let packets = match self.is_logging {
+            true => arrivals(&piece),
+            false => Vec::new(),
+        };
+        self.scratch.clear();
+        match self
+            .quinn
+            .handle(now, remote, local_ip, ecn, piece, &mut self.scratch)
+        {
+            None => {
+                self.log_stray(now, packets, "unknown_connection_id");
+                return false;
+            }
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(index) = self.index_of(handle) {
+                    let connection = &mut self.connections[index].connection;
+                    connection.log_arrival(now, datagram_len, packets);
+                    if datagram_len.is_none() {
+                        connection.count_piece();
+                    }
+                    let receipt = connection.receive(
+                        event,
+                        Arrived {
+                            now,
+                            remote: meta.remote,
+                            local,
+                            ecn: ecn.filter(|_| datagram_len.is_some()),
+                            length: std::mem::take(&mut self.arrival_bytes),
+                        },
+                    );
+                    connection.note_batch();
+                    match receipt {
+                        Receipt::Taken => {}
+                        Receipt::AddressValidated => self.count_at_validated(index),
+                        Receipt::Dropped => self.stats.moves_dropped += 1,
+                    }
+                    self.touch(index);
+                    self.follow_preference(now, index);
+                }
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                self.log_stray(now, packets, "unknown_connection_id");
+                // Of all that is answered without a connection only a reset has a short header.
+                let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
+                // A client's endpoint answers first packets so, whatever connection ID they name: nobody
+                // needs that, and the ID is not looked at as that of a short header is.
+                if is_reset && is_long {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
+                if is_reset && !self.resets.try_take(now) {
+                    self.stats.responses_dropped += 1;
+                    return true;
+                }
+                self.stats.stateless_resets_sent += u64::from(is_reset);
+                self.respond(transmit);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.handle_incoming(now, incoming),
+        }
+        true
+    }
+}

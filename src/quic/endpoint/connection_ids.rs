@@ -1,0 +1,217 @@
+//! The connection IDs that an endpoint issues: random, and where several workers share a port, of a
+//! kind that says whose they are.
+//!
+//! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number
+//! of workers (`uringcore_io::net::steer_by_connection_id`), so a worker's own IDs begin with a byte
+//! that comes back to it. An observer learns the worker from that and nothing else.
+//!
+//! A packet with another worker's ID comes here when that worker is gone and the kernel steers its packets to
+//! others: it is answered with a reset like any other of a connection that nobody knows. While that worker
+//! lives, the same packet comes here only past the kernel's steering (a broadcast address, or another program's
+//! sockets on the port), and a reset would end the worker's connection: it is dropped.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnectionIdGenerator};
+
+use crate::{EmptyPlaces, Worker};
+
+/// What the next ID is to be, and which the last ones were.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NextId(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    is_neighbours: AtomicBool,
+    is_named: AtomicBool,
+    /// Those that were made since somebody asked, where somebody does.
+    made: Option<Mutex<Vec<ConnectionId>>>,
+}
+
+impl NextId {
+    /// `remembers`: somebody will ask which IDs were made.
+    pub fn new(remembers: bool) -> Self {
+        Self(Arc::new(Flags {
+            made: remembers.then(Mutex::default),
+            ..Flags::default()
+        }))
+    }
+
+    /// The IDs that were made since the last call, in order.
+    pub fn take_made(&self) -> Vec<ConnectionId> {
+        let made = self.0.made.as_ref();
+        let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
+        made.map(|mut made| std::mem::take(&mut *made))
+            .unwrap_or_default()
+    }
+
+    fn made(&self, id: ConnectionId) {
+        if let Some(made) = &self.0.made {
+            let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.push(id);
+        }
+    }
+
+    /// One of the next worker's: a client that is given it goes there.
+    pub fn hand_over(&self, is_neighbours: bool) {
+        self.0.is_neighbours.store(is_neighbours, Ordering::Relaxed);
+    }
+
+    /// The one that the host has named, if it has: also after a Retry or another beginning, for the
+    /// host routes packets by it.
+    pub fn is_named(&self) {
+        self.0.is_named.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ConnectionIds {
+    random: RandomConnectionIdGenerator,
+    worker: Option<Worker>,
+    empty_places: Option<Arc<dyn EmptyPlaces>>,
+    next: NextId,
+    /// What the host has named already.
+    first: Option<ConnectionId>,
+}
+
+impl ConnectionIds {
+    pub fn new(length: usize, worker: Option<Worker>, next: NextId) -> Self {
+        Self {
+            random: RandomConnectionIdGenerator::new(length),
+            worker,
+            empty_places: None,
+            next,
+            first: None,
+        }
+    }
+
+    /// The first ID is `first`, if there is one.
+    pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
+        self.first = first.map(ConnectionId::new);
+        self.next.is_named();
+        self
+    }
+
+    /// IDs of the empty places are this worker's to answer.
+    pub fn standing_in(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
+        self.empty_places = places;
+        self
+    }
+}
+
+impl ConnectionIds {
+    fn make(&mut self) -> ConnectionId {
+        if let Some(first) = self.first
+            && self.next.0.is_named.swap(false, Ordering::Relaxed)
+        {
+            return first;
+        }
+        let id = self.random.generate_cid();
+        let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
+            return id;
+        };
+        let mut bytes = id.to_vec();
+        let worker = match self.next.0.is_neighbours.load(Ordering::Relaxed) {
+            true => worker.next(),
+            false => worker,
+        };
+        bytes[0] = worker.mark(first);
+        ConnectionId::new(&bytes)
+    }
+}
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let id = self.make();
+        self.next.made(id);
+        id
+    }
+
+    /// The state machine asks this of packets without a connection, before it answers with a reset.
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
+            return Ok(());
+        };
+        let place = worker.place_of(first);
+        let stands_in = |places: &Arc<dyn EmptyPlaces>| places.is_empty(place);
+        match place == worker.index || self.empty_places.as_ref().is_some_and(stands_in) {
+            true => Ok(()),
+            // RFC 9000 section 21.11: the connection could be active at the other worker.
+            false => Err(InvalidCid),
+        }
+    }
+
+    fn cid_len(&self) -> usize {
+        self.random.cid_len()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workers_ids_come_back_to_it_and_use_all_bytes_that_do() {
+        for count in [1, 2, 3, 4, 7, 100, 255] {
+            for index in 0..count {
+                let worker = Worker { index, count };
+                let marked: std::collections::BTreeSet<u8> =
+                    (0..=255).map(|random| worker.mark(random)).collect();
+                let own = (0..=255_u8).filter(|byte| byte % count == index);
+                assert!(marked.into_iter().eq(own), "{worker:?}");
+                let next_id = NextId::default();
+                let mut ids = ConnectionIds::new(8, Some(worker), next_id.clone());
+                assert_eq!(ids.generate_cid()[0] % count, index);
+                next_id.hand_over(true);
+                let next = (u16::from(index) + 1) % u16::from(count);
+                assert_eq!(u16::from(ids.generate_cid()[0] % count), next);
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct Empty(u8);
+
+    impl EmptyPlaces for Empty {
+        fn is_empty(&self, index: u8) -> bool {
+            index == self.0
+        }
+    }
+
+    #[test]
+    fn a_worker_answers_for_its_own_ids_and_those_of_empty_places() {
+        let worker = Worker { index: 1, count: 4 };
+        let ids = ConnectionIds::new(8, Some(worker), NextId::default());
+        let standing_in = ids.clone().standing_in(Some(Arc::new(Empty(2))));
+        let alone = ConnectionIds::new(8, None, NextId::default());
+        for first in 0..=255_u8 {
+            let id = ConnectionId::new(&[first, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(ids.validate(&id).is_ok(), first % 4 == 1);
+            assert_eq!(
+                standing_in.validate(&id).is_ok(),
+                matches!(first % 4, 1 | 2)
+            );
+            assert!(alone.validate(&id).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_first_id_is_the_one_that_was_named_and_the_others_are_random() {
+        let next_id = NextId::default();
+        let mut ids = ConnectionIds::new(4, None, next_id.clone()).beginning(Some(b"abcd"));
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        next_id.is_named();
+        assert_eq!(&ids.generate_cid()[..], b"abcd");
+        assert_ne!(ids.generate_cid(), ids.generate_cid());
+    }
+}

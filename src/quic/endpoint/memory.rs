@@ -1,0 +1,323 @@
+//! What the connections of a server hold within the budget of its process, and what is done above it.
+//!
+//! A connection whose address holds more than its share gets little credit at a time, and few streams. When the
+//! process holds more than its budget, the address that holds most loses streams, of all its connections those
+//! first that have made the least progress since the search before, and of these the oldest; and if streams do
+//! not give enough back, or not for long, the connections that hold most.
+//!
+//! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
+//!
+//! How the sums are kept:
+//!
+//! - A connection's sum is brought up to date when the connection is settled, which costs one comparison a turn.
+//!   Its account and the budget are changed when it has moved by 4 KiB.
+//! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
+//!   until the state machine forgets it.
+//! - Clients that have proved no address share one account.
+//! - A closed connection drops its data as soon as its host has seen the end: for three probe time-outs nothing but
+//!   a CONNECTION_CLOSE is sent (RFC 9000 section 10.2). Of one address as many closed connections may linger as
+//!   may be open. Above the budget closed ones are forgotten at once, and their late packets get a stateless reset.
+//! - Withdrawn credit is owed (`seams::credit`). It is paid by what is read, what is dropped of stopped streams,
+//!   and what a RESET_STREAM leaves out. Unused credit reserves room until 30 seconds after the last data of the
+//!   connection's streams.
+//! - Not counted: what QUIC has of a response, sent or about to be sent (two congestion windows, or 256 KiB where
+//!   these are smaller). Of a message whose `send` waits up to 64 KiB count, because an application may send one
+//!   object to many clients.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use uringcore_limits::budget::{Account, AddressBlock, Budget, Holding};
+
+use super::{ConnectionKey, Endpoint, Entry};
+use crate::accept_policy::Room;
+use crate::connection::CONNECTION_BYTES;
+
+/// What an endpoint remembers of having shed.
+#[derive(Debug, Default)]
+pub(super) struct Shedding {
+    /// Something was, which the host has not seen: it keeps what it has of those streams.
+    is_done: bool,
+    /// What the process held when nothing was found here to shed, unless it has held less since.
+    in_vain_at: Option<usize>,
+    /// Another endpoint has the connections that hold most.
+    asks_others: bool,
+    /// What the process held when others were last asked, while it exceeds its budget.
+    asked_at: Option<usize>,
+}
+
+impl Shedding {
+    /// The host has let go of what was shed, and may have let go of more.
+    pub fn host_has_seen(&mut self, budget: &Budget) {
+        self.is_done = false;
+        self.in_vain_at = self.in_vain_at.filter(|&before| budget.held() >= before);
+        self.asked_at = self.asked_at.filter(|_| budget.is_exceeded());
+    }
+}
+
+impl Endpoint {
+    /// A server's connection has begun. While its client has proved no address, it counts with all others of which
+    /// that is true: otherwise forged first flights would use up the share of an address that sent none of them.
+    pub(super) fn open_account(&mut self, key: ConnectionKey, proved: Option<IpAddr>) {
+        let block = proved.map_or(AddressBlock::Unproved, AddressBlock::from);
+        let holding = self.budget.enter(block);
+        self.connections[key.index()]
+            .connection
+            .open_account(holding);
+    }
+
+    /// Where the budget has room for another connection, from this address. Those that wait to be accepted count
+    /// already.
+    pub(super) fn room(&self, address: IpAddr) -> Room {
+        let pending = self.pending_accepts.len() * CONNECTION_BYTES;
+        let has_room_at = |block| (self.budget).has_room_at(block, CONNECTION_BYTES, pending);
+        Room {
+            in_all: self.budget.has_room(CONNECTION_BYTES, pending),
+            at_address: has_room_at(AddressBlock::from(address)),
+            for_unproved: has_room_at(AddressBlock::Unproved),
+        }
+    }
+
+    /// Brings the account in line with what the connection holds, and its credit with the account.
+    pub(super) fn settle_memory(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        let connection = &mut entry.connection;
+        connection.charge();
+        let growth = connection.credit_growth();
+        let (is_withheld, is_taken_back) =
+            (connection.is_withheld(), connection.is_credit_taken_back());
+        let Some(holding) = connection.holding_mut() else {
+            return;
+        };
+        let held = holding.held();
+        let before = std::mem::replace(&mut entry.held_bytes, held);
+        self.stats.held_bytes += held as u64;
+        self.stats.held_bytes -= before as u64;
+        if holding.is_empty() && !holding.has_promise() && growth.is_none() && !is_withheld {
+            return;
+        }
+        let is_over = !holding.is_empty() && holding.is_over_share();
+        if holding.has_promise() && is_taken_back {
+            holding.break_promise();
+        }
+        let growth = growth.filter(|_| !is_over);
+        let growth = growth.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let grows = growth.is_some_and(|bytes| holding.promise(bytes));
+        let mut changes = connection.set_withheld(is_over);
+        self.stats.credit_withheld += u64::from(changes && is_over);
+        if grows {
+            connection.grow_credit();
+            changes = true;
+        }
+        if changes {
+            self.mark_sending(index);
+        }
+    }
+
+    /// What all endpoints of the process share.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// True if datagrams are better received in memory of their own: much is held of those that came, and each
+    /// would keep its whole batch.
+    pub fn keeps_datagrams(&self) -> bool {
+        self.budget.data() > self.budget.limit() / FEW
+    }
+
+    /// True if other endpoints of the process are to be asked to shed. Said once.
+    pub fn take_asks_others(&mut self) -> bool {
+        std::mem::take(&mut self.shedding.asks_others)
+    }
+
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        if self.shedding.is_done || !self.budget.is_exceeded() {
+            return false;
+        }
+        // A search in vain is worth repeating when much more is held.
+        self.has_grown_since(self.shedding.in_vain_at)
+    }
+
+    fn has_grown_since(&self, before: Option<usize>) -> bool {
+        let step = self.budget.limit() / STEPS;
+        before.is_none_or(|held| self.budget.held() > held.saturating_add(step))
+    }
+
+    /// Gives back what the process holds above its budget, as far as it is held here.
+    pub(super) fn shed(&mut self, now: Instant) {
+        self.forget_closed();
+        let mut excess = self.budget.excess();
+        let accounts = self.budget.heaviest(ACCOUNTS_MAX);
+        let connections = self.connections_of(&accounts);
+        let mut is_in_vain = true;
+        for (account, (open, closed)) in accounts.iter().zip(connections) {
+            if excess == 0 {
+                break;
+            }
+            let held = account.held();
+            if held == 0 {
+                // Nor has any that follows.
+                break;
+            }
+            if open.is_empty() && closed == 0 && self.has_grown_since(self.shedding.asked_at) {
+                self.shedding.asks_others = true;
+                self.shedding.asked_at = Some(self.budget.held());
+            }
+            let wanted = excess.saturating_sub(closed);
+            if wanted > 0 {
+                let freed = self.shed_streams(&open, wanted);
+                let is_enough = freed >= wanted;
+                let finds_more = !is_enough && self.shed_connections(now, open, wanted - freed);
+                is_in_vain &= freed == 0 && !finds_more;
+            }
+            // Its host lets go of the rest soon, and so do connections that have been closed and other endpoints:
+            // no other account pays for what this one is about to give back.
+            excess = excess.saturating_sub(held);
+        }
+        match is_in_vain {
+            true => self.shedding.in_vain_at = Some(self.budget.held()),
+            false => self.shedding.is_done = true,
+        }
+    }
+
+    /// Closed connections linger for three probe time-outs only so that late packets of their peers need no stateless
+    /// reset (RFC 9000 section 10.2). Those of which the host has seen the end, and the peer was sent all, can go.
+    fn forget_closed(&mut self) {
+        let may_go = |entry: &Entry| {
+            let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
+            is_over && entry.connection.holding().is_some()
+        };
+        let entries = self.connections.iter();
+        let over: Vec<usize> = entries
+            .filter(|(_, entry)| may_go(entry))
+            .map(|(index, _)| index)
+            .collect();
+        for index in over {
+            self.forget_state(index);
+            self.remove_if_over(index);
+        }
+    }
+
+    /// Of each account the connections that are open, and what others hold, which is given back soon.
+    fn connections_of(&self, accounts: &[Arc<Account>]) -> Vec<(Vec<usize>, usize)> {
+        let mut found = vec![(Vec::new(), 0); accounts.len()];
+        for (index, entry) in &self.connections {
+            let Some(holding) = entry.connection.holding() else {
+                continue;
+            };
+            let Some(place) = accounts.iter().position(|it| holding.is_of(it)) else {
+                continue;
+            };
+            let (open, closed) = &mut found[place];
+            match entry.connection.is_closed() {
+                true => *closed += holding.data(),
+                false => open.push(index),
+            }
+        }
+        found
+    }
+
+    /// Returns how much that gives back here; the host lets go of more.
+    fn shed_streams(&mut self, connections: &[usize], excess: usize) -> usize {
+        let mut found = Vec::new();
+        for &index in connections {
+            let entry = &mut self.connections[index];
+            let age = entry.generation;
+            let streams = entry.connection.sheddable().into_iter();
+            found.extend(streams.map(|stream| (index, age, stream)));
+        }
+        found.sort_by_key(|(_, age, stream)| (stream.progress, *age, stream.stream_id));
+        let mut freed = 0;
+        let mut touched = Vec::new();
+        for (index, _, stream) in found {
+            if freed >= excess {
+                break;
+            }
+            freed += stream.bytes;
+            let connection = &mut self.connections[index].connection;
+            connection.shed_stream(stream.stream_id);
+            self.stats.streams_shed += 1;
+            touched.push(index);
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        touched.into_iter().for_each(|index| self.shed_of(index));
+        freed
+    }
+
+    /// Something of a connection was shed.
+    fn shed_of(&mut self, index: usize) {
+        self.touch(index);
+        self.reconcile(index);
+    }
+
+    /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these
+    /// the oldest. Those that hold only themselves are left alone: they are bounded where they begin.
+    /// Returns false if there are none.
+    fn shed_connections(
+        &mut self,
+        now: Instant,
+        mut connections: Vec<usize>,
+        excess: usize,
+    ) -> bool {
+        connections.retain(|&index| self.data_of(index) > 0);
+        connections.sort_by_key(|&index| {
+            let age = self.connections[index].generation;
+            (Reverse(self.data_of(index)), age)
+        });
+        let finds_some = !connections.is_empty();
+        let mut looked_at = 0;
+        for index in connections {
+            if looked_at >= excess {
+                break;
+            }
+            looked_at += self.data_of(index);
+            let connection = &mut self.connections[index].connection;
+            // The host lets go of its part when it sees what was shed.
+            if connection.note_shed() <= SHEDS_MAX {
+                continue;
+            }
+            connection.shed(now);
+            self.stats.connections_shed += 1;
+            self.shed_of(index);
+        }
+        finds_some
+    }
+
+    fn data_of(&self, index: usize) -> usize {
+        let holding = self.connections[index].connection.holding();
+        holding.map_or(0, Holding::data)
+    }
+}
+
+/// How many accounts lose something in one turn.
+const ACCOUNTS_MAX: usize = 8;
+/// By this part of the budget it grows between two searches in vain of one turn.
+const STEPS: usize = 64;
+/// How often a connection's streams are shed, when that is not enough, before the connection is.
+const SHEDS_MAX: u32 = 2;
+/// Below this part of the budget it does not matter what else the memory of a batch keeps.
+const FEW: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_in_vain_is_not_repeated_in_the_next_turn_unless_less_is_held() {
+        let budget = Budget::new(100 << 10);
+        let mut holding = budget.enter(IpAddr::from([192, 0, 2, 1]));
+        holding.set(200 << 10);
+        let mut shedding = Shedding {
+            in_vain_at: Some(budget.held()),
+            ..Shedding::default()
+        };
+        shedding.host_has_seen(&budget);
+        assert_eq!(shedding.in_vain_at, Some(200 << 10));
+        holding.set(190 << 10);
+        shedding.host_has_seen(&budget);
+        assert_eq!(shedding.in_vain_at, None);
+    }
+}

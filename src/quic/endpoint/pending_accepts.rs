@@ -1,0 +1,204 @@
+//! What an endpoint does with new connections that wait until the host has looked for their sessions
+//! and tokens: when they begin to wait, and how that ends.
+//!
+//! Not here: who waits, and how many may (`accept_policy::pending_accepts`).
+
+use std::{net::SocketAddr, time::Instant};
+
+use bytes::BytesMut;
+use quinn_proto::Incoming;
+use uringcore_wire::header::version_of;
+
+use super::Endpoint;
+use crate::{
+    Retry,
+    accept_policy::{
+        Cause,
+        first_packets::{self, FirstPackets},
+        pending_accepts::{HELLO_TIMEOUT, PendingAccept, UNPROVED_MAX},
+    },
+};
+
+impl Endpoint {
+    /// A datagram is about to be handled. What may be kept is cut loose from the others that came
+    /// with it, for it would keep all of them.
+    pub(super) fn note_datagram(&mut self, datagram: BytesMut) -> BytesMut {
+        let asks = self
+            .server
+            .as_ref()
+            .is_some_and(|server| server.asks_for_sessions);
+        let is_long = datagram.first().is_some_and(|first| first & 0x80 != 0);
+        self.pending_accepts.datagram = (asks && is_long).then(|| datagram.to_vec());
+        self.tokens.take_accepted();
+        match &self.pending_accepts.datagram {
+            Some(alone) => BytesMut::from(&alone[..]),
+            None => datagram,
+        }
+    }
+
+    /// The datagram was handled. If it began no connection it may belong to one that waits, and comes from the same
+    /// address: the state machine drops what others send during a handshake, and it must not count for three times as
+    /// much to the address that waits (RFC 9000 section 8.1).
+    pub(super) fn note_handled(&mut self, now: Instant, remote: SocketAddr) {
+        let Some(datagram) = self.pending_accepts.datagram.take() else {
+            return;
+        };
+        let destination = first_packets::destination(&datagram);
+        let number = destination.and_then(|id| self.pending_accepts.unfinished.get(id).copied());
+        let Some(number) = number.filter(|number| self.pending_accepts.is_from(*number, remote))
+        else {
+            return;
+        };
+        // One that finds no room is as good as lost: without it the handshake begins after a while.
+        let Some(pending) = self.pending_accepts.push(number, &datagram) else {
+            return;
+        };
+        let Some(tickets) = pending.packets.shown_tickets() else {
+            return;
+        };
+        if tickets.is_empty() && pending.token.is_none() {
+            self.go_on(now, number);
+        } else if let Some(pending) = self.pending_accepts.remove(number) {
+            self.pending_accepts.ask(now, number, pending, tickets);
+        }
+    }
+
+    /// Has the connection wait if the host is to be asked for its session or token; else gives it
+    /// back.
+    pub(super) fn keep_waiting(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
+        let (Some(datagram), Some(server)) = (self.pending_accepts.datagram.take(), &self.server)
+        else {
+            return Some(incoming);
+        };
+        let (asks_for_tokens, retry) = (server.asks_for_tokens, server.retry);
+        let token = self.tokens.take_accepted().filter(|_| asks_for_tokens);
+        let packets = match self
+            .pending_accepts
+            .has_room(incoming.remote_address().ip())
+        {
+            true => FirstPackets::new(&datagram),
+            false => None,
+        };
+        let Some(packets) = packets else {
+            if token.is_none() {
+                return Some(incoming);
+            }
+            // Nobody is asked, so the token proves nothing.
+            self.retry(incoming);
+            return None;
+        };
+        let tickets = packets.shown_tickets();
+        if token.is_none() && tickets.as_ref().is_some_and(Vec::is_empty) {
+            return Some(incoming);
+        }
+        let is_unproved = !incoming.remote_address_validated();
+        if is_unproved && self.pending_accepts.unproved >= UNPROVED_MAX {
+            if retry == Retry::Never || !incoming.may_retry() {
+                return Some(incoming);
+            }
+            self.retry(incoming);
+            return None;
+        }
+        let neighbour = self
+            .accept_policy
+            .entered(now, incoming.remote_address().ip());
+        let pending = PendingAccept {
+            incoming,
+            packets,
+            neighbour,
+            is_asked: false,
+            is_unproved,
+            arrival: self.arrival,
+            token,
+            received: std::mem::take(&mut self.arrival_bytes),
+            version: version_of(&datagram).unwrap_or_default(),
+            deadline: now + HELLO_TIMEOUT,
+        };
+        let number = self.pending_accepts.next_number();
+        match tickets {
+            Some(tickets) => self.pending_accepts.ask(now, number, pending, tickets),
+            None => self.pending_accepts.insert(number, pending),
+        }
+        None
+    }
+
+    /// The host has put what it found where the server's session store takes it from, or has found
+    /// nothing: the handshake goes on, if it has not already.
+    pub fn sessions_answered(&mut self, now: Instant, question: u64) {
+        if self.pending_accepts.is_asked(question) {
+            self.go_on(now, question);
+        }
+    }
+
+    /// The token that the host was asked about was used before: the client is asked to prove its
+    /// address as if it had shown none.
+    pub fn token_refused(&mut self, question: u64) {
+        if self.pending_accepts.is_asked(question) {
+            self.prove(question);
+        }
+    }
+
+    fn prove(&mut self, number: u64) {
+        if let Some(pending) = self.pending_accepts.remove(number) {
+            let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
+            self.accept_policy.gave_up(pending.neighbour);
+            self.tokens.set(pending.version);
+            self.retry(pending.incoming);
+            self.arrival = arrival;
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, number: u64) {
+        if let Some(pending) = self.pending_accepts.remove(number) {
+            let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
+            self.begin(now, pending.incoming, pending.neighbour, pending.received);
+            self.arrival = arrival;
+        }
+    }
+
+    /// Has those begin whose ClientHello does not become whole, and those that the host does not
+    /// answer about.
+    pub(super) fn drop_overdue(&mut self, now: Instant) {
+        while let Some(&(deadline, number)) = self.pending_accepts.deadlines.first() {
+            if deadline > now {
+                return;
+            }
+            // Neither half a hello nor a slow host may be the way around the question.
+            let has_token = |pending: &PendingAccept| pending.token.is_some();
+            match self
+                .pending_accepts
+                .waiting
+                .get(&number)
+                .is_some_and(has_token)
+            {
+                true => self.prove(number),
+                false => self.go_on(now, number),
+            }
+        }
+    }
+
+    /// Forgets all of them, without a word.
+    pub(super) fn drop_pending_accepts(&mut self) {
+        for pending in self.pending_accepts.take_all() {
+            self.accept_policy.gave_up(pending.neighbour);
+            self.quinn.ignore(pending.incoming);
+        }
+    }
+
+    /// Refuses all of them: the host has closed what it had let in.
+    pub(super) fn refuse_pending_accepts(&mut self) {
+        for pending in self.pending_accepts.take_all() {
+            let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
+            self.accept_policy.gave_up(pending.neighbour);
+            self.refuse(pending.incoming, Cause::Closing);
+            self.arrival = arrival;
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    /// The state machine complains about one that is simply dropped.
+    fn drop(&mut self) {
+        self.drop_pending_accepts();
+    }
+}

@@ -1,0 +1,117 @@
+//! What became of a connection: whether it has events and something to send, its deadline, its place in
+//! the state machine's table.
+//!
+//! A connection to which nothing happens for a second *rests*: the room that its last burst left empty is freed. A
+//! server's session has dropped its TLS connection after the handshake. Of the remaining tables most is what
+//! quinn-proto keeps for each stream that the client may open: 0.4 kB for each request stream as they are used, all
+//! of it until the connection ends.
+
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+
+impl Endpoint {
+    /// Something happened to the connection: it may have events and something to send.
+    pub(crate) fn touch(&mut self, index: usize) {
+        self.connections[index].is_settled = false;
+        self.mark_sending(index);
+        self.mark_eventful(index);
+    }
+
+    /// A connection to which nothing has happened for a while gives back the room that its last burst has
+    /// left empty.
+    pub(super) fn rest_if_quiet(&mut self, now: Instant, index: usize) {
+        let entry = &mut self.connections[index];
+        if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
+            entry.connection.rest();
+            // Again when its credit has no more room kept for it, unless something happens before.
+            let again = entry.connection.rest_credit(now);
+            entry.quiet_since = again.and_then(|at| at.checked_sub(QUIET));
+        }
+    }
+
+    pub(super) fn mark_sending(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_sending, true) {
+            self.sending.push_back(index);
+        }
+    }
+
+    pub(super) fn mark_eventful(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].is_eventful, true) {
+            self.eventful.push_back(index);
+        }
+    }
+
+    /// Brings everything in line with what became of the connection: its events, what it wants of
+    /// the endpoint, its deadline, and whether its handshake is over.
+    pub(crate) fn reconcile(&mut self, index: usize) {
+        let entry = &mut self.connections[index];
+        entry.is_settled = true;
+        entry.connection.pump();
+        if entry.connection.ended_unheard() {
+            self.forget_state(index);
+        }
+        let entry = &mut self.connections[index];
+        while let Some(event) = entry.connection.quinn().poll_endpoint_events() {
+            // The state machine may have given the handle to another connection by now.
+            if entry.drained {
+                continue;
+            }
+            if event.is_drained() {
+                entry.drained = true;
+                self.by_handle[entry.handle.0] = None;
+            }
+            // Some are for Retry packets, say, and lead nowhere.
+            drop(self.next_id.take_made());
+            if let Some(event) = self.quinn.handle_event(entry.handle, event) {
+                entry.connection.quinn().handle_event(event);
+                entry.connection.issued(self.next_id.take_made());
+            }
+        }
+        if !entry.connection.is_handshaking() {
+            entry.restart = None;
+            if std::mem::take(&mut entry.incoming_handshake) {
+                self.accept_policy.handshake_ended();
+            }
+            if let Some(place) = entry.handshake.take() {
+                self.handshakes.leave(index, place);
+            }
+        }
+        if let Some(neighbour) = entry.neighbour
+            && entry.connection.is_closed()
+            && !std::mem::replace(&mut entry.lingers, true)
+        {
+            self.accept_policy.closed(neighbour);
+        }
+        if entry.drained {
+            self.timers.remove(index, &mut entry.timer);
+        } else {
+            let mut deadline = entry.connection.quinn().poll_timeout();
+            let path_deadline = entry.connection.path_deadline();
+            let rest = entry.quiet_since.map(|since| since + QUIET);
+            deadline = deadline.into_iter().chain(path_deadline).chain(rest).min();
+            if entry.connection.is_handshaking() {
+                deadline = deadline.into_iter().chain(entry.handshake_deadline).min();
+            }
+            self.timers.advance(index, &mut entry.timer, deadline);
+        }
+        if entry.connection.holding().is_some() {
+            self.settle_memory(index);
+        }
+        let entry = &mut self.connections[index];
+        let has_events = entry.connection.has_events();
+        if entry.alias.is_some() && !entry.connection.needs_alias() {
+            self.drop_alias(index);
+        }
+        if has_events {
+            self.mark_eventful(index);
+        }
+        self.remove_if_over(index);
+    }
+}
+
+/// What is taken for the end of a burst. The room is taken again with the next one.
+const QUIET: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

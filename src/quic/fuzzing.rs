@@ -1,0 +1,73 @@
+//! Parsers that are private otherwise, for the targets in `fuzz/` alone (feature `fuzzing`).
+
+use std::net::SocketAddr;
+
+use uringcore_wire::header::Space;
+
+use crate::accept_policy::first_packets;
+use crate::paths::peer_parameters::PeerParameters;
+use crate::qlog::{Direction, Packet, Recorder};
+
+pub use crate::tls::fuzzing as tls;
+
+pub mod hidden_acks {
+    pub use crate::seams::hidden_acks::hide;
+}
+
+pub mod inflow {
+    pub use crate::seams::inflow::Inflow;
+}
+
+pub mod layout {
+    pub use crate::seams::layout::{hide_type, next_piece, received, show, show_type};
+}
+
+pub mod padding {
+    pub use crate::seams::padding::{cut, fold};
+}
+
+pub mod reset_stream_at {
+    pub use crate::seams::reset_stream_at::ResetSlot;
+}
+
+/// The events of qlog about a packet that was received.
+pub fn qlog_events(payload: &[u8]) -> String {
+    let recorder = Recorder::new(false);
+    recorder.packet(&Packet {
+        direction: Direction::Received,
+        space: Space::Data,
+        number: 0,
+        header: &[0x40, 1, 2, 3, 4, 5, 6, 7, 8, 0],
+        payload,
+        tag_len: 16,
+    });
+    let events = recorder.take().into_iter();
+    events.map(|event| event.data).collect()
+}
+
+/// The ClientHello of a client that has not been accepted yet.
+pub struct FirstPackets(first_packets::FirstPackets);
+
+impl FirstPackets {
+    pub fn new(datagram: &[u8]) -> Option<Self> {
+        first_packets::FirstPackets::new(datagram).map(Self)
+    }
+
+    pub fn push(&mut self, datagram: &[u8]) {
+        self.0.push(datagram);
+    }
+
+    pub fn kept_bytes(&self) -> usize {
+        self.0.kept_bytes()
+    }
+
+    pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
+        self.0.shown_tickets()
+    }
+}
+
+/// The address that a server at `remote` prefers, if its client may go there.
+pub fn preferred_address(parameters: &[u8], remote: SocketAddr) -> Option<SocketAddr> {
+    let preferred = PeerParameters::read(parameters).preferred_like(remote)?;
+    Some(preferred.address)
+}

@@ -1,0 +1,55 @@
+//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and
+//! the time go in, datagrams and events come out.
+//!
+//! - `settings`: what a host may set, checked and built once.
+//! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
+//! - `accept_policy`: who may come in: the limits of a server, and a client's first packets.
+//! - `tokens`: address validation tokens, kept and used once.
+//! - `connection`: one connection: commands in, [`Event`]s out.
+//! - `streams`: what is done for streams around the state machine.
+//! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
+//! - `event`, `error`, `stats`: what the host gets to see.
+//! - `on_demand`: streams and datagrams that a program reads on demand.
+//! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
+//! - `seams`: workarounds for gaps of quinn-proto and rustls, one a file.
+//! - `fuzzing`: private parsers, opened for fuzz targets.
+//!
+//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, in the
+//! crypto session of [`tls`](crate::tls), and where that takes a trick, in `seams`.
+
+#![forbid(unsafe_code)]
+
+mod accept_policy;
+mod connection;
+mod endpoint;
+mod error;
+mod event;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod on_demand;
+mod paths;
+pub mod qlog;
+mod seams;
+mod settings;
+mod stats;
+mod streams;
+pub mod tls;
+mod tokens;
+
+pub use accept_policy::TokenBucket;
+pub use accept_policy::client_hello::{ClientHelloReader, Reading};
+pub use connection::{
+    Connection,
+    pre_connect::{Command, CommandError, PreConnectCommands},
+};
+pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
+pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
+pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
+pub use settings::{
+    AcceptRate, AckFrequency, ClientSettings, ClientSetup, Congestion, EmptyPlaces,
+    EndpointSettings, Retry, ServerSettings, ServerSetup, TransportSettings, Worker,
+};
+pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
+pub use streams::{StreamState, priority::Priority};
+pub use uringcore_wire::header::{VERSION_1, VERSION_2};

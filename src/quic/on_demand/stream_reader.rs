@@ -1,0 +1,422 @@
+//! The receiving side of one stream: how much is read of it, and when that is what was asked for.
+//!
+//! Not here: where the bytes come from. Whoever asks tries [`StreamReader::take`]; while that says to wait, as much
+//! as the reader [lacks](StreamReader::lacks) is read and [received](StreamReader::receive).
+
+use bytes::BytesMut;
+
+use crate::{Chunks, Received, StreamEnd};
+
+/// What a reader asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want<'a> {
+    /// What there is, at most so many bytes; nothing at the end.
+    UpTo(usize),
+    /// Everything up to the end.
+    All,
+    Exactly(usize),
+    /// Everything up to the first occurrence of these bytes, which are not empty, and they. More than
+    /// `max` bytes before it are not read.
+    Until {
+        separator: &'a [u8],
+        max: usize,
+    },
+}
+
+/// What comes of it.
+#[derive(Debug)]
+pub enum Outcome {
+    Data(Portion),
+    /// More has to arrive first.
+    Wait,
+    /// The end came too early for `Exactly` and `Until`; this is what came before it.
+    Incomplete(Portion),
+    /// There is no separator in this many bytes, which stay unread.
+    TooLong(usize),
+    /// The peer has abandoned its side (RFC 9000 section 19.4).
+    Reset {
+        error_code: u64,
+    },
+}
+
+/// Bytes on their way to the reader, in order.
+#[derive(Debug, Default)]
+pub struct Portion {
+    held: BytesMut,
+    fresh: Chunks,
+}
+
+impl Portion {
+    pub fn len(&self) -> usize {
+        self.held.len() + self.fresh.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let fresh = self.fresh.pieces().iter().map(|piece| &piece[..]);
+        std::iter::once(&self.held[..]).chain(fresh)
+    }
+}
+
+/// What was read of a stream and not handed on, and its end.
+///
+/// Bounds: it holds what a reader asked for that is not whole yet, so no more than that. A reader that
+/// takes what there is finds nothing held, and its bytes are not copied here.
+#[derive(Debug, Default)]
+pub struct StreamReader {
+    held: BytesMut,
+    /// Received last, behind `held`: as it arrived, which pins the buffers that it arrived in.
+    fresh: Chunks,
+    end: Option<StreamEnd>,
+    /// The separator that was asked for last. From `searched` on `held` was not searched for it.
+    sought: Vec<u8>,
+    searched: usize,
+}
+
+impl StreamReader {
+    /// How many more bytes [`take`](Self::take) may need, which has just said to wait.
+    pub fn lacks(&self, want: Want<'_>) -> usize {
+        let held = self.held.len() + self.fresh.len();
+        let needed = match want {
+            Want::UpTo(max) => return max,
+            Want::All => return usize::MAX,
+            Want::Exactly(count) => count,
+            // With so many the answer is known.
+            Want::Until { separator, max } => max.saturating_add(separator.len()),
+        };
+        needed.saturating_sub(held)
+    }
+
+    pub fn receive(&mut self, received: Received) {
+        self.settle();
+        self.fresh = received.data;
+        self.end = received.end;
+    }
+
+    /// True if the end is known: nothing more will come.
+    pub fn is_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// True if everything was handed on, and the peer has finished.
+    pub fn is_at_eof(&self) -> bool {
+        self.end == Some(StreamEnd::Finished) && self.held.is_empty() && self.fresh.is_empty()
+    }
+
+    /// Drops what is held: nobody wants it.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Puts bytes back in front.
+    pub fn put_back(&mut self, bytes: &[u8]) {
+        self.settle();
+        let behind = std::mem::replace(&mut self.held, BytesMut::from(bytes));
+        self.held.extend_from_slice(&behind);
+        self.searched = 0;
+    }
+
+    pub fn take(&mut self, want: Want<'_>) -> Outcome {
+        match want {
+            Want::UpTo(max) => self.take_up_to(max),
+            Want::All => match self.end {
+                Some(StreamEnd::Finished) => Outcome::Data(self.take_whole()),
+                _ => self.wait(),
+            },
+            Want::Exactly(count) => self.take_exactly(count),
+            Want::Until { separator, max } => self.take_until(separator, max),
+        }
+    }
+
+    fn take_up_to(&mut self, max: usize) -> Outcome {
+        if self.held.is_empty() && self.fresh.is_empty() {
+            return match self.end {
+                None if max > 0 => Outcome::Wait,
+                Some(StreamEnd::Reset { error_code }) if max > 0 => Outcome::Reset { error_code },
+                _ => Outcome::Data(Portion::default()),
+            };
+        }
+        Outcome::Data(self.take_first(max))
+    }
+
+    fn take_exactly(&mut self, count: usize) -> Outcome {
+        if self.held.len() + self.fresh.len() >= count {
+            return Outcome::Data(self.take_first(count));
+        }
+        self.incomplete()
+    }
+
+    fn take_until(&mut self, separator: &[u8], max: usize) -> Outcome {
+        self.settle();
+        // Whoever had asked before was cancelled, perhaps, and looked for something else.
+        if self.sought != separator {
+            self.sought = separator.to_vec();
+            self.searched = 0;
+        }
+        let start = self.searched.min(self.held.len());
+        if let Some(at) = find(&self.held[start..], separator) {
+            let end = start + at;
+            if end > max {
+                return Outcome::TooLong(end);
+            }
+            return Outcome::Data(self.take_first(end + separator.len()));
+        }
+        // The beginning of one may have arrived.
+        let known = (self.held.len() + 1).saturating_sub(separator.len());
+        if known > max {
+            return Outcome::TooLong(known);
+        }
+        self.searched = known;
+        self.incomplete()
+    }
+
+    fn incomplete(&mut self) -> Outcome {
+        match self.end {
+            Some(StreamEnd::Finished) => Outcome::Incomplete(self.take_whole()),
+            _ => self.wait(),
+        }
+    }
+
+    fn wait(&mut self) -> Outcome {
+        match self.end {
+            Some(StreamEnd::Reset { error_code }) => Outcome::Reset { error_code },
+            _ => {
+                self.settle();
+                Outcome::Wait
+            }
+        }
+    }
+
+    fn take_whole(&mut self) -> Portion {
+        self.searched = 0;
+        Portion {
+            held: std::mem::take(&mut self.held),
+            fresh: std::mem::take(&mut self.fresh),
+        }
+    }
+
+    fn take_first(&mut self, count: usize) -> Portion {
+        self.searched = 0;
+        let held = self.held.split_to(count.min(self.held.len()));
+        let fresh = self.fresh.split_to(count - held.len());
+        // What is left waits for long, perhaps: not in the buffers that it arrived in.
+        self.settle();
+        Portion { held, fresh }
+    }
+
+    /// Lets go of the buffers in which data has arrived.
+    fn settle(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        let fresh = std::mem::take(&mut self.fresh);
+        self.held.reserve(fresh.len());
+        for piece in fresh.pieces() {
+            self.held.extend_from_slice(piece);
+        }
+    }
+}
+
+fn find(data: &[u8], separator: &[u8]) -> Option<usize> {
+    let first = *separator.first()?;
+    let mut start = 0;
+    while let Some(at) = data[start..].iter().position(|byte| *byte == first) {
+        let at = start + at;
+        if data[at..].starts_with(separator) {
+            return Some(at);
+        }
+        start = at + 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// A stream whose data arrives in pieces, and ends.
+    struct Source {
+        pieces: Vec<&'static str>,
+        end: Option<StreamEnd>,
+    }
+
+    impl Source {
+        fn new(pieces: &[&'static str], end: Option<StreamEnd>) -> Self {
+            Self {
+                pieces: pieces.iter().rev().copied().collect(),
+                end,
+            }
+        }
+
+        fn next(&mut self, max: usize) -> Received {
+            let mut data = Chunks::default();
+            if let Some(piece) = self.pieces.pop() {
+                let (now, later) = piece.split_at(piece.len().min(max));
+                data.append(Bytes::from_static(now.as_bytes()).into());
+                if !later.is_empty() {
+                    self.pieces.push(later);
+                }
+            }
+            let end = self.end.filter(|_| self.pieces.is_empty());
+            Received { data, end }
+        }
+
+        /// One reader that asks until it need not wait.
+        fn read(&mut self, stream_reader: &mut StreamReader, want: Want<'_>) -> Outcome {
+            loop {
+                match stream_reader.take(want) {
+                    Outcome::Wait if self.pieces.is_empty() && self.end.is_none() => {
+                        return Outcome::Wait;
+                    }
+                    Outcome::Wait => stream_reader.receive(self.next(stream_reader.lacks(want))),
+                    outcome => return outcome,
+                }
+            }
+        }
+    }
+
+    fn text(outcome: Outcome) -> String {
+        let written = |portion: Portion| {
+            let bytes: Vec<u8> = portion.pieces().flatten().copied().collect();
+            String::from_utf8(bytes).unwrap()
+        };
+        match outcome {
+            Outcome::Data(portion) => written(portion),
+            Outcome::Incomplete(portion) => format!("{}, incomplete", written(portion)),
+            other => format!("{other:?}"),
+        }
+    }
+
+    const LINE: Want<'_> = Want::Until {
+        separator: b"\r\n",
+        max: 6,
+    };
+
+    #[test]
+    fn what_there_is_is_handed_on_as_it_comes() {
+        let mut source = Source::new(&["ab", "cdefg"], Some(StreamEnd::Finished));
+        let mut stream_reader = StreamReader::default();
+        let mut read = |want| {
+            (
+                text(source.read(&mut stream_reader, want)),
+                stream_reader.is_at_eof(),
+            )
+        };
+        let expected = |text: &str, is_at_eof| (text.to_owned(), is_at_eof);
+        assert_eq!(read(Want::UpTo(100)), expected("ab", false));
+        assert_eq!(read(Want::UpTo(3)), expected("cde", false));
+        assert_eq!(read(Want::UpTo(0)), expected("", false));
+        assert_eq!(read(Want::UpTo(3)), expected("fg", true));
+        assert_eq!(read(Want::UpTo(3)), expected("", true));
+        assert_eq!(read(Want::All), expected("", true));
+    }
+
+    #[test]
+    fn all_of_it_is_whole_or_not_there() {
+        let mut source = Source::new(&["ab", "cd", "ef"], Some(StreamEnd::Finished));
+        assert_eq!(
+            text(source.read(&mut StreamReader::default(), Want::All)),
+            "abcdef"
+        );
+        let end = Some(StreamEnd::Reset { error_code: 5 });
+        let mut source = Source::new(&["ab", "cd"], end);
+        let mut stream_reader = StreamReader::default();
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::All)),
+            "Reset { error_code: 5 }"
+        );
+        assert_eq!(text(stream_reader.take(Want::UpTo(100))), "abcd");
+        assert_eq!(
+            text(stream_reader.take(Want::UpTo(100))),
+            "Reset { error_code: 5 }"
+        );
+    }
+
+    #[test]
+    fn exactly_so_many_bytes_leave_the_rest_where_it_is() {
+        let mut source = Source::new(&["abc", "def", "gh"], Some(StreamEnd::Finished));
+        let mut stream_reader = StreamReader::default();
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::Exactly(4))),
+            "abcd"
+        );
+        assert_eq!(source.pieces, ["gh", "ef"], "credit is for what was asked");
+        assert_eq!(text(source.read(&mut stream_reader, Want::Exactly(0))), "");
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::Exactly(5))),
+            "efgh, incomplete"
+        );
+    }
+
+    #[test]
+    fn a_separator_is_found_wherever_it_is_cut() {
+        let mut source = Source::new(
+            &["ab\r", "\ncd\n\r", "\r\n", "e"],
+            Some(StreamEnd::Finished),
+        );
+        let mut stream_reader = StreamReader::default();
+        let mut read = || text(source.read(&mut stream_reader, LINE));
+        assert_eq!(read(), "ab\r\n");
+        assert_eq!(read(), "cd\n\r\r\n");
+        assert_eq!(read(), "e, incomplete");
+        assert_eq!(read(), ", incomplete");
+    }
+
+    #[test]
+    fn another_separator_is_sought_from_the_beginning() {
+        let mut source = Source::new(&["a|b\nc"], None);
+        let mut stream_reader = StreamReader::default();
+        let until = |separator: &'static str| Want::Until {
+            separator: separator.as_bytes(),
+            max: 100,
+        };
+        assert_eq!(text(source.read(&mut stream_reader, until("\r\n"))), "Wait");
+        assert_eq!(text(source.read(&mut stream_reader, until("|"))), "a|");
+        assert_eq!(text(source.read(&mut stream_reader, until("no"))), "Wait");
+        assert_eq!(text(source.read(&mut stream_reader, until("\n"))), "b\n");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_stays_unread() {
+        let mut source = Source::new(&["abcdef", "gh\r\n"], None);
+        let mut stream_reader = StreamReader::default();
+        assert_eq!(text(source.read(&mut stream_reader, LINE)), "TooLong(7)");
+        assert!(
+            stream_reader.held.len() <= 8,
+            "no more is read than it takes"
+        );
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::Exactly(8))),
+            "abcdefgh"
+        );
+        assert_eq!(text(source.read(&mut stream_reader, LINE)), "\r\n");
+    }
+
+    #[test]
+    fn a_whole_line_that_is_too_long_stays_unread() {
+        let mut stream_reader = StreamReader::default();
+        stream_reader.put_back(b"abcdefgh\r\n");
+        assert_eq!(text(stream_reader.take(LINE)), "TooLong(8)");
+        assert_eq!(text(stream_reader.take(Want::UpTo(100))), "abcdefgh\r\n");
+    }
+
+    #[test]
+    fn a_reader_that_changes_its_mind_loses_nothing() {
+        let mut source = Source::new(&["abc", "def"], None);
+        let mut stream_reader = StreamReader::default();
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::Exactly(100))),
+            "Wait"
+        );
+        assert_eq!(text(source.read(&mut stream_reader, Want::All)), "Wait");
+        assert_eq!(
+            text(source.read(&mut stream_reader, Want::UpTo(100))),
+            "abcdef"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! What carries a program's streams and datagrams: a QUIC connection as a whole, or a session on one.
+//!
+//! Not here: what waits for the program (`inbox`), and what a session adds on the wire (`webtransport`).
+
+use bytes::Bytes;
+
+use crate::{Connection, DatagramError, Priority, Received, StreamError};
+
+/// The commands and questions that streams and datagrams are made of. Streams are named by QUIC's ids, error
+/// codes are the application's.
+pub trait StreamTransport {
+    /// Opens a stream; `None` while the peer allows no more, until that is told.
+    fn open_stream(&mut self, unidirectional: bool) -> Option<u64>;
+
+    fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError>;
+
+    /// True if the host is to wait before it sends more.
+    fn is_stream_full(&self, stream_id: u64) -> bool;
+
+    fn read_stream(&mut self, stream_id: u64, max: usize) -> Received;
+
+    fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError>;
+
+    fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError>;
+
+    fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError>;
+
+    /// True if data of ours on this stream, or its end, is still to be acknowledged.
+    fn is_sending(&self, stream_id: u64) -> bool;
+
+    /// True if a stream that this side has finished is not acknowledged whole.
+    fn is_finishing(&self) -> bool;
+
+    fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError>;
+
+    fn max_datagram_size(&mut self) -> Option<usize>;
+
+    /// The program has let go of this stream.
+    fn forget_stream(&mut self, stream_id: u64);
+
+    /// How many bits an error code may have.
+    fn code_bits(&self) -> u32;
+}
+
+impl StreamTransport for Connection {
+    fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
+        self.open_stream(unidirectional)
+    }
+
+    fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
+        self.send_stream(stream_id, data, fin)
+    }
+
+    fn is_stream_full(&self, stream_id: u64) -> bool {
+        self.is_stream_full(stream_id)
+    }
+
+    fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
+        self.read_stream(stream_id, max)
+    }
+
+    fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        self.reset_stream(stream_id, error_code)
+    }
+
+    fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
+        self.stop_stream(stream_id, error_code)
+    }
+
+    fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
+        self.set_priority(stream_id, priority)
+    }
+
+    fn is_sending(&self, stream_id: u64) -> bool {
+        self.is_sending(stream_id)
+    }
+
+    fn is_finishing(&self) -> bool {
+        self.is_finishing()
+    }
+
+    fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
+        self.send_datagram(data)
+    }
+
+    fn max_datagram_size(&mut self) -> Option<usize> {
+        self.max_datagram_size()
+    }
+
+    fn forget_stream(&mut self, _stream_id: u64) {}
+
+    /// RFC 9000 section 16.
+    fn code_bits(&self) -> u32 {
+        62
+    }
+}

@@ -1,0 +1,580 @@
+//! What a connection's packets say, as qlog events (draft-ietf-quic-qlog-main-schema-02 and
+//! draft-ietf-quic-qlog-quic-events, which qvis reads).
+//!
+//! - `frames`: a packet's payload in words.
+//! - `header`: its header.
+//! - `parameters`: transport parameters.
+//! - `arrivals`: what was received, and which of it was dropped.
+//! - `recovery`: round-trip times and congestion.
+//! - `keys`: keys coming and going.
+//! - `path`: addresses.
+//! - `trail`: the events, kept or handed on.
+//! - `json`: writing JSON.
+//!
+//! A [`Recorder`] belongs to one connection and is fed by its packet keys (`tls::keys::tap`), which see
+//! every packet in the clear, and by the connection. The data of an event is JSON; what it is called
+//! and when it happened is beside it. Not here: files, the wall clock, what a host adds of its own.
+
+mod arrivals;
+mod frames;
+mod header;
+mod json;
+mod keys;
+mod parameters;
+mod path;
+mod recovery;
+mod trail;
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use uringcore_wire::{
+    datagram::Arrival,
+    frames::{Frame, Frames},
+    header::{PacketType, Space, is_long},
+};
+
+use crate::seams::{
+    duplicates::Numbers,
+    losses::{Flight, Sent, Trigger},
+};
+use arrivals::Arrivals;
+use json::{List, Object};
+pub(crate) use keys::{Epoch, KeyName};
+pub(crate) use parameters::ConnectionIds;
+pub(crate) use path::{Place, Started};
+pub(crate) use recovery::Metrics;
+use recovery::Recovery;
+use trail::Trail;
+pub use trail::{EVENTS_MAX, Recorded, Sink};
+
+/// Which way a packet went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Sent,
+    Received,
+}
+
+/// A packet in the clear.
+pub(crate) struct Packet<'a> {
+    pub direction: Direction,
+    pub space: Space,
+    pub number: u64,
+    pub header: &'a [u8],
+    pub payload: &'a [u8],
+    pub tag_len: usize,
+}
+
+impl Packet<'_> {
+    fn length(&self) -> usize {
+        self.header.len() + self.payload.len() + self.tag_len
+    }
+
+    fn packet_type(&self) -> PacketType {
+        PacketType::in_space(self.space, is_long(self.header))
+    }
+}
+
+/// The events of one connection: since they were taken last, [`EVENTS_MAX`] at most, or on their way to a
+/// [`Sink`].
+#[derive(Debug)]
+pub struct Recorder {
+    is_client: bool,
+    /// No events are wanted: packets are not read.
+    is_over: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    trail: Trail,
+    recovery: Recovery,
+    flight: Flight,
+    arrivals: Arrivals,
+    received: [Numbers; 3],
+    keys: keys::Keys,
+    is_receiving: bool,
+    /// Where packets of ours go to, and those of the peer.
+    destinations: [Option<Vec<u8>>; 2],
+    /// Of the newest 1-RTT packet received.
+    spin: Option<(u64, bool)>,
+    /// How the peer scales the delays in its ACK frames (RFC 9000 section 18.2).
+    peer_ack_delay_exponent: Option<u32>,
+    has_remote_parameters: bool,
+}
+
+impl Recorder {
+    pub(crate) fn new(is_client: bool) -> Self {
+        Self {
+            is_client,
+            is_over: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Passes the events so far to `sink`, and each later one as it happens, until the sink refuses one.
+    pub fn hand_to(&self, sink: Box<dyn Sink>) {
+        let mut state = self.state();
+        state.trail.hand_to(sink);
+        self.settle(state);
+    }
+
+    /// Nothing is recorded from now on.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.trail.end();
+        self.settle(state);
+    }
+
+    /// Frees the state once no events are wanted.
+    fn settle(&self, mut state: MutexGuard<'_, State>) {
+        if state.trail.is_over() && !self.is_over.swap(true, Ordering::Relaxed) {
+            *state = State::default();
+            state.trail.end();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// The events so far, which are forgotten here.
+    pub fn take(&self) -> Vec<Recorded> {
+        self.state().trail.take()
+    }
+
+    /// An event of the host's own, now. `data` is a JSON object.
+    pub fn note(&self, name: impl Into<std::borrow::Cow<'static, str>>, data: String) {
+        self.state().trail.push(name, data);
+    }
+
+    /// From now on it is `now`.
+    pub(crate) fn set_time(&self, now: Instant) {
+        self.state().trail.set_time(now);
+    }
+
+    /// A batch of packets is being made.
+    pub(crate) fn sending(&self, now: Instant) {
+        if self.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        state.trail.set_time(now);
+        state.flight.begin_batch();
+    }
+
+    /// The connection begins anew, with packet numbers from 0 and other keys.
+    pub(crate) fn begin_again(&self) {
+        let mut state = self.state();
+        state.flight = Flight::default();
+        state.received = Default::default();
+        state.recovery = Recovery::default();
+    }
+
+    pub(crate) fn packet(&self, packet: &Packet<'_>) {
+        if self.is_over() {
+            return;
+        }
+        match packet.direction {
+            Direction::Sent => self.sent(packet),
+            Direction::Received => self.received(packet),
+        }
+    }
+
+    fn sent(&self, packet: &Packet<'_>) {
+        let mut state = self.state();
+        let (mut is_ack_eliciting, mut frames_end) = (false, 0);
+        for (_, end, frame) in Frames::new(packet.payload) {
+            frames_end = end;
+            is_ack_eliciting |= !matches!(
+                frame,
+                Frame::Ack(_) | Frame::TransportClose | Frame::ApplicationClose
+            );
+        }
+        // What follows the last frame is padding.
+        let is_padded = frames_end < packet.payload.len();
+        let at = state.trail.time();
+        state.flight.sent(Sent {
+            number: packet.number,
+            space: packet.space,
+            packet_type: packet.packet_type(),
+            length: packet.length(),
+            at,
+            is_ack_eliciting,
+            is_in_flight: is_ack_eliciting || is_padded,
+            is_probe: false,
+        });
+        state.note_destination(packet);
+        let data = packet_data(packet, ACK_DELAY_EXPONENT);
+        state.trail.push("transport:packet_sent", data);
+    }
+
+    fn received(&self, packet: &Packet<'_>) {
+        let mut state = self.state();
+        state.arrivals.seen(packet.packet_type());
+        if !state.received[packet.space as usize].insert(packet.number) {
+            state.dropped(Some(packet.packet_type()), "duplicate", packet.length());
+            return;
+        }
+        state.note_destination(packet);
+        let exponent = state.peer_ack_delay_exponent.unwrap_or(ACK_DELAY_EXPONENT);
+        let data = packet_data(packet, exponent);
+        state.trail.push("transport:packet_received", data);
+        for (_, _, frame) in Frames::new(packet.payload) {
+            if let Frame::Ack(ack) = frame {
+                state.flight.acked(packet.space, &ack);
+            }
+        }
+        if packet.packet_type() == PacketType::OneRtt {
+            state.note_spin(packet, self.is_client);
+        }
+    }
+
+    /// A packet could not be opened with the keys there are, or shows a version that has none.
+    pub(crate) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
+        let packet_type = PacketType::in_space(space, is_long(header));
+        let mut state = self.state();
+        let length = state.arrivals.seen(packet_type).unwrap_or_default();
+        let trigger = match is_of_known_version {
+            true => "payload_decrypt_error",
+            false => "unsupported_version",
+        };
+        state.dropped(Some(packet_type), trigger, length);
+    }
+
+    /// A Retry packet, which no key protects. `header` ends before the token.
+    pub(crate) fn retry(&self, header: &[u8], token_len: usize) {
+        let mut state = self.state();
+        state.arrivals.seen(PacketType::Retry);
+        // The state machine begins anew with what it has sent, 0-RTT packets too.
+        state.flight.discard(Space::Initial);
+        state.flight.discard(Space::Data);
+        let mut data = Object::new();
+        // No `frames`: it has none, and qvis falls over an empty list.
+        data.raw("header", &header::without_number("retry", header));
+        data.raw("raw", &raw(header.len() + token_len));
+        state.trail.push("transport:packet_received", data.finish());
+    }
+
+    /// A Version Negotiation packet that is for this client, and what follows from it.
+    pub(crate) fn negotiation(
+        &self,
+        packet: &[u8],
+        offered: &[u32],
+        supported: &[u32],
+        chosen: Option<u32>,
+    ) {
+        let mut state = self.state();
+        let mut data = Object::new();
+        data.raw(
+            "header",
+            &header::without_number("version_negotiation", packet),
+        );
+        data.raw("raw", &raw(packet.len()));
+        state.trail.push("transport:packet_received", data.finish());
+        let data = version_information(Some(offered), Some(supported), chosen);
+        state.trail.push("transport:version_information", data);
+    }
+
+    /// The version that a server has chosen, by what a client says that it speaks (RFC 9368), if it
+    /// says anything.
+    pub(crate) fn version_chosen(&self, ours: &[u32], theirs: Option<&[u32]>, chosen: u32) {
+        let data = version_information(Some(ours), theirs, Some(chosen));
+        self.state()
+            .trail
+            .push("transport:version_information", data);
+    }
+
+    /// `count` datagrams of `size` bytes at most and `total` altogether were sent. The state machine
+    /// waits for acknowledgements of `tracked` packets of them.
+    pub(crate) fn datagrams_sent(
+        &self,
+        total: usize,
+        size: usize,
+        tracked: usize,
+        has_probe: bool,
+    ) {
+        if self.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        state.flight.batched(tracked, has_probe);
+        state.datagrams("transport:datagrams_sent", total, size);
+    }
+
+    /// A datagram is about to be handled, with these packets. `None`: more of the datagram before.
+    pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<Arrival>) {
+        if self.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        state.is_receiving = true;
+        state.arrivals.begin(packets);
+        if let Some(length) = length {
+            state.datagrams("transport:datagrams_received", length, length);
+        }
+    }
+
+    /// The datagram was handled. What nobody has looked at was dropped: all of it for `reason`, if
+    /// there is one.
+    pub(crate) fn received_all(&self, reason: Option<&'static str>) {
+        if self.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        state.is_receiving = false;
+        for arrival in state.arrivals.finish() {
+            let trigger = match (reason, arrival.packet_type) {
+                (Some(reason), _) => reason,
+                (None, None) => "header_parse_error",
+                (None, Some(PacketType::Retry)) => "unexpected_packet",
+                (None, Some(kind)) if state.keys.has(kind) => "header_parse_error",
+                (None, Some(_)) => "key_unavailable",
+            };
+            state.dropped(arrival.packet_type, trigger, arrival.length);
+        }
+    }
+
+    /// A packet that came to nobody, and was most likely meant for this connection.
+    pub(crate) fn stray(&self, packet: &Arrival, trigger: &'static str) {
+        self.state()
+            .dropped(packet.packet_type, trigger, packet.length);
+    }
+
+    pub(crate) fn local_parameters(&self, encoded: &[u8]) {
+        let data = parameters::to_json("local", encoded);
+        self.state().trail.push("transport:parameters_set", data);
+    }
+
+    /// The peer's, the first time that they are given.
+    pub(crate) fn remote_parameters(&self, encoded: &[u8]) {
+        let mut state = self.state();
+        if !std::mem::replace(&mut state.has_remote_parameters, true) {
+            state.peer_ack_delay_exponent = parameters::ack_delay_exponent(encoded);
+            let data = parameters::to_json("remote", encoded);
+            state.trail.push("transport:parameters_set", data);
+        }
+    }
+
+    /// What recovery knows now, after something was received, sent or waited for.
+    pub(crate) fn recovery(&self, metrics: Metrics) {
+        if self.is_over() {
+            return;
+        }
+        let mut state = self.state();
+        let (packets, probes) = state.recovery.lost(&metrics);
+        if packets + probes > 0 {
+            for (packet, trigger) in state.flight.lost(packets, probes > 0) {
+                state
+                    .trail
+                    .push("recovery:packet_lost", lost(&packet, trigger));
+            }
+        }
+        let in_flight = state.flight.bytes();
+        for (name, data) in state.recovery.changed(metrics, in_flight) {
+            state.trail.push(name, data);
+        }
+        // Runs after each batch and each datagram, so a sink that refuses events is noticed here.
+        self.settle(state);
+    }
+
+    /// The server took no 0-RTT data: such packets are neither acknowledged nor lost.
+    pub(crate) fn early_data_rejected(&self) {
+        self.state().flight.discard(Space::Data);
+    }
+
+    /// Keys for one direction were made.
+    pub(crate) fn key_made(&self, key: KeyName) {
+        let mut state = self.state();
+        if let Some((name, data)) = state.keys.made(key, self.is_client) {
+            state.trail.push(name, data);
+        }
+    }
+
+    /// 1-RTT keys of the next generation are in use.
+    pub(crate) fn keys_updated(&self) {
+        let mut state = self.state();
+        let by_peer = state.is_receiving;
+        for (name, data) in state.keys.updated(by_peer) {
+            state.trail.push(name, data);
+        }
+    }
+
+    pub(crate) fn key_dropped(&self, key: KeyName) {
+        let mut state = self.state();
+        if let Some((name, data)) = state.keys.dropped(key, self.is_client) {
+            state.trail.push(name, data);
+        }
+        // The state machine forgets a packet number space with its keys.
+        match key.epoch {
+            Epoch::Initial if !state.keys.has(PacketType::Initial) => {
+                state.flight.discard(Space::Initial)
+            }
+            Epoch::Handshake => state.flight.discard(Space::Handshake),
+            Epoch::Initial | Epoch::Early | Epoch::OneRtt(_) => {}
+        }
+    }
+
+    /// The connection has begun between these places.
+    pub(crate) fn started(&self, started: &Started<'_>) {
+        let data = started.data(self.is_client);
+        self.state()
+            .trail
+            .push("connectivity:connection_started", data);
+    }
+
+    /// A change of the path is under way or has ended, for an address of the peer.
+    pub(crate) fn migration(&self, state_name: &'static str, remote: Place) {
+        let data = path::migration(state_name, remote);
+        self.state()
+            .trail
+            .push("connectivity:migration_state_updated", data);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn datagrams(&mut self, name: &'static str, total: usize, size: usize) {
+        let size = size.clamp(1, total.max(1));
+        let mut lengths = List::new();
+        let mut rest = total;
+        while rest > 0 {
+            let one = rest.min(size);
+            let mut raw = Object::new();
+            raw.number("length", (one + UDP_HEADER) as u64);
+            raw.number("payload_length", one as u64);
+            lengths.raw(&raw.finish());
+            rest -= one;
+        }
+        let mut data = Object::new();
+        data.number("count", total.div_ceil(size) as u64);
+        data.raw("raw", &lengths.finish());
+        self.trail.push(name, data.finish());
+    }
+
+    fn dropped(&mut self, packet_type: Option<PacketType>, trigger: &'static str, length: usize) {
+        let mut data = Object::new();
+        let mut header = Object::new();
+        header.word("packet_type", header::type_name(packet_type));
+        data.raw("header", &header.finish());
+        data.raw("raw", &raw(length));
+        data.word("trigger", trigger);
+        self.trail.push("transport:packet_dropped", data.finish());
+    }
+
+    /// A side's packets go to another connection ID than before.
+    fn note_destination(&mut self, packet: &Packet<'_>) {
+        let (owner, last) = match packet.direction {
+            Direction::Sent => ("remote", &mut self.destinations[0]),
+            Direction::Received => ("local", &mut self.destinations[1]),
+        };
+        let destination = header::destination(packet.header);
+        if last.as_deref() == Some(destination) {
+            return;
+        }
+        if let Some(old) = last.replace(destination.to_vec()) {
+            let mut data = Object::new();
+            data.word("owner", owner);
+            data.hex("old", &old);
+            data.hex("new", destination);
+            self.trail
+                .push("connectivity:connection_id_updated", data.finish());
+        }
+    }
+
+    /// The latency spin bit (RFC 9000 section 17.4): what our next packets show, as in aioquic.
+    fn note_spin(&mut self, packet: &Packet<'_>, is_client: bool) {
+        if self.spin.is_some_and(|(newest, _)| newest > packet.number) {
+            return;
+        }
+        let shown = packet.header.first().is_some_and(|first| first & 0x20 != 0);
+        let ours = shown != is_client;
+        let before = self.spin.replace((packet.number, ours));
+        if before.is_some_and(|(_, state)| state) != ours {
+            let mut data = Object::new();
+            data.flag("state", ours);
+            self.trail
+                .push("connectivity:spin_bit_updated", data.finish());
+        }
+    }
+}
+
+fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
+    let mut data = Object::new();
+    let (frames, left_out) = frames::to_json(packet.payload, exponent);
+    data.raw("frames", &frames);
+    if left_out > 0 {
+        // A field of our own, as the schema allows.
+        data.number("bytes_of_frames_left_out", left_out as u64);
+    }
+    data.raw("header", &header::to_json(packet));
+    data.raw("raw", &raw(packet.length()));
+    data.finish()
+}
+
+/// `type` and `packet_number` are where aioquic has them, `header` and `raw` where qvis looks.
+fn lost(packet: &Sent, trigger: Trigger) -> String {
+    let name = header::type_name(Some(packet.packet_type));
+    let mut header = Object::new();
+    header.number("packet_number", packet.number);
+    header.word("packet_type", name);
+    let mut data = Object::new();
+    data.word("type", name);
+    data.number("packet_number", packet.number);
+    data.raw("header", &header.finish());
+    data.raw("raw", &raw(packet.length));
+    if packet.is_probe {
+        data.flag("is_mtu_probe_packet", true);
+    }
+    data.word(
+        "trigger",
+        match trigger {
+            Trigger::Reordering => "reordering_threshold",
+            Trigger::Time => "time_threshold",
+        },
+    );
+    data.finish()
+}
+
+/// Versions are numbers, as aioquic writes them.
+fn version_information(
+    server: Option<&[u32]>,
+    client: Option<&[u32]>,
+    chosen: Option<u32>,
+) -> String {
+    let mut data = Object::new();
+    for (name, versions) in [("server_versions", server), ("client_versions", client)] {
+        let Some(versions) = versions else { continue };
+        let mut list = List::new();
+        for version in versions {
+            list.raw(&version.to_string());
+        }
+        data.raw(name, &list.finish());
+    }
+    match chosen {
+        Some(version) => data.number("chosen_version", version.into()),
+        None => data.raw("chosen_version", "null"),
+    }
+    data.finish()
+}
+
+fn raw(length: usize) -> String {
+    let mut raw = Object::new();
+    raw.number("length", length as u64);
+    raw.finish()
+}
+
+/// RFC 9000 section 18.2, and what quinn-proto uses.
+const ACK_DELAY_EXPONENT: u32 = 3;
+const UDP_HEADER: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! PADDING (RFC 9000 section 19.1) that nobody has to read.
+//!
+//! quinn-proto reads PADDING one byte a frame, and a client's Initial packets are little else: an eighth of
+//! what a handshake costs a server. So what stands behind the last frame is cut off between the key that opened
+//! the packet and the state machine. What watches packets has seen it by then.
+//!
+//! Not so in a client's Initial packets: of the one that begins a connection quinn-proto counts the opened bytes,
+//! and until the client's address is validated a server sends three times as many as have come (RFC 9000 section
+//! 8.1). There the PADDING is written with a type of eight bytes, which makes an eighth of the frames of it.
+//!
+//! Zeros at the end may belong to a frame, so frames are walked over; a payload in which that fails stays as it
+//! is, for the state machine to answer.
+//!
+//! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, but for that one;
+//! the type of a frame may have any form of a variable-length integer; PADDING asks for no acknowledgement,
+//! whatever there is of it; a payload without any frame is an error, so one frame of PADDING is left where there
+//! is nothing else.
+//!
+//! Data that it keeps out of order it takes to hold as much memory as its packet's payload is long, by its source;
+//! no test can ask for that. What is left of a payload is therefore copied, if it is short. Were it otherwise, the
+//! copy would be for nothing, or a peer could have more memory held than is counted.
+
+use bytes::BytesMut;
+use uringcore_wire::frames::Frames;
+
+/// Less is left where it is.
+const WORTH_IT: usize = 16;
+
+/// The type of PADDING in its longest form.
+const LONG: [u8; 8] = [0xc0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Cuts the PADDING at the end of an opened packet.
+pub fn cut(payload: &mut BytesMut) {
+    let Some(end) = begin(payload) else {
+        return;
+    };
+    let end = end.max(1);
+    match end < payload.len() / 2 {
+        true => *payload = BytesMut::from(&payload[..end]),
+        false => payload.truncate(end),
+    }
+}
+
+/// Makes fewer frames of the PADDING at the end of an opened packet, which stays as long as it is.
+pub fn fold(payload: &mut [u8]) {
+    if let Some(end) = begin(payload) {
+        let frames = payload[end..].chunks_exact_mut(LONG.len());
+        frames.for_each(|frame| frame.copy_from_slice(&LONG));
+    }
+}
+
+/// Where the PADDING at the end begins, if there is much of it.
+fn begin(payload: &[u8]) -> Option<usize> {
+    match payload.ends_with(&[0; WORTH_IT]) {
+        true => Frames::new(payload).end(),
+        false => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quinn_proto::TransportConfig;
+    use uringcore_wire::{frames::Frame, varint};
+
+    use crate::seams::bare::{Bare, Packet};
+
+    fn after_cut(payload: &[u8]) -> Vec<u8> {
+        let mut payload = BytesMut::from(payload);
+        cut(&mut payload);
+        payload.to_vec()
+    }
+
+    #[test]
+    fn padding_behind_the_last_frame_is_cut_and_nothing_else() {
+        // CRYPTO and ACK that end in zeros, with PADDING in front of them and between them.
+        let frames = [
+            &[0, 0, 0x06, 0, 32][..],
+            &[0; 32],
+            &[0, 0x02, 40, 0, 8, 0],
+            &[0; 16],
+        ]
+        .concat();
+        assert_eq!(after_cut(&frames), frames);
+        for padding in [WORTH_IT, 50, 1_000] {
+            let padded = [&frames[..], &vec![0; padding]].concat();
+            assert_eq!(after_cut(&padded), frames, "{padding} bytes");
+        }
+    }
+
+    #[test]
+    fn of_a_packet_that_is_all_padding_one_frame_is_left() {
+        assert_eq!(after_cut(&[0; 1_162]), [0]);
+        assert_eq!(after_cut(&[0; 3]), [0; 3]);
+    }
+
+    #[test]
+    fn padding_that_is_folded_is_as_long_and_fewer_frames() {
+        for padding in [3, WORTH_IT, 50, 1_000] {
+            let ping = [&[0x01][..], &vec![0; padding]].concat();
+            let mut folded = ping.clone();
+            fold(&mut folded);
+            assert_eq!(folded.len(), ping.len());
+            let mut rest = &folded[1..];
+            let types: Vec<_> = std::iter::from_fn(|| varint::take(&mut rest)).collect();
+            let few = match padding < WORTH_IT {
+                true => padding,
+                false => padding / 8 + padding % 8,
+            };
+            assert_eq!(types, vec![0; few], "{padding} bytes");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_cannot_be_read_stays_as_it_is() {
+        for start in [
+            // Of an unknown type; CRYPTO longer than what there is; an ACK with more ranges than that.
+            &[0x3f][..],
+            &[0x06, 0, 0x7f, 0xff],
+            &[0x02, 0, 0, 0x7f, 0xff],
+        ] {
+            let payload = [start, &[0; 200]].concat();
+            assert_eq!(after_cut(&payload), payload);
+        }
+        // Data without a length goes to the end.
+        let stream = [&[0x08, 0][..], &[0; 200]].concat();
+        assert_eq!(after_cut(&stream), stream);
+    }
+
+    #[test]
+    fn what_is_left_of_a_payload_holds_no_more_memory_than_it_has_bytes() {
+        let mut payload = BytesMut::zeroed(1_200);
+        payload[..4].copy_from_slice(&[0x06, 0, 1, 7]);
+        let all = payload.as_ptr();
+        cut(&mut payload);
+        assert_eq!(payload[..], [0x06, 0, 1, 7]);
+        assert_ne!(payload.as_ptr(), all);
+    }
+
+    /// How a handshake of bare quinn-proto goes: how many datagrams the server has to send after each of the
+    /// client's, and what its keys opened.
+    fn handshake(names: usize, edit: fn(&mut BytesMut)) -> (Vec<usize>, Vec<Packet>) {
+        let mut bare = Bare::begin_with_names(1, TransportConfig::default(), names);
+        *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| edit(payload)));
+        let mut counts = Vec::new();
+        loop {
+            let sent = bare.client.transmit(bare.now);
+            let is_over = sent.is_empty();
+            for datagram in sent {
+                bare.server_gets(&datagram);
+                let answer = bare.server.transmit(bare.now);
+                counts.push(answer.len());
+                answer
+                    .iter()
+                    .for_each(|datagram| bare.client_gets(datagram));
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(!bare.server.connection().is_handshaking());
+        let opened = std::mem::take(&mut *bare.server.spy.opened.lock().unwrap());
+        (counts, opened)
+    }
+
+    #[test]
+    fn bare_quinn_answers_as_much_whatever_form_the_padding_has() {
+        // A certificate that fits into a datagram, and one that fills the three that may be sent at once.
+        for (names, at_once) in [(1, 1), (60, 3)] {
+            let (plain, _) = handshake(names, |_| {});
+            let (folded, opened) = handshake(names, |payload| fold(payload));
+            assert_eq!((plain[0], folded[0]), (at_once, at_once));
+            assert_eq!(plain.len(), folded.len(), "{plain:?} {folded:?}");
+            let is_padded = |packet: &&Packet| packet.payload.ends_with(&[0; 500]);
+            assert!(opened.iter().filter(is_padded).count() > 0);
+        }
+    }
+
+    #[test]
+    fn bare_quinn_answers_less_to_a_first_packet_whose_padding_is_cut() {
+        let (counts, _) = handshake(60, cut);
+        assert_eq!(counts[0], 1, "{counts:?}");
+    }
+
+    #[test]
+    fn bare_quinn_wants_a_frame_in_each_packet_and_acknowledges_no_padding() {
+        for (left, is_lost) in [(0, true), (1, false)] {
+            let mut bare = Bare::connected(TransportConfig::default());
+            bare.server.spy.sealed.lock().unwrap().clear();
+            bare.client.connection().ping();
+            *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| {
+                payload.fill(0);
+                payload.truncate(left);
+            }));
+            bare.exchange();
+            bare.sleep(std::time::Duration::from_millis(30));
+            let sent = bare.server.transmit(bare.now);
+            let sealed = bare.server.spy.sealed.lock().unwrap();
+            let frames = |packet: &Packet| {
+                Frames::new(&packet.payload).any(|(_, _, frame)| frame == Frame::TransportClose)
+            };
+            assert_eq!(sealed.iter().any(frames), is_lost);
+            assert_eq!(sent.is_empty() && sealed.is_empty(), !is_lost);
+        }
+    }
+}

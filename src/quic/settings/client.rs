@@ -1,0 +1,163 @@
+//! What a client needs to know before it connects.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use quinn_proto as quinn;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{TransportSettings, versions};
+use crate::{
+    qlog::Recorder,
+    tls::{self, CipherSuite, ConfigError, Roots, SessionTicket, WallClock},
+    tokens::{self, ConnectionTokens, EarlierTokens},
+};
+
+/// What a client needs to know before it connects.
+#[derive(Clone)]
+pub struct ClientSettings {
+    /// The time of day, by which certificates and tickets are judged.
+    pub clock: Arc<dyn WallClock>,
+    pub transport: TransportSettings,
+    /// Application protocols in order of preference (RFC 7301).
+    pub alpn: Vec<Vec<u8>>,
+    pub roots: Roots,
+    /// True if the server's certificate is verified at all.
+    pub verify: bool,
+    /// True if the certificate must be for the name connected to. Only asked when `verify` is on.
+    pub check_hostname: bool,
+    /// SHA-256 hashes of the DER certificates that the server may have: one of them is accepted for
+    /// any name and from any issuer while its dates are right, and no other is. Only asked when
+    /// `verify` is on.
+    pub certificate_hashes: Option<Vec<[u8; 32]>>,
+    pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
+    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    pub cipher_suites: Option<Vec<CipherSuite>>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    /// The session to resume, if it is one of the server connected to and its time is not over. With
+    /// one that allows it, what is sent before the handshake is complete goes out as 0-RTT data.
+    pub session_ticket: Option<SessionTicket>,
+    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). Empty:
+    /// one of an earlier connection with the same setup, if there was any.
+    pub token: Bytes,
+    /// The version that `token` is for: only a connection that begins with it shows the token (RFC
+    /// 9369 section 5). `None`: the host answers for it.
+    pub token_version: Option<u32>,
+    /// QUIC versions in order of preference: what the server may choose from, and what is tried
+    /// when it asks for another version. Unknown ones are offered and never chosen.
+    pub supported_versions: Vec<u32>,
+    /// The version of the first packets; `None`: the first of `supported_versions`. One that is
+    /// unknown asks the server for a Version Negotiation packet.
+    pub original_version: Option<u32>,
+}
+
+impl ClientSettings {
+    /// A client that trusts nobody yet.
+    pub fn new(clock: Arc<dyn WallClock>) -> Self {
+        Self {
+            clock,
+            transport: TransportSettings::default(),
+            alpn: Vec::new(),
+            roots: Roots::None,
+            verify: true,
+            check_hostname: true,
+            certificate_hashes: None,
+            client_cert: None,
+            cipher_suites: None,
+            key_log: None,
+            session_ticket: None,
+            token: Bytes::new(),
+            token_version: None,
+            supported_versions: versions::DEFAULT_VERSIONS.to_vec(),
+            original_version: None,
+        }
+    }
+}
+
+/// A client's settings, checked and built. Cheap to clone; connections made with clones share
+/// resumption tickets.
+#[derive(Clone)]
+pub struct ClientSetup {
+    pub(crate) config: quinn::ClientConfig,
+    crypto: Arc<tls::ClientCrypto>,
+    quinn_transport: Arc<quinn::TransportConfig>,
+    pub(crate) transport: Arc<TransportSettings>,
+    token: (Bytes, Option<u32>),
+    earlier_tokens: Arc<EarlierTokens>,
+    version: u32,
+}
+
+impl ClientSetup {
+    pub fn new(settings: &ClientSettings) -> Result<Self, ConfigError> {
+        if settings.token.len() > tokens::TOKEN_BYTES_MAX {
+            let message = format!("must have at most {} bytes", tokens::TOKEN_BYTES_MAX);
+            return Err(ConfigError::new("token", message));
+        }
+        let (version, first_version) =
+            versions::first_version(&settings.supported_versions, settings.original_version)?;
+        let crypto = tls::client_config(&tls::ClientTls {
+            clock: &settings.clock,
+            alpn: &settings.alpn,
+            roots: &settings.roots,
+            verify: settings.verify,
+            check_hostname: settings.check_hostname,
+            identity: settings
+                .client_cert
+                .as_ref()
+                .map(|(chain, key)| (chain, &**key)),
+            cipher_suites: settings.cipher_suites.as_deref(),
+            key_log: settings.key_log.clone(),
+            session_ticket: settings.session_ticket.as_ref(),
+            certificate_hashes: settings.certificate_hashes.as_deref(),
+            versions: &settings.supported_versions,
+            first_version,
+        })?
+        .recorded(settings.transport.packet_log)
+        .taking_reset_at(settings.transport.reset_stream_at)
+        .taking_datagrams(settings.transport.datagram_limit());
+        let crypto = Arc::new(crypto);
+        let quinn_transport = Arc::new(settings.transport.build()?);
+        Ok(Self {
+            config: client_config(crypto.clone(), &quinn_transport, version),
+            crypto,
+            quinn_transport,
+            transport: Arc::new(settings.transport.clone()),
+            token: (settings.token.clone(), settings.token_version),
+            earlier_tokens: Arc::default(),
+            version,
+        })
+    }
+
+    pub(crate) fn connection_tokens(&self) -> ConnectionTokens {
+        let earlier = self.earlier_tokens.clone();
+        ConnectionTokens::new(self.token.clone(), earlier, self.version)
+    }
+
+    /// The configuration after a Version Negotiation packet that led to `version`.
+    pub(crate) fn reported(
+        &self,
+        version: u32,
+        packet_log: Option<Arc<Recorder>>,
+    ) -> quinn::ClientConfig {
+        let crypto = Arc::new(self.crypto.reported(packet_log));
+        client_config(crypto, &self.quinn_transport, version)
+    }
+}
+
+fn client_config(
+    crypto: Arc<tls::ClientCrypto>,
+    transport: &Arc<quinn::TransportConfig>,
+    version: u32,
+) -> quinn::ClientConfig {
+    let mut config = quinn::ClientConfig::new(crypto);
+    config.version(version).transport_config(transport.clone());
+    config
+}
+
+impl fmt::Debug for ClientSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientSetup")
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}

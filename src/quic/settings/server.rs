@@ -1,0 +1,199 @@
+//! What a server needs to know before it accepts.
+
+use std::{fmt, sync::Arc};
+
+use quinn_proto as quinn;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{
+    TransportSettings,
+    versions::{DEFAULT_VERSIONS, known_versions},
+};
+use crate::{
+    seams::token_context::TokenContext,
+    tls::{
+        self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions,
+        NamedIdentity, ServerCrypto, SessionStore, WallClock,
+    },
+    tokens::ServerTokens,
+};
+
+/// What a server needs to know before it accepts.
+#[derive(Clone)]
+pub struct ServerSettings {
+    /// The time of day, by which certificates, tickets and tokens are judged.
+    pub clock: Arc<dyn WallClock>,
+    pub transport: TransportSettings,
+    /// Application protocols in order of preference (RFC 7301).
+    pub alpn: Vec<Vec<u8>>,
+    pub cert_chain: Vec<CertificateDer<'static>>,
+    pub key: Arc<PrivateKeyDer<'static>>,
+    /// Shown instead of that to clients that ask for one of their names.
+    pub named: Vec<NamedIdentity>,
+    pub client_auth: ClientAuth,
+    /// Only these, in this order. `None`: all, AES-128-GCM first.
+    pub cipher_suites: Option<Vec<CipherSuite>>,
+    pub key_log: Option<Arc<dyn rustls::KeyLog>>,
+    pub retry: Retry,
+    /// Where sessions are kept for resumption. `None`: clients get no tickets.
+    pub sessions: Option<Arc<dyn SessionStore>>,
+    /// True if the host is asked for sessions before a handshake that may resume one begins, because
+    /// `sessions` holds only what the host puts there.
+    pub asks_for_sessions: bool,
+    /// True if the host is asked as well whether address validation tokens were used before, at servers
+    /// that it knows of. A server by itself knows of its own.
+    pub asks_for_tokens: bool,
+    /// True if 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
+    /// session out once; what the application does with it should be harmless when repeated all the
+    /// same (RFC 9001 section 9.2).
+    pub early_data: bool,
+    /// QUIC versions to speak. Of those the client's preference decides (RFC 9368 section 2.3).
+    pub supported_versions: Vec<u32>,
+    /// The keys of address validation tokens (RFC 9000 section 8.1.4): the first one seals, all of
+    /// them open. None makes a random one. Servers that share a port share them.
+    pub token_keys: Vec<Vec<u8>>,
+}
+
+/// When clients must prove their address by a Retry first (RFC 9000 section 8.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Retry {
+    Always,
+    Never,
+    /// When `retry_incoming` handshakes are under way, or half of what an address or the accept rate
+    /// allows is used up.
+    #[default]
+    Auto,
+}
+
+impl From<bool> for Retry {
+    /// Always or never.
+    fn from(always: bool) -> Self {
+        match always {
+            true => Self::Always,
+            false => Self::Never,
+        }
+    }
+}
+
+impl ServerSettings {
+    pub fn new(identity: Identity, clock: Arc<dyn WallClock>) -> Self {
+        Self {
+            clock,
+            transport: TransportSettings::default(),
+            alpn: Vec::new(),
+            cert_chain: identity.cert_chain,
+            key: Arc::new(identity.key),
+            named: Vec::new(),
+            client_auth: ClientAuth::Off,
+            cipher_suites: None,
+            key_log: None,
+            retry: Retry::Auto,
+            sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
+            asks_for_sessions: false,
+            asks_for_tokens: false,
+            early_data: false,
+            supported_versions: DEFAULT_VERSIONS.to_vec(),
+            token_keys: Vec::new(),
+        }
+    }
+}
+
+/// A server's settings, checked and built. Cheap to clone.
+#[derive(Clone)]
+pub struct ServerSetup {
+    /// But for tokens, which are an endpoint's.
+    config: quinn::ServerConfig,
+    crypto: Arc<ServerCrypto>,
+    tokens: ServerTokens,
+    pub(crate) transport: Arc<TransportSettings>,
+    pub(crate) retry: Retry,
+    pub(crate) asks_for_sessions: bool,
+    pub(crate) asks_for_tokens: bool,
+    pub(crate) versions: Vec<u32>,
+}
+
+impl ServerSetup {
+    pub fn new(settings: &ServerSettings) -> Result<Self, ConfigError> {
+        let versions = known_versions(&settings.supported_versions)?;
+        let crypto = tls::server_config(&tls::ServerTls {
+            clock: &settings.clock,
+            alpn: &settings.alpn,
+            identity: (&settings.cert_chain, &settings.key),
+            named: &settings.named,
+            client_auth: &settings.client_auth,
+            cipher_suites: settings.cipher_suites.as_deref(),
+            key_log: settings.key_log.clone(),
+            sessions: settings.sessions.clone(),
+            early_data: settings.early_data,
+            limits: &settings.transport.limits(),
+            versions: &settings.supported_versions,
+        })?
+        .recorded(settings.transport.packet_log)
+        .taking_reset_at(settings.transport.reset_stream_at)
+        .taking_datagrams(settings.transport.datagram_limit());
+        let tokens = ServerTokens::new(&settings.token_keys)?;
+        let crypto = Arc::new(crypto);
+        let mut config = quinn::ServerConfig::new(crypto.clone(), tokens.key.clone());
+        config
+            .time_source(Arc::new(HostClock(settings.clock.clone())))
+            .transport_config(Arc::new(settings.transport.build_server()?))
+            .preferred_address_v4(settings.transport.preferred_v4)
+            .preferred_address_v6(settings.transport.preferred_v6)
+            .incoming_buffer_size(FOLLOWERS_MAX)
+            .incoming_buffer_size_total(FOLLOWERS_OF_ALL_MAX);
+        Ok(Self {
+            config,
+            crypto,
+            tokens,
+            transport: Arc::new(settings.transport.clone()),
+            retry: settings.retry,
+            asks_for_sessions: settings.asks_for_sessions || settings.asks_for_tokens,
+            asks_for_tokens: settings.asks_for_tokens,
+            versions,
+        })
+    }
+}
+
+impl ServerSetup {
+    /// A copy for one connection whose ClientHello (with its type and length) the host has read: a handshake that
+    /// begins with another fails.
+    pub fn expecting(mut self, hello: &[u8]) -> Self {
+        self.crypto = Arc::new(self.crypto.expecting(hello));
+        self.config.crypto = self.crypto.clone();
+        self
+    }
+
+    /// For an endpoint with this context.
+    pub(crate) fn config(&self, context: &TokenContext) -> Arc<quinn::ServerConfig> {
+        let mut config = self.config.clone();
+        self.tokens.enter(&mut config, context);
+        Arc::new(config)
+    }
+
+    /// The same in the place of `other`, whose tokens stay good: a client that has just been given
+    /// one by a Retry packet would else never be let in. Keys that the host gave are its own to keep.
+    pub(crate) fn in_place_of(self, other: &Self) -> Self {
+        Self {
+            tokens: self.tokens.in_place_of(&other.tokens),
+            ..self
+        }
+    }
+}
+
+impl fmt::Debug for ServerSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSetup")
+            .field("transport", &self.transport)
+            .field("retry", &self.retry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Some 300 bytes each.
+const SESSIONS_MAX: usize = 4_096;
+
+/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
+/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
+const FOLLOWERS_MAX: u64 = 64 << 10;
+/// The same for all of them.
+const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

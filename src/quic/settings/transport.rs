@@ -1,0 +1,245 @@
+//! Limits and timings of a connection.
+
+use std::{
+    net::{SocketAddrV4, SocketAddrV6},
+    sync::Arc,
+    time::Duration,
+};
+
+use quinn_proto::{self as quinn, Dir, Side};
+
+use super::congestion::{self, Congestion};
+use crate::{
+    seams::{
+        credit::{self, Credit},
+        datagram_buffer,
+        datagram_limit::DatagramLimit,
+        packet_size::UDP_PAYLOAD_MAX,
+        stream_limits,
+    },
+    tls::ConfigError,
+};
+
+/// What the peer is asked for by draft-ietf-quic-ack-frequency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AckFrequency {
+    /// How many packets that ask for an ACK may come without one; 0 asks for one at once.
+    pub packets: u64,
+    /// How long an ACK may wait; `None`: as long as the peer said it would.
+    pub max_delay: Option<Duration>,
+    /// After how many packets out of order an ACK is wanted at once; 0: never for that.
+    pub reordering: u64,
+}
+
+/// Limits and timings of a connection. Bytes and [`Duration`]s.
+#[derive(Debug, Clone)]
+pub struct TransportSettings {
+    /// How long nothing may be heard before the connection is given up; zero switches it off.
+    pub idle_timeout: Duration,
+    /// What the peer may have outstanding on all streams together, and on one. A server's clients begin with
+    /// a mebibyte on all of them, and get the rest when they have made use of half of that (`seams::credit`).
+    pub max_data: u64,
+    pub max_stream_data: u64,
+    /// How many streams the peer may have open at a time. Fewer are announced at first where this is many
+    /// (`seams::stream_limits`).
+    pub max_streams_bidi: u64,
+    pub max_streams_uni: u64,
+    /// What may be sent and not yet acknowledged, at most. Less is used while the congestion window
+    /// is small.
+    pub send_window: u64,
+    /// The UDP payload size that sending starts with.
+    pub max_datagram_size: u16,
+    /// True if larger sizes are probed (RFC 8899).
+    pub mtu_discovery: bool,
+    pub initial_rtt: Duration,
+    pub congestion: Congestion,
+    /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first;
+    /// `None` refuses them altogether (RFC 9221 section 3).
+    pub datagram_recv_bytes: Option<usize>,
+    /// The largest DATAGRAM frame that the peer may send, with its type and length, 65,535 at most; without
+    /// meaning where those are refused.
+    pub datagram_frame_bytes: u64,
+    /// How many bytes of DATAGRAM frames may wait to be sent.
+    pub datagram_send_bytes: usize,
+    /// How often an idle connection pings its peer.
+    pub keep_alive: Option<Duration>,
+    /// True if a client moves to the address that its server prefers (RFC 9000 section 9.6).
+    pub use_preferred_address: bool,
+    /// The addresses that a server prefers its clients to use after the handshake. The endpoint
+    /// must receive there.
+    pub preferred_v4: Option<SocketAddrV4>,
+    pub preferred_v6: Option<SocketAddrV6>,
+    /// How the peer is asked to acknowledge, where it can be asked.
+    pub ack_frequency: Option<AckFrequency>,
+    /// After how many packets the keys are changed (RFC 9001 section 6); `None`: near the limit of
+    /// the cipher.
+    pub key_update_packets: Option<u64>,
+    /// True if packets are recorded for a qlog trace: `Connection::packet_log`.
+    pub packet_log: bool,
+    /// True if the peer is told that it may reset streams behind data that counts all the same
+    /// (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset). We never do.
+    pub reset_stream_at: bool,
+}
+
+impl Default for TransportSettings {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Duration::from_secs(60),
+            max_data: 1 << 20,
+            max_stream_data: 1 << 20,
+            max_streams_bidi: 128,
+            max_streams_uni: 128,
+            send_window: 8 << 20,
+            max_datagram_size: 1_200,
+            mtu_discovery: true,
+            initial_rtt: Duration::from_millis(100),
+            congestion: Congestion::Cubic,
+            datagram_recv_bytes: None,
+            datagram_frame_bytes: 65_535,
+            datagram_send_bytes: 1 << 20,
+            keep_alive: None,
+            use_preferred_address: true,
+            preferred_v4: None,
+            preferred_v6: None,
+            ack_frequency: None,
+            key_update_packets: None,
+            packet_log: false,
+            reset_stream_at: false,
+        }
+    }
+}
+
+impl TransportSettings {
+    /// The window of connections of this side's: a server's begin small.
+    pub(crate) fn credit(&self, side: Side) -> Credit {
+        let window = match side {
+            Side::Server => credit::first(self.max_data),
+            Side::Client => self.max_data,
+        };
+        Credit::new(self.max_data, window)
+    }
+
+    /// The limit for DATAGRAM frames of the peer. The state machine itself refuses any where it has no room.
+    pub(super) fn datagram_limit(&self) -> DatagramLimit {
+        let room = self.datagram_recv_bytes.unwrap_or_default();
+        DatagramLimit::new(self.datagram_frame_bytes, room)
+    }
+
+    /// The limits that clients remember for 0-RTT data (RFC 9000 section 7.4.1), as bytes.
+    pub(super) fn limits(&self) -> Vec<u8> {
+        let datagrams = self
+            .datagram_recv_bytes
+            .map_or(0, |_| self.datagram_frame_bytes);
+        [
+            credit::first(self.max_data),
+            self.max_stream_data,
+            stream_limits::first(Dir::Bi, self.max_streams_bidi),
+            stream_limits::first(Dir::Uni, self.max_streams_uni),
+            datagrams,
+        ]
+        .iter()
+        .flat_map(|limit| limit.to_be_bytes())
+        .collect()
+    }
+
+    /// For a server.
+    pub(crate) fn build_server(&self) -> Result<quinn::TransportConfig, ConfigError> {
+        let mut config = self.build()?;
+        config.receive_window(varint("max_data", credit::first(self.max_data))?);
+        Ok(config)
+    }
+
+    pub(crate) fn build(&self) -> Result<quinn::TransportConfig, ConfigError> {
+        let mut config = quinn::TransportConfig::default();
+        config
+            .max_idle_timeout(idle_timeout(self.idle_timeout)?)
+            .receive_window(varint("max_data", self.max_data)?)
+            .stream_receive_window(varint("max_stream_data", self.max_stream_data)?)
+            .max_concurrent_bidi_streams(stream_count(
+                "max_streams_bidi",
+                Dir::Bi,
+                self.max_streams_bidi,
+            )?)
+            .max_concurrent_uni_streams(stream_count(
+                "max_streams_uni",
+                Dir::Uni,
+                self.max_streams_uni,
+            )?)
+            .send_window(self.send_window)
+            .initial_rtt(nonzero("initial_rtt", self.initial_rtt)?)
+            .initial_mtu(self.udp_payload_size()?)
+            .keep_alive_interval(self.keep_alive)
+            .datagram_receive_buffer_size(self.datagram_recv_bytes)
+            .datagram_send_buffer_size(datagram_buffer::SEND_BUFFER);
+        if self.send_window == 0 {
+            return Err(ConfigError::new("send_window", "must not be zero"));
+        }
+        if let Some(wanted) = &self.ack_frequency {
+            let mut frequency = quinn::AckFrequencyConfig::default();
+            frequency
+                .ack_eliciting_threshold(varint("ack_packets_max", wanted.packets)?)
+                .max_ack_delay(wanted.max_delay)
+                .reordering_threshold(varint("ack_reordering", wanted.reordering)?);
+            config.ack_frequency_config(Some(frequency));
+        }
+        if self.key_update_packets == Some(0) {
+            return Err(ConfigError::new("key_update_packets", "must not be zero"));
+        }
+        if !self.mtu_discovery {
+            config.mtu_discovery_config(None);
+        }
+        config.congestion_controller_factory(self.congestion_factory());
+        Ok(config)
+    }
+
+    /// RFC 9000 section 14: a path must carry 1,200 bytes.
+    fn udp_payload_size(&self) -> Result<u16, ConfigError> {
+        match self.max_datagram_size {
+            1_200..=UDP_PAYLOAD_MAX => Ok(self.max_datagram_size),
+            size => {
+                let message = format!("must be from 1200 to {UDP_PAYLOAD_MAX} bytes, not {size}");
+                Err(ConfigError::new("max_datagram_size", message))
+            }
+        }
+    }
+
+    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two
+    /// datagrams: a window below one datagram would never send anything.
+    fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
+        let size = u64::from(self.max_datagram_size);
+        let window = (10 * size).min(14_720.max(2 * size));
+        congestion::factory(self.congestion, window)
+    }
+}
+
+fn varint(field: &'static str, value: u64) -> Result<quinn::VarInt, ConfigError> {
+    quinn::VarInt::from_u64(value).map_err(|_| ConfigError::new(field, "must be below 2^62"))
+}
+
+/// The state machine keeps a map entry for every stream that the peer may open.
+fn stream_count(field: &'static str, dir: Dir, value: u64) -> Result<quinn::VarInt, ConfigError> {
+    match value {
+        0..=1_000_000 => varint(field, stream_limits::first(dir, value)),
+        _ => Err(ConfigError::new(
+            field,
+            format!("must be at most 1000000, not {value}"),
+        )),
+    }
+}
+
+fn nonzero(field: &'static str, value: Duration) -> Result<Duration, ConfigError> {
+    match value.is_zero() {
+        true => Err(ConfigError::new(field, "must not be zero")),
+        false => Ok(value),
+    }
+}
+
+fn idle_timeout(value: Duration) -> Result<Option<quinn::IdleTimeout>, ConfigError> {
+    match value.is_zero() {
+        true => Ok(None),
+        false => value
+            .try_into()
+            .map(Some)
+            .map_err(|_| ConfigError::new("idle_timeout", "must be below 2^62 milliseconds")),
+    }
+}

@@ -1,0 +1,338 @@
+//! How much of the peer's data streams hold, and which of them are given up where that is too much.
+//!
+//! Not here: whose share it is (`endpoint::memory`).
+
+use quinn_proto::{self as quinn, VarInt};
+use rustc_hash::FxHashMap;
+
+use super::Streams;
+use super::stream::{Receive, SendState, stream_id};
+use crate::seams::inflow::Arrived;
+
+/// What has come on all streams of a connection and was not read.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// With what the state machine keeps around it.
+    bytes: usize,
+    /// Data that has come, ever, and data that gave credit.
+    received: u64,
+    released: u64,
+    /// Streams that are not read any more and whose final size is not known, with what is released of each: the state
+    /// machine gives credit for what it drops of them, too. As many as it has open.
+    stopped: FxHashMap<u64, u64>,
+    /// What comes is noted.
+    is_counted: bool,
+}
+
+/// A stream that may be shed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shedding {
+    pub stream_id: u64,
+    /// What it holds, unread and unsent.
+    pub bytes: usize,
+    /// What was read and sent of it since the last look.
+    pub progress: u64,
+}
+
+impl Held {
+    /// More of a stream has come.
+    fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
+        let before = receive.held_bytes();
+        let end = arrived.end();
+        receive.is_end_known |= arrived.is_final();
+        // Noted before the state machine refuses what is beyond its windows.
+        self.received = self
+            .received
+            .saturating_add(end.saturating_sub(receive.end));
+        receive.end = receive.end.max(end);
+        receive.packet_bytes = match receive.unread() {
+            0 => 0,
+            _ => receive.packet_bytes.saturating_add(arrived.packet_bytes),
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// So many bytes of a stream were read.
+    pub fn read(&mut self, receive: &mut Receive, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let (before, unread) = (receive.held_bytes(), receive.unread());
+        receive.read += count as u64;
+        self.released += count as u64;
+        // What is read may be there before it was seen to come.
+        self.received += receive.read.saturating_sub(receive.end);
+        receive.end = receive.end.max(receive.read);
+        let left = receive.unread();
+        receive.packet_bytes = match left {
+            0 => 0,
+            _ if unread == 0 => 0,
+            _ => (receive.packet_bytes as u128 * u128::from(left) / u128::from(unread)) as usize,
+        };
+        self.bytes = self.bytes + receive.held_bytes() - before;
+    }
+
+    /// Nothing more is read of a stream.
+    pub fn close(&mut self, receive: &mut Receive) {
+        self.bytes -= receive.held_bytes();
+        self.released = self.released.saturating_add(receive.unread());
+        receive.open = false;
+    }
+
+    /// Nothing more is read of a stream, of which more may come.
+    pub fn stop(&mut self, stream_id: u64, receive: &mut Receive) {
+        self.close(receive);
+        if self.is_counted && !receive.is_end_known {
+            self.stopped.insert(stream_id, receive.end);
+        }
+    }
+
+    /// More has come of a stream that was stopped, which the state machine drops.
+    fn dropped(&mut self, arrived: Arrived) {
+        let Some(end) = self.stopped.get_mut(&arrived.stream_id) else {
+            return;
+        };
+        let count = arrived.end().saturating_sub(*end);
+        *end += count;
+        self.received = self.received.saturating_add(count);
+        self.released = self.released.saturating_add(count);
+        if arrived.is_final() {
+            self.stopped.remove(&arrived.stream_id);
+        }
+    }
+}
+
+impl Receive {
+    /// How far data has come beyond what was read, gaps included.
+    fn unread(&self) -> u64 {
+        self.end - self.read
+    }
+
+    /// What is kept for that: the packets that brought it, as far as the state machine keeps these
+    /// (`seams::inflow`).
+    fn held_bytes(&self) -> usize {
+        if !self.open || self.unread() == 0 {
+            return 0;
+        }
+        let unread = usize::try_from(self.unread()).unwrap_or(usize::MAX);
+        let most = unread.saturating_mul(5) / 2;
+        self.packet_bytes.min(most.saturating_add(SMALL_FRAMES_MAX))
+    }
+}
+
+impl Streams {
+    /// What has come and was not read.
+    pub fn unread_bytes(&self) -> usize {
+        self.held.bytes
+    }
+
+    /// From now on what comes is [noted](Self::arrived).
+    pub fn count_arrivals(&mut self) {
+        self.held.is_counted = true;
+    }
+
+    /// Data that has come, ever.
+    pub fn received_bytes(&self) -> u64 {
+        self.held.received
+    }
+
+    /// How much of it was read or dropped since the last call.
+    pub fn take_released(&mut self) -> u64 {
+        std::mem::take(&mut self.held.released)
+    }
+
+    pub fn arrived(&mut self, arrived: Arrived) {
+        match self.table.get_mut(&arrived.stream_id) {
+            Some(stream) if stream.receive.open => self.held.arrived(&mut stream.receive, arrived),
+            _ => self.held.dropped(arrived),
+        }
+    }
+
+    /// The connection is over: drops what is not sent or not acknowledged.
+    pub fn release_sending(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.send.state != SendState::Absent {
+                // A stream that waits to be opened is not there.
+                let _ = conn.send_stream(stream_id(id)).reset(VarInt::from_u32(0));
+            }
+            stream.send.queue.clear();
+            stream.send.head = None;
+            stream.send.early = None;
+        }
+        self.queued_bytes = 0;
+    }
+
+    /// The connection is over and its host has seen that: drops what was not read.
+    pub fn release_receiving(&mut self, conn: &mut quinn::Connection) {
+        for (&id, stream) in &mut self.table {
+            if stream.receive.open {
+                // A stream that waits to be opened is not there, and one of ours may have no such direction.
+                let _ = conn.recv_stream(stream_id(id)).stop(VarInt::from_u32(0));
+                stream.receive.packet_bytes = 0;
+            }
+        }
+        self.held.bytes = 0;
+    }
+
+    /// The streams that hold something, or of which the host may: it keeps `host_bytes` for streams that both sides
+    /// send on. Unidirectional streams that hold next to nothing are left alone: among them are those without which
+    /// an HTTP/3 connection ends (RFC 9114 section 6.2.1), whose data is read in the turn in which it comes.
+    pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
+        let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
+        let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
+        let part = host_bytes / hosts.max(1);
+        let mut found = Vec::new();
+        for (&stream_id, stream) in &mut self.table {
+            let own = stream.receive.held_bytes() + stream.send.queue.len();
+            let of_host = if may_be_hosts(stream_id) { part } else { 0 };
+            let bytes = own + of_host;
+            let least = match stream_id & UNIDIRECTIONAL {
+                0 => 1,
+                _ => UNIDIRECTIONAL_LEAST,
+            };
+            if bytes < least {
+                continue;
+            }
+            let moved = stream.receive.read + stream.send.handed_over;
+            let progress = moved - std::mem::replace(&mut stream.moved, moved);
+            found.push(Shedding {
+                stream_id,
+                bytes,
+                progress,
+            });
+        }
+        found
+    }
+
+    /// Gives up both directions of a stream. Returns how much of ours was not sent.
+    pub fn shed(&mut self, conn: &mut quinn::Connection, stream_id: u64, code: u64) -> usize {
+        let unsent = self.queued_bytes_of(stream_id);
+        // A direction that refuses has ended, or never was.
+        let _ = self.stop(conn, stream_id, code);
+        let _ = self.reset(conn, stream_id, code);
+        unsent
+    }
+}
+
+/// RFC 9000 section 2.1.
+const UNIDIRECTIONAL: u64 = 0x02;
+/// More than the first flight of a connection brings on one of HTTP/3's own streams.
+const UNIDIRECTIONAL_LEAST: usize = 8 << 10;
+/// What the state machine keeps of small frames at most, beside two and a half times their data.
+const SMALL_FRAMES_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{Dir, Side};
+
+    use super::*;
+    use crate::seams::bare::Bare;
+    use crate::streams::Heard;
+
+    fn arrived(end: u64, packet_bytes: usize) -> Arrived {
+        Arrived::new(0, end, false, packet_bytes)
+    }
+
+    #[test]
+    fn what_is_unread_is_held_and_what_is_read_is_released() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        // It was sent again.
+        held.arrived(&mut receive, arrived(1_000, 0));
+        assert_eq!((held.bytes, held.received), (1_200, 1_000));
+        held.read(&mut receive, 500);
+        assert_eq!((held.bytes, held.released), (600, 500));
+        held.read(&mut receive, 500);
+        assert_eq!((held.bytes, held.released), (0, 1_000));
+    }
+
+    #[test]
+    fn small_frames_hold_their_packets_up_to_a_bound() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        for end in 1..=10 {
+            held.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(held.bytes, 12_000);
+        for end in 11..=1_000 {
+            held.arrived(&mut receive, arrived(end, 1_200));
+        }
+        assert_eq!(held.bytes, SMALL_FRAMES_MAX + 2_500);
+    }
+
+    #[test]
+    fn data_behind_a_gap_is_held_without_the_gap_and_given_back_at_the_end() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.arrived(&mut receive, arrived(100_000, 1_200));
+        assert_eq!(held.bytes, 1_200);
+        held.close(&mut receive);
+        assert_eq!((held.bytes, held.released), (0, 100_000));
+    }
+
+    #[test]
+    fn what_comes_of_a_stopped_stream_is_released_up_to_its_final_size() {
+        let mut held = Held {
+            is_counted: true,
+            ..Held::default()
+        };
+        let mut receive = Receive::new(true);
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        held.stop(0, &mut receive);
+        assert_eq!((held.bytes, held.released), (0, 1_000));
+        held.dropped(arrived(3_000, 2_400));
+        held.dropped(arrived(2_000, 1_200));
+        // RESET_STREAM: the rest was lost, or never sent.
+        held.dropped(Arrived::new(0, 9_000, true, 0));
+        held.dropped(Arrived::new(0, 9_000, true, 0));
+        assert_eq!((held.received, held.released), (9_000, 9_000));
+        assert!(held.stopped.is_empty());
+    }
+
+    #[test]
+    fn a_reset_releases_the_whole_stream_and_no_end_is_awaited() {
+        let mut held = Held {
+            is_counted: true,
+            ..Held::default()
+        };
+        let mut receive = Receive::new(true);
+        held.arrived(&mut receive, arrived(1_000, 1_200));
+        held.arrived(&mut receive, Arrived::new(0, 9_000, true, 0));
+        held.stop(0, &mut receive);
+        assert_eq!((held.bytes, held.released), (0, 9_000));
+        assert!(held.stopped.is_empty());
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_seen_counts_once() {
+        let (mut held, mut receive) = (Held::default(), Receive::new(true));
+        held.read(&mut receive, 300);
+        held.arrived(&mut receive, arrived(300, 400));
+        assert_eq!((held.bytes, held.received, held.released), (0, 300, 300));
+    }
+
+    #[test]
+    fn a_reset_that_ends_a_paused_stream_releases_what_its_frame_is_noted_with_afterwards() {
+        let mut bare = Bare::connected(quinn::TransportConfig::default());
+        let mut streams = Streams::new(Side::Server, 1 << 20);
+        streams.count_arrivals();
+        let client = bare.client.connection();
+        let id = client.streams().open(Dir::Uni).unwrap();
+        client.send_stream(id).write(&[1; 1_000]).unwrap();
+        bare.exchange();
+        let server = bare.server.connection();
+        assert_eq!(server.streams().accept(Dir::Uni), Some(id));
+        streams.accepted(id.into());
+        streams.pause(id.into());
+        let client = bare.client.connection();
+        client.send_stream(id).reset(VarInt::from_u32(7)).unwrap();
+        bare.exchange();
+        let heard = streams.readable(bare.server.connection(), id.into(), false);
+        assert_eq!(heard, Heard::Reset { error_code: 7 });
+        // Of the same turn.
+        streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
+        assert_eq!(
+            (streams.take_released(), streams.received_bytes()),
+            (1_000, 1_000)
+        );
+        assert!(streams.held.stopped.is_empty());
+    }
+}

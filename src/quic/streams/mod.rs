@@ -1,0 +1,597 @@
+//! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
+//!
+//! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
+//! waits for the peer's limits, watermarks, and a pause of reading.
+//!
+//! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
+//! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
+//! - `holding`: how much of them is unread, and which are shed.
+//! - `reset_stop`: resets and stops, by either side; `early`: what 0-RTT data needs.
+//!
+//! Not here: what the state machine does with bytes, and events, which `connection` makes of the
+//! outcomes.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use quinn_proto::{self as quinn, Dir, Side, StreamId, VarInt};
+use rustc_hash::FxHashMap;
+
+mod early;
+mod flush;
+mod holding;
+mod own;
+pub(super) mod priority;
+mod reset_stop;
+mod send_queue;
+pub(super) mod stream;
+
+use uringcore_wire::frames::ResetAt;
+
+use early::keep;
+use holding::Held;
+pub(super) use holding::Shedding;
+use own::OwnStreams;
+use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_id, varint};
+
+use super::{Priority, Received, StreamEnd, StreamError};
+use crate::seams::delivered::Head;
+
+/// All streams of a connection that are not over.
+pub(super) struct Streams {
+    side: Side,
+    table: FxHashMap<u64, Stream>,
+    /// Our own streams, per direction.
+    own: [OwnStreams; 2],
+    /// How many streams the peer has opened, per direction.
+    peers_opened: [u64; 2],
+    /// Streams that were given up while somebody may have waited for their queue to fall.
+    abandoned: Vec<u64>,
+    /// Streams with data or a FIN to hand over, that nothing is known to hold back.
+    ready: Vec<u64>,
+    /// Room for those of one rank while they are served.
+    group: Vec<u64>,
+    /// Counts visits, so that those who were served last come last.
+    clock: u64,
+    high_water: usize,
+    low_water: usize,
+    /// The marks of all streams together.
+    total_high_water: usize,
+    total_low_water: usize,
+    send_window: u64,
+    queued_bytes: usize,
+    held: Held,
+    /// The urgencies, as bits, of which the state machine may hold data.
+    handed_over: u8,
+    /// What is sent now may be rejected as a whole. See `early`.
+    is_early: bool,
+    /// So many bytes may yet be handed over, where the state machine takes more for allowed. See `early`.
+    room: Option<u64>,
+    /// The host reads when it wants data, and is only told that there is some.
+    on_demand: bool,
+    /// Streams that are given up, and their codes, until the peer has their heads.
+    given_up: Vec<(u64, VarInt)>,
+    /// The peer may say RESET_STREAM_AT.
+    takes_reset_at: bool,
+    /// Streams that were stopped and of whose end nothing is known here: the state machine knows of it, or is to
+    /// hear of it when the peer says it in that way. Nobody tells which of them have ended otherwise, so beyond
+    /// a number the oldest are forgotten.
+    awaited: BTreeSet<u64>,
+    /// Resets that were told in our way, and that the state machine is to hear of. Each stream's once.
+    resets_due: Vec<ResetAt>,
+}
+
+/// How far a stream is that is not over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamState {
+    /// The peer's end has not been read.
+    pub is_receiving: bool,
+    /// Data of ours, or its FIN, is still to be sent or acknowledged.
+    pub is_sending: bool,
+    /// Our side was given up, by whomever.
+    pub is_reset: bool,
+}
+
+/// What came of something to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing that the host is to know now.
+    Nothing,
+    Readable,
+    /// The peer abandoned a stream that is paused: it would not be heard of before the next read.
+    Reset {
+        error_code: u64,
+    },
+}
+
+impl Streams {
+    pub fn new(side: Side, send_window: u64) -> Self {
+        Self {
+            side,
+            table: FxHashMap::default(),
+            own: [OwnStreams::default(), OwnStreams::default()],
+            peers_opened: [0; 2],
+            abandoned: Vec::new(),
+            ready: Vec::new(),
+            group: Vec::new(),
+            clock: 0,
+            high_water: HIGH_WATER,
+            low_water: LOW_WATER,
+            total_high_water: HIGH_WATER,
+            total_low_water: LOW_WATER,
+            send_window,
+            queued_bytes: 0,
+            held: Held::default(),
+            handed_over: 0,
+            is_early: false,
+            room: None,
+            on_demand: false,
+            given_up: Vec::new(),
+            takes_reset_at: false,
+            awaited: BTreeSet::new(),
+            resets_due: Vec::new(),
+        }
+    }
+
+    /// The peer was told that it may say RESET_STREAM_AT.
+    pub fn take_reset_at(&mut self) {
+        self.takes_reset_at = true;
+    }
+
+    /// From now on streams are read by [`take`](Self::take).
+    pub fn read_on_demand(&mut self) {
+        self.on_demand = true;
+    }
+
+    pub fn is_read_on_demand(&self) -> bool {
+        self.on_demand
+    }
+
+    /// Exempts one stream from that.
+    pub fn deliver(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.delivered = true;
+        }
+    }
+
+    /// True if the host reads this stream when it wants data.
+    pub fn is_on_demand(&self, id: u64) -> bool {
+        let stream = self.table.get(&id);
+        self.on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
+    }
+
+    pub fn set_watermarks(&mut self, high: usize, low: usize) {
+        self.high_water = high;
+        self.low_water = low.min(high);
+        self.set_total_watermarks(high, low);
+    }
+
+    pub fn set_total_watermarks(&mut self, high: usize, low: usize) {
+        self.total_high_water = high;
+        self.total_low_water = low.min(high);
+    }
+
+    /// See [`Connection::rest`](super::Connection::rest).
+    pub fn rest(&mut self) {
+        for stream in self.table.values_mut() {
+            stream.send.queue.rest();
+        }
+        self.table.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.group.shrink_to_fit();
+        self.abandoned.shrink_to_fit();
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.table.keys().copied()
+    }
+
+    pub fn state(&self, id: u64) -> Option<StreamState> {
+        let stream = self.table.get(&id)?;
+        Some(StreamState {
+            is_receiving: stream.receive.open,
+            is_sending: stream.send.is_open(),
+            is_reset: matches!(stream.send.state, SendState::Reset | SendState::GivenUp),
+        })
+    }
+
+    /// Grows whenever data is handed to the state machine.
+    pub fn served(&self) -> u64 {
+        self.clock
+    }
+
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    pub fn is_above_high_water(&self) -> bool {
+        self.queued_bytes >= self.total_high_water.max(1)
+    }
+
+    pub fn is_below_low_water(&self) -> bool {
+        self.queued_bytes <= self.total_low_water
+    }
+
+    /// From now on as if the stream's queue had grown to the high mark, if it is above the low one.
+    pub fn tell_when_low(&mut self, id: u64) {
+        let low_water = self.low_water;
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.send.above_high_water |= stream.send.queue.len() > low_water;
+        }
+    }
+
+    /// True if the stream's queue grew to the high mark and has not come down to the low one.
+    pub fn is_full(&self, id: u64) -> bool {
+        self.table
+            .get(&id)
+            .is_some_and(|stream| stream.send.above_high_water)
+    }
+
+    pub fn queued_bytes_of(&self, id: u64) -> usize {
+        self.table
+            .get(&id)
+            .map_or(0, |stream| stream.send.queue.len())
+    }
+
+    pub fn queued_data_of(&mut self, id: u64) -> &[Bytes] {
+        let stream = self.table.get_mut(&id);
+        stream.map_or(&[], |stream| stream.send.queue.pieces())
+    }
+
+    pub fn next_id(&self, dir: Dir) -> u64 {
+        StreamId::new(self.side, dir, self.own[dir as usize].next).into()
+    }
+
+    /// Queues data, and a FIN behind it.
+    pub fn send(&mut self, id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
+        let high_water = self.high_water;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            SendState::Reset | SendState::GivenUp => return Err(StreamError::Reset),
+            SendState::Finished => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open if send.fin => return Err(StreamError::Finished),
+            SendState::Waiting | SendState::Open => {}
+        }
+        let length = data.len();
+        send.queue.push(data);
+        send.fin = fin;
+        send.above_high_water |= send.queue.len() >= high_water.max(1);
+        self.queued_bytes += length;
+        self.make_ready(id);
+        Ok(())
+    }
+
+    /// Has a stream that was just opened begin with `head`, which is nobody else's. If the stream is reset
+    /// that arrives all the same, as it would before a RESET_STREAM_AT.
+    pub fn send_head(&mut self, id: u64, head: Bytes) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.send.head = Some(Head::new(head));
+        }
+        self.make_ready(id);
+    }
+
+    pub fn set_priority(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        priority: Priority,
+    ) -> Result<(), StreamError> {
+        let send = &mut self.for_sending(id)?.send;
+        send.rank = priority.rank(id);
+        match send.state {
+            // The state machine sorts data by the rank that it knew when the data came first in
+            // its stream; what it holds already goes out in the old order.
+            SendState::Open | SendState::Finished => {
+                let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
+            }
+            SendState::Waiting => {}
+            SendState::Absent | SendState::Reset | SendState::GivenUp => {
+                return Err(StreamError::Finished);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn pause(&mut self, id: u64) {
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.paused = true;
+        }
+    }
+
+    /// Returns whether something had been held back and should be read now.
+    pub fn resume(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
+        stream.receive.paused = false;
+        std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
+    }
+
+    /// The peer opened this stream.
+    pub fn accepted(&mut self, id: u64) {
+        let opened = &mut self.peers_opened[dir(id) as usize];
+        *opened = (*opened).max(index(id) + 1);
+        let sends = dir(id) == Dir::Bi;
+        let state = if sends {
+            SendState::Open
+        } else {
+            SendState::Absent
+        };
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive: Receive::new(true),
+                moved: 0,
+            },
+        );
+    }
+
+    /// Something can be read, `early` if it came as 0-RTT data.
+    pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
+        let on_demand = self.is_on_demand(id);
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Heard::Nothing;
+        };
+        let receive = &mut stream.receive;
+        receive.early |= early;
+        if !receive.open {
+            return Heard::Nothing;
+        }
+        if receive.paused && !on_demand {
+            return self.hold_back(conn, id);
+        }
+        match receive.announce() {
+            true => Heard::Readable,
+            false => Heard::Nothing,
+        }
+    }
+
+    /// A paused stream has something to read. Only its end by a reset is heard: what it held is
+    /// not wanted any more, by the peer's own word (RFC 9000 section 3.2).
+    fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Heard::Nothing;
+        };
+        match conn.recv_stream(stream_id(id)).received_reset() {
+            Ok(Some(code)) => {
+                // The frame's final size may not have been taken over yet.
+                self.held.stop(id, &mut stream.receive);
+                self.forget_if_over(id);
+                let error_code = code.into_inner();
+                Heard::Reset { error_code }
+            }
+            _ => {
+                stream.receive.held_back = true;
+                Heard::Nothing
+            }
+        }
+    }
+
+    /// The connection is over: ends all pauses. Returns the streams that may still hold data.
+    pub fn end_pauses(&mut self) -> Vec<u64> {
+        let on_demand = std::mem::take(&mut self.on_demand);
+        let held_back = |(id, stream): (&u64, &mut Stream)| {
+            let receive = &mut stream.receive;
+            receive.paused = false;
+            if on_demand && !receive.delivered {
+                receive.announced = false;
+                receive.held_back = true;
+            }
+            let held_back = std::mem::take(&mut receive.held_back) && receive.open;
+            (held_back && receive.announce()).then_some(*id)
+        };
+        let mut ids: Vec<u64> = self.table.iter_mut().filter_map(held_back).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Reads what can be read in order, unless the stream is paused.
+    pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Received {
+        let is_paused = |stream: &Stream| stream.receive.open && stream.receive.paused;
+        if !self.table.get(&id).is_some_and(is_paused) {
+            return self.take(conn, id, usize::MAX);
+        }
+        if let Some(stream) = self.table.get_mut(&id) {
+            stream.receive.announced = false;
+        }
+        let end = match self.hold_back(conn, id) {
+            Heard::Reset { error_code } => Some(StreamEnd::Reset { error_code }),
+            Heard::Nothing | Heard::Readable => None,
+        };
+        Received {
+            end,
+            ..Received::default()
+        }
+    }
+
+    /// Reads at most `max` bytes in order.
+    pub fn take(&mut self, conn: &mut quinn::Connection, id: u64, max: usize) -> Received {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Received::default();
+        };
+        stream.receive.announced = false;
+        if !stream.receive.open {
+            return Received::default();
+        }
+        let reliable = stream.receive.reset_at.map(|reset| reset.reliable_size);
+        let left = reliable.map_or(u64::MAX, |size| size.saturating_sub(stream.receive.read));
+        let mut received = match left {
+            0 => Received::default(),
+            _ => read_stream(
+                conn,
+                id,
+                max.min(usize::try_from(left).unwrap_or(usize::MAX)),
+            ),
+        };
+        self.held.read(&mut stream.receive, received.data.len());
+        if let Some(reset) = stream.receive.reset_at
+            && received.end.is_none()
+            && stream.receive.read >= reset.reliable_size
+        {
+            let error_code = reset.code;
+            received.end = Some(StreamEnd::Reset { error_code });
+            // The peer has ended it: this gives back what nobody reads, and the answer brings the rest.
+            let _ = conn.recv_stream(stream_id(id)).stop(varint(error_code));
+            self.resets_due.push(reset);
+        }
+        if !received.data.is_empty() {
+            received.data.early = std::mem::take(&mut stream.receive.early);
+        }
+        if received.end.is_some() {
+            self.held.close(&mut stream.receive);
+            self.forget_if_over(id);
+        }
+        received
+    }
+
+    /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
+    pub fn finished(&mut self, id: u64) -> bool {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return false;
+        };
+        let was_finished = stream.send.state == SendState::Finished;
+        stream.send.state = SendState::Absent;
+        self.forget_if_over(id);
+        was_finished
+    }
+
+    /// True if data of ours on this stream, or its FIN, is still to be acknowledged.
+    pub fn is_sending(&self, id: u64) -> bool {
+        self.table
+            .get(&id)
+            .is_some_and(|stream| stream.send.is_open())
+    }
+
+    pub fn is_receiving(&self, id: u64) -> bool {
+        let stream = self.table.get(&id);
+        stream.is_some_and(|stream| stream.receive.open)
+    }
+
+    /// True if a stream that we have finished is not acknowledged whole.
+    pub fn is_finishing(&self) -> bool {
+        let mut streams = self.table.values();
+        streams.any(|stream| stream.send.fin && stream.send.is_open())
+    }
+
+    /// Opens the next stream of ours; `None` when the peer does not allow it now.
+    pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
+        // Those that were named before they could be opened come first.
+        self.open_waiting(conn);
+        let own = &mut self.own[dir as usize];
+        if own.opened < own.next {
+            return None;
+        }
+        let id = conn.streams().open(dir)?;
+        own.opened = id.index() + 1;
+        own.claim(id.index());
+        let stream = Stream {
+            send: Send::new(SendState::Open),
+            receive: Receive::new(dir == Dir::Bi),
+            moved: 0,
+        };
+        self.table.insert(id.into(), stream);
+        Some(id.into())
+    }
+
+    /// The state machine may take more of this stream.
+    pub fn writable(&mut self, id: u64) {
+        self.make_ready(id);
+    }
+
+    /// The stream, made if it is ours and new.
+    fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
+        if id > VarInt::MAX.into_inner() {
+            return Err(StreamError::OutOfRange);
+        }
+        let is_own = self.is_own(id);
+        if dir(id) == Dir::Uni && !is_own {
+            return Err(StreamError::WrongDirection);
+        }
+        if is_own && !self.table.contains_key(&id) {
+            self.create_own(id)?;
+        }
+        if !self.table.contains_key(&id) {
+            return Err(self.missing(id));
+        }
+        self.table.get_mut(&id).ok_or(StreamError::Unknown)
+    }
+
+    /// Why a stream is not in the table: it never was, or no longer is.
+    fn missing(&self, id: u64) -> StreamError {
+        let was_there = match self.is_own(id) {
+            true => self.own[dir(id) as usize].was_claimed(index(id)),
+            false => index(id) < self.peers_opened[dir(id) as usize],
+        };
+        match was_there {
+            true => StreamError::Over,
+            false => StreamError::Unknown,
+        }
+    }
+
+    fn create_own(&mut self, id: u64) -> Result<(), StreamError> {
+        let dir = dir(id);
+        let own = &mut self.own[dir as usize];
+        if !own.claim(index(id)) {
+            return Err(StreamError::Over);
+        }
+        let state = match index(id) < own.opened {
+            true => SendState::Open,
+            false => {
+                own.waiting.insert(index(id));
+                SendState::Waiting
+            }
+        };
+        let receive = Receive::new(dir == Dir::Bi);
+        self.table.insert(
+            id,
+            Stream {
+                send: Send::new(state),
+                receive,
+                moved: 0,
+            },
+        );
+        Ok(())
+    }
+
+    fn make_ready(&mut self, id: u64) {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
+        let send = &mut stream.send;
+        if send.has_more() && !send.ready {
+            send.ready = true;
+            self.ready.push(id);
+        }
+    }
+
+    fn forget_if_over(&mut self, id: u64) {
+        // A stream that has to be opened again also has to be reset again.
+        if self.is_early && self.is_own(id) {
+            return;
+        }
+        let Some(stream) = self.table.get(&id) else {
+            return;
+        };
+        let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
+        // A stream that waits to be opened only to be reset still has to be.
+        let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
+        if sending_over && !stream.receive.open && !waits {
+            self.table.remove(&id);
+        }
+    }
+
+    fn is_own(&self, id: u64) -> bool {
+        stream_id(id).initiator() == self.side
+    }
+}
+
+/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own
+/// behind it. The state machine's window is that buffer here.
+const HIGH_WATER: usize = 256 << 10;
+const LOW_WATER: usize = 64 << 10;

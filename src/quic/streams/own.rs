@@ -1,0 +1,62 @@
+//! The IDs of this side's own streams of one direction (RFC 9000 section 2.1): which are used,
+//! which the state machine has opened, and which wait for the peer's limit.
+
+use std::{collections::BTreeSet, ops::Range};
+
+/// Our streams of one direction, by index.
+#[derive(Default)]
+pub(crate) struct OwnStreams {
+    /// The index that comes after the highest one used.
+    pub next: u64,
+    /// How many the state machine has opened.
+    pub opened: u64,
+    /// Used, and not yet opened because the peer's limit forbids.
+    pub waiting: BTreeSet<u64>,
+    /// Indices below `next` that were jumped over and may still be used.
+    skipped: Vec<Range<u64>>,
+}
+
+impl OwnStreams {
+    /// Takes `index` into use. False when it had been used before.
+    pub fn claim(&mut self, index: u64) -> bool {
+        if index >= self.next {
+            if index > self.next {
+                self.skipped.push(self.next..index);
+            }
+            self.next = index + 1;
+            return true;
+        }
+        let Some(at) = self.skipped.iter().position(|range| range.contains(&index)) else {
+            return false;
+        };
+        let range = self.skipped.swap_remove(at);
+        let parts = [range.start..index, index + 1..range.end];
+        self.skipped
+            .extend(parts.into_iter().filter(|part| !part.is_empty()));
+        true
+    }
+
+    /// True if `index` was ever taken into use.
+    pub fn was_claimed(&self, index: u64) -> bool {
+        index < self.next && !self.skipped.iter().any(|range| range.contains(&index))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_is_claimed_once_in_any_order() {
+        let mut own = OwnStreams::default();
+        for index in [5, 0, 3, 1_000_000_000_000, 4, 7, 6, 1, 2] {
+            assert!(!own.was_claimed(index), "{index} before");
+            assert!(own.claim(index), "{index}");
+            assert!(own.was_claimed(index), "{index} after");
+            assert!(!own.claim(index), "{index} again");
+        }
+        assert_eq!(own.next, 1_000_000_000_001);
+        assert_eq!(own.skipped.len(), 1);
+        assert_eq!(own.skipped[0], 8..1_000_000_000_000);
+    }
+}

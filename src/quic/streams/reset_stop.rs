@@ -1,0 +1,263 @@
+//! Streams that are given up before their end, by either side: what is reset and when, and what is stopped
+//! (RFC 9000 sections 3.4 and 3.5).
+//!
+//! Not here: frames, which are the state machine's, and RESET_STREAM_AT, which is a seam's (`reset_stream_at`).
+//!
+//! RESET_STREAM_AT is announced where `TransportSettings` say so, and is never sent: a reset that must not overtake
+//! the first bytes of its stream waits until these are acknowledged (`seams::delivered`).
+
+use quinn_proto::{self as quinn, Dir, VarInt};
+use uringcore_wire::frames::ResetAt;
+
+use super::stream::{SendState, dir, index, stream_id};
+use super::{StreamError, Streams};
+use crate::seams::inflow::Arrived;
+
+impl Streams {
+    pub fn reset(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        let is_early = self.is_early;
+        let send = &mut self.for_sending(id)?.send;
+        match send.state {
+            SendState::Absent => return Err(StreamError::Finished),
+            // The peer's STOP_SENDING may have been quicker: what was asked for has happened.
+            SendState::Reset | SendState::GivenUp => return Ok(()),
+            SendState::Waiting => send.reset_when_opened = Some(code),
+            SendState::Open | SendState::Finished if send.owes_head() && !is_early => {
+                self.given_up.push((id, error_code));
+                self.abandon_sending(id, SendState::GivenUp);
+                return Ok(());
+            }
+            SendState::Open | SendState::Finished => {
+                send.reset_when_opened = is_early.then_some(code);
+                // It is closed already when everything was acknowledged a moment ago.
+                let _ = conn.send_stream(stream_id(id)).reset(error_code);
+            }
+        }
+        self.abandon_sending(id, SendState::Reset);
+        Ok(())
+    }
+
+    /// Resets what was given up and whose head the peer has by now.
+    pub fn reset_given_up(&mut self, conn: &mut quinn::Connection) {
+        for (id, error_code) in std::mem::take(&mut self.given_up) {
+            match self.table.get_mut(&id).map(|stream| &mut stream.send) {
+                Some(send) if send.state == SendState::GivenUp && send.owes_head() => {
+                    self.given_up.push((id, error_code));
+                }
+                Some(send) if send.state == SendState::GivenUp => {
+                    send.state = SendState::Reset;
+                    let _ = conn.send_stream(stream_id(id)).reset(error_code);
+                    self.forget_if_over(id);
+                }
+                // It has ended otherwise.
+                _ => {}
+            }
+        }
+    }
+
+    pub fn stop(
+        &mut self,
+        conn: &mut quinn::Connection,
+        id: u64,
+        code: u64,
+    ) -> Result<(), StreamError> {
+        let error_code = VarInt::from_u64(code).map_err(|_| StreamError::OutOfRange)?;
+        if self.is_own(id) && dir(id) == Dir::Uni {
+            return Err(StreamError::WrongDirection);
+        }
+        let waiting = self.is_own(id) && index(id) >= self.own[dir(id) as usize].opened;
+        let Some(stream) = self.table.get_mut(&id) else {
+            return Err(self.missing(id));
+        };
+        if !stream.receive.open {
+            return Err(StreamError::Over);
+        }
+        self.held.stop(id, &mut stream.receive);
+        let reported = stream.receive.reset_at.take();
+        match waiting {
+            true => stream.receive.stop_when_opened = Some(code),
+            false => {
+                stream.receive.stop_when_opened = self.is_early.then_some(code);
+                let _ = conn.recv_stream(stream_id(id)).stop(error_code);
+            }
+        }
+        match reported {
+            Some(reset) => self.resets_due.push(reset),
+            None if self.takes_reset_at => self.note_stopped(conn, id),
+            None => {}
+        }
+        self.forget_if_over(id);
+        Ok(())
+    }
+
+    fn note_stopped(&mut self, conn: &mut quinn::Connection, id: u64) {
+        self.awaited.insert(id);
+        let streams = conn.streams();
+        let open = [Dir::Bi, Dir::Uni].map(|dir| streams.remote_open_streams(dir));
+        let max = usize::try_from(open[0] + open[1]).unwrap_or(usize::MAX);
+        while self.awaited.len() > max.saturating_add(STOPPED_MAX) {
+            self.awaited.pop_first();
+        }
+    }
+
+    /// The peer has abandoned a stream behind data that counts. True if the host may have to hear of it.
+    pub fn reset_at(&mut self, reset: ResetAt) -> bool {
+        // The state machine gives credit for all of it when it hears of the reset.
+        self.arrived(Arrived::new(reset.stream_id, reset.final_size, true, 0));
+        let stream = self.table.get_mut(&reset.stream_id);
+        match stream.filter(|stream| stream.receive.open) {
+            Some(stream) => {
+                // Said again, it may make less of it reliable, and nothing else.
+                let known = stream.receive.reset_at.get_or_insert(reset);
+                known.reliable_size = known.reliable_size.min(reset.reliable_size);
+                true
+            }
+            // Nobody reads it any more. The state machine waits for its end only if it was stopped.
+            None => {
+                let is_awaited = self.awaited.remove(&reset.stream_id);
+                self.resets_due.extend(is_awaited.then_some(reset));
+                false
+            }
+        }
+    }
+
+    /// What the state machine is to hear of.
+    pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
+        std::mem::take(&mut self.resets_due)
+    }
+
+    /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
+    /// code should be the peer's. Returns whether the host is to hear of it.
+    pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
+        let _ = conn.send_stream(stream_id(id)).reset(error_code);
+        let Some(stream) = self.table.get(&id) else {
+            return false;
+        };
+        let state = stream.send.state;
+        let was_sending = matches!(state, SendState::Open | SendState::Finished);
+        if was_sending || state == SendState::GivenUp {
+            self.abandon_sending(id, SendState::Reset);
+        }
+        was_sending
+    }
+
+    /// What is queued is not sent any more; `state` says what the peer is still to get.
+    fn abandon_sending(&mut self, id: u64, state: SendState) {
+        let Some(stream) = self.table.get_mut(&id) else {
+            return;
+        };
+        self.queued_bytes -= stream.send.queue.len();
+        stream.send.queue.clear();
+        stream.send.state = state;
+        if std::mem::take(&mut stream.send.above_high_water) {
+            self.abandoned.push(id);
+        }
+        self.forget_if_over(id);
+    }
+
+    /// The streams whose `StreamWritable` will not come, each once.
+    pub fn take_abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
+    }
+}
+
+/// How many stopped streams are remembered beside those that the peer has open. It answers within a round trip or
+/// two, and cannot have opened so many others by then.
+const STOPPED_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use quinn_proto::Side;
+
+    use super::*;
+    use crate::StreamEnd;
+    use crate::seams::bare::Bare;
+
+    fn server() -> (Bare, Streams) {
+        let bare = Bare::connected(quinn::TransportConfig::default());
+        let mut streams = Streams::new(Side::Server, 1 << 20);
+        streams.take_reset_at();
+        (bare, streams)
+    }
+
+    /// A hundred streams of the client's, of which the server knows.
+    fn opened(bare: &mut Bare, streams: &mut Streams, fin: bool) -> Vec<u64> {
+        let client = bare.client.connection();
+        for _ in 0..100 {
+            let id = client.streams().open(Dir::Uni).unwrap();
+            let mut stream = client.send_stream(id);
+            stream.write(b"x").unwrap();
+            if fin {
+                stream.finish().unwrap();
+            }
+        }
+        bare.exchange();
+        let server = bare.server.connection();
+        let ids = std::iter::from_fn(|| server.streams().accept(Dir::Uni));
+        let ids: Vec<u64> = ids.map(u64::from).collect();
+        ids.iter().for_each(|&id| streams.accepted(id));
+        ids
+    }
+
+    fn reset(stream_id: u64) -> ResetAt {
+        ResetAt {
+            stream_id,
+            code: 7,
+            final_size: 1,
+            reliable_size: 1,
+        }
+    }
+
+    #[test]
+    fn of_streams_that_are_over_no_reset_is_remembered() {
+        let (mut bare, mut streams) = server();
+        for _ in 0..10 {
+            for id in opened(&mut bare, &mut streams, true) {
+                let received = streams.take(bare.server.connection(), id, usize::MAX);
+                assert_eq!(received.end, Some(StreamEnd::Finished));
+                assert!(!streams.reset_at(reset(id)));
+            }
+            bare.exchange();
+        }
+        assert_eq!(streams.take_resets_due(), []);
+        assert!(streams.awaited.is_empty());
+    }
+
+    #[test]
+    fn the_reset_of_a_stream_that_was_stopped_is_remembered_once() {
+        let (mut bare, mut streams) = server();
+        let ids = opened(&mut bare, &mut streams, false);
+        for &id in &ids {
+            streams.stop(bare.server.connection(), id, 7).unwrap();
+        }
+        for _ in 0..3 {
+            ids.iter()
+                .for_each(|&id| assert!(!streams.reset_at(reset(id))));
+        }
+        let expected: Vec<ResetAt> = ids.into_iter().map(reset).collect();
+        assert_eq!(streams.take_resets_due(), expected);
+        assert!(streams.awaited.is_empty());
+    }
+
+    #[test]
+    fn streams_that_were_stopped_and_end_otherwise_are_forgotten_in_the_end() {
+        let (mut bare, mut streams) = server();
+        for _ in 0..15 {
+            for id in opened(&mut bare, &mut streams, true) {
+                streams.stop(bare.server.connection(), id, 7).unwrap();
+            }
+            bare.exchange();
+            bare.sleep(Duration::from_millis(30));
+            bare.exchange();
+        }
+        assert!((STOPPED_MAX..=STOPPED_MAX + 100).contains(&streams.awaited.len()));
+    }
+}

@@ -1,0 +1,155 @@
+//! Data of one stream that waits in front of the state machine.
+//!
+//! quinn-proto keeps what it was given until it is acknowledged, in a list that it searches from
+//! the front for every packet: many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6
+//! with 1,000 bytes, 16 MB outstanding). So small writes are joined here. Large ones are never
+//! copied.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    /// Complete pieces, in front of `tail`.
+    pieces: VecDeque<Bytes>,
+    /// Small writes being joined.
+    tail: BytesMut,
+    len: usize,
+}
+
+impl SendQueue {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn push(&mut self, mut data: Bytes) {
+        if data.is_empty() {
+            return;
+        }
+        self.len += data.len();
+        if data.len() >= PIECE_MIN || self.tail.len() + data.len() > PIECE_MAX {
+            self.complete_tail();
+        }
+        while data.len() > PIECE_MAX {
+            self.pieces.push_back(data.split_to(PIECE_MAX));
+        }
+        if data.len() >= PIECE_MIN {
+            self.pieces.push_back(data);
+        } else if !self.tail.is_empty() {
+            self.tail.extend_from_slice(&data);
+        } else if self
+            .pieces
+            .back()
+            .is_some_and(|last| last.len() < PIECE_MIN)
+        {
+            let last = self.pieces.pop_back().unwrap_or_default();
+            self.tail.reserve((last.len() + data.len()) * 2);
+            self.tail.extend_from_slice(&last);
+            self.tail.extend_from_slice(&data);
+        } else {
+            // The only write of a turn, more often than not: joined with nothing, so not copied.
+            self.pieces.push_back(data);
+        }
+    }
+
+    /// Everything, in pieces to be taken from the front. Tell [`taken`](Self::taken) what was.
+    pub fn pieces(&mut self) -> &mut [Bytes] {
+        self.complete_tail();
+        self.pieces.make_contiguous()
+    }
+
+    /// Has a piece end after so many bytes, if there are more.
+    pub fn cut_at(&mut self, bytes: usize) {
+        self.complete_tail();
+        let mut before = 0;
+        for at in 0..self.pieces.len() {
+            if before == bytes {
+                return;
+            }
+            let piece = &mut self.pieces[at];
+            if before + piece.len() > bytes {
+                let rest = piece.split_off(bytes - before);
+                self.pieces.insert(at + 1, rest);
+                return;
+            }
+            before += piece.len();
+        }
+    }
+
+    /// `pieces` whole pieces, `bytes` with what was cut off the front of the next one.
+    pub fn taken(&mut self, pieces: usize, bytes: usize) {
+        self.pieces.drain(..pieces);
+        self.len -= bytes;
+    }
+
+    /// Keeps no room for more than there is.
+    pub fn rest(&mut self) {
+        self.pieces.shrink_to_fit();
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn complete_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces
+                .push_back(std::mem::take(&mut self.tail).freeze());
+        }
+    }
+}
+
+/// From this size on a write is a piece of its own.
+const PIECE_MIN: usize = 16 << 10;
+/// Joined writes grow to this size, and larger ones are cut to it.
+const PIECE_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece_sizes(queue: &mut SendQueue) -> Vec<usize> {
+        queue.pieces().iter().map(Bytes::len).collect()
+    }
+
+    #[test]
+    fn small_writes_are_joined_and_large_ones_are_not_copied() {
+        let mut queue = SendQueue::default();
+        for _ in 0..200 {
+            queue.push(Bytes::from_static(&[1; 1_000]));
+        }
+        let large = Bytes::from(vec![2; 100_000]);
+        queue.push(large.clone());
+        queue.push(Bytes::from_static(&[3; 10]));
+        queue.push(Bytes::new());
+        assert_eq!(queue.len(), 300_010);
+        let sizes = piece_sizes(&mut queue);
+        assert!(
+            sizes.len() <= 8 && sizes.iter().all(|&size| size <= PIECE_MAX),
+            "{sizes:?}"
+        );
+        assert_eq!(sizes.iter().sum::<usize>(), 300_010);
+        let is_large = |piece: &&Bytes| large.as_ptr_range().contains(&piece.as_ptr());
+        let found: usize = queue.pieces().iter().filter(is_large).map(Bytes::len).sum();
+        assert_eq!(found, 100_000, "not copied, only cut");
+    }
+
+    #[test]
+    fn a_single_small_write_is_not_copied_either() {
+        let mut queue = SendQueue::default();
+        let write = Bytes::from(vec![1; 100]);
+        queue.push(write.clone());
+        assert_eq!(queue.pieces()[0].as_ptr(), write.as_ptr());
+        let first = &mut queue.pieces()[0];
+        *first = first.slice(40..);
+        queue.taken(0, 40);
+        assert_eq!(queue.len(), 60);
+        queue.taken(1, 60);
+        assert!(queue.is_empty());
+    }
+}

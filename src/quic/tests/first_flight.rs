@@ -1,0 +1,152 @@
+//! A client's first flight, held back until there is something to send with the ClientHello.
+
+use std::time::Duration;
+
+use crate::support::{Pair, Who, client_settings, server_settings};
+use bytes::Bytes;
+use uringcore_quic::{ClientSettings, ClientSetup, Event, ServerSettings, tls::SessionTicket};
+
+/// A ticket that allows early data, from a connection of its own.
+fn ticket(pair: &mut Pair) -> SessionTicket {
+    pair.establish();
+    pair.run_for(Duration::from_secs(1));
+    let found = pair
+        .client
+        .events
+        .iter()
+        .find_map(|(_, event)| match event {
+            Event::SessionTicket(ticket) => Some(SessionTicket::clone(ticket)),
+            _ => None,
+        });
+    found.expect("the server gave a ticket")
+}
+
+/// What a datagram that was taken off the link holds: whether an Initial packet, and whether a 0-RTT
+/// packet behind it (RFC 9000 section 17.2: the type is in the long header's bits 4 and 5).
+fn packets_in(datagram: &[u8]) -> Vec<&'static str> {
+    let mut rest = datagram;
+    let mut found = Vec::new();
+    while let Some((first, after)) = rest.split_first() {
+        // The fixed bit may be greased (RFC 9287).
+        if first & 0x80 == 0 {
+            break;
+        }
+        let kind = (first >> 4) & 3;
+        let mut at = &after[4..];
+        for _ in 0..2 {
+            at = &at[1 + usize::from(at[0])..];
+        }
+        let mut varint = || {
+            let length = 1 << (at[0] >> 6);
+            let value = at[..length]
+                .iter()
+                .fold(0usize, |value, byte| value << 8 | usize::from(*byte));
+            at = &at[length..];
+            value & !(3 << (8 * length - 2))
+        };
+        if kind == 0 {
+            let token = varint();
+            assert_eq!(token, 0, "no token was given");
+        }
+        let length = varint();
+        found.push(["initial", "0rtt", "handshake", "retry"][usize::from(kind)]);
+        rest = &at[length..];
+    }
+    found
+}
+
+#[test]
+fn a_held_client_sends_its_hello_together_with_early_data() {
+    let server = ServerSettings {
+        early_data: true,
+        ..server_settings()
+    };
+    let mut pair = Pair::new(client_settings(), server);
+    let resuming = ClientSettings {
+        session_ticket: Some(ticket(&mut pair)),
+        ..client_settings()
+    };
+    pair.client_setup = ClientSetup::new(&resuming).unwrap();
+
+    let key = pair.connect();
+    pair.client.endpoint.connection(key).unwrap().hold();
+    let sent = pair.client.sent;
+    // Whatever is done with it meanwhile, and however long it takes.
+    pair.run_for(Duration::from_secs(2));
+    let connection = pair.client.endpoint.connection(key).unwrap();
+    assert_eq!(connection.next_stream_id(false), 0);
+    connection
+        .send_stream(0, Bytes::from_static(b"early"), true)
+        .unwrap();
+    connection.ping(7);
+    assert_eq!(connection.send_queue_bytes(0), 5);
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(pair.client.sent, sent, "held");
+
+    pair.record = true;
+    pair.client.endpoint.connection(key).unwrap().release();
+    pair.exchange();
+    let first = pair.recorded.iter().map(|(who, data)| {
+        assert_eq!(*who, Who::Client, "no answer is in yet");
+        packets_in(data)
+    });
+    assert_eq!(first.collect::<Vec<_>>(), [["initial", "0rtt"]]);
+
+    pair.run_for(Duration::from_secs(1));
+    let accepted = |event: &Event| {
+        matches!(
+            event,
+            Event::HandshakeCompleted {
+                early_data_accepted: true,
+                ..
+            }
+        )
+    };
+    assert!(pair.client.has(key, accepted));
+    let mut newest = pair.server.events.iter().rev();
+    let (server, _) = *newest.find(|(_, event)| *event == Event::Accepted).unwrap();
+    assert_eq!(pair.server.received(server, 0), b"early");
+    assert!(
+        pair.client
+            .has(key, |event| *event == Event::PingAcknowledged { uid: 7 })
+    );
+    // Once it has spoken it cannot be held.
+    pair.client.endpoint.connection(key).unwrap().hold();
+    let connection = pair.client.endpoint.connection(key).unwrap();
+    connection
+        .send_stream(4, Bytes::from_static(b"later"), true)
+        .unwrap();
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.server.received(server, 4), b"later");
+}
+
+#[test]
+fn a_held_connection_that_is_closed_has_never_been() {
+    let mut pair = Pair::default_pair();
+    let kept = pair.connect();
+    pair.client.endpoint.connection(kept).unwrap().hold();
+    let closed = pair.connect();
+    let connection = pair.client.endpoint.connection(closed).unwrap();
+    connection.hold();
+    connection
+        .send_stream(0, Bytes::from_static(b"nothing"), false)
+        .unwrap();
+    pair.close(Who::Client, closed, 9, None, b"no need");
+    // Released too late, and closed again.
+    pair.client.endpoint.connection(closed).unwrap().release();
+    pair.close(Who::Client, closed, 10, None, b"");
+    pair.exchange();
+    let (code, _, reason, _) = pair.client.closed(closed).expect("one Closed");
+    assert_eq!((code, reason.as_str()), (9, "no need"));
+    assert!(pair.client.endpoint.connection(closed).is_none());
+    assert_eq!(pair.client.endpoint.len(), 1);
+
+    // With its endpoint as well, which then has nothing to wait for.
+    let now = pair.now;
+    pair.client.endpoint.close_all(now, 0, b"");
+    assert!(pair.client.endpoint.may_end());
+    pair.exchange();
+    assert!(pair.client.closed(kept).is_some());
+    assert!(pair.client.endpoint.is_idle());
+    assert_eq!((pair.client.sent, pair.server.events.len()), (0, 0));
+}

@@ -1,0 +1,499 @@
+//! The crypto session that the QUIC state machine drives (RFC 9001), over `rustls::quic`.
+//!
+//! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets
+//! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen.
+//!
+//! | file | noun |
+//! | --- | --- |
+//! | `makers` | factories of the sessions, from configurations that connections share |
+//! | `gathering` | the bytes of a ClientHello until it is whole |
+//! | `reason` | TLS failures as text |
+//!
+//! Not here: the keys themselves (`keys`), and which version is chosen and why (`versions`).
+
+use std::{any::Any, io::Cursor, sync::Arc, time::SystemTime};
+
+use quinn_proto::{
+    ConnectionId, Side, TransportError,
+    crypto::{self, ExportKeyingMaterialError, KeyPair, Keys},
+    transport_parameters::TransportParameters,
+};
+use rustls::{
+    AlertDescription, Error, HandshakeKind,
+    pki_types::CertificateDer,
+    quic::{self, KeyChange, Version},
+};
+use uringcore_wire::{
+    header::{VERSION_1, version_of},
+    tls::session_ticket::NewSessionTicket,
+};
+
+use super::{
+    CipherSuite, HostClock, SessionTicket,
+    keys::{self, retry, tap::Tap},
+    sessions::resumption::TicketInbox,
+    versions::{Information, Versions},
+};
+use crate::{
+    qlog::{ConnectionIds, Epoch},
+    seams::{
+        datagram_limit::{self, DatagramLimit},
+        draft_parameters, early_data,
+        labels::Scope,
+        phases::Phases,
+        reset_stream_at,
+        tickets::{self, Exporter},
+    },
+};
+
+mod gathering;
+mod makers;
+pub(super) mod reason;
+#[cfg(test)]
+mod tests;
+
+use gathering::{FirstMessage, Progress};
+pub(crate) use makers::{ClientCrypto, ServerCrypto, server_initial_keys};
+use reason::transport_error;
+
+/// What the QUIC layer wants to know of a session. Handed out as the state machine's
+/// `handshake_data`.
+pub(crate) struct SessionDetails {
+    pub tap: Arc<Tap>,
+    /// Session tickets that a client got.
+    pub tickets: Arc<TicketInbox>,
+    pub versions: Arc<Versions>,
+    /// The application protocol, once the server has chosen it.
+    pub alpn: Option<Vec<u8>>,
+    /// On a server, the name that the client asked for (RFC 6066 section 3).
+    pub server_name: Option<String>,
+    pub resumed: bool,
+    /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
+    pub cipher_suite: Option<u16>,
+    /// The peer's transport parameters as they came, once they have.
+    pub peer_parameters: Option<Vec<u8>>,
+}
+
+struct Session {
+    inner: Inner,
+    clock: HostClock,
+    versions: Arc<Versions>,
+    tap: Arc<Tap>,
+    reported_handshake_data: bool,
+    checked_versions: bool,
+    phases: Option<Phases>,
+    /// A client's, until it has chosen where its first packet goes.
+    ids: Option<ConnectionIds>,
+    /// On a client, the name that it connected to.
+    asked_name: String,
+    exporter: Exporter,
+    tickets: Arc<TicketInbox>,
+}
+
+enum Inner {
+    /// A server that has not yet the whole ClientHello.
+    Waiting(Box<Waiting>),
+    Running(Box<quic::Connection>),
+    /// A server whose handshake is complete: a client has nothing more to say to TLS (RFC 9001 section 6), which
+    /// would keep its buffers and secrets for as long as the connection lasts.
+    Done(Box<Done>),
+}
+
+/// What is asked of a session after its handshake.
+#[derive(Clone)]
+struct Done {
+    alpn: Option<Vec<u8>>,
+    server_name: Option<String>,
+    resumed: bool,
+    cipher_suite: Option<u16>,
+    peer_parameters: Option<Vec<u8>>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+struct Waiting {
+    config: Arc<rustls::ServerConfig>,
+    version: Version,
+    /// Encoded transport parameters, to which what is said of versions is still to be added.
+    params: Vec<u8>,
+    first: FirstMessage,
+    /// The only ClientHello that is taken, if the host has read it before.
+    expected: Option<Arc<[u8]>>,
+}
+
+impl Session {
+    fn new(inner: Inner, clock: HostClock, versions: Arc<Versions>, tap: Arc<Tap>) -> Self {
+        Self {
+            inner,
+            clock,
+            versions,
+            tap,
+            reported_handshake_data: false,
+            checked_versions: false,
+            phases: None,
+            ids: None,
+            asked_name: String::new(),
+            exporter: Exporter::default(),
+            tickets: Arc::default(),
+        }
+    }
+
+    fn tls(&self) -> Option<&quic::Connection> {
+        match &self.inner {
+            Inner::Waiting(_) | Inner::Done(_) => None,
+            Inner::Running(tls) => Some(tls),
+        }
+    }
+
+    fn side(&self) -> Side {
+        match self.tls() {
+            Some(quic::Connection::Client(_)) => Side::Client,
+            Some(quic::Connection::Server(_)) | None => Side::Server,
+        }
+    }
+
+    /// As it is now.
+    fn state(&self) -> Done {
+        let tls = match &self.inner {
+            Inner::Waiting(_) => None,
+            Inner::Running(tls) => Some(tls),
+            Inner::Done(done) => return (**done).clone(),
+        };
+        let server_name = match tls.map(|tls| &**tls) {
+            Some(quic::Connection::Server(server)) => server.server_name(),
+            Some(quic::Connection::Client(_)) | None => None,
+        };
+        let certificates = tls.and_then(|tls| tls.peer_certificates());
+        Done {
+            alpn: tls.and_then(|tls| tls.alpn_protocol()).map(Into::into),
+            server_name: server_name.map(Into::into),
+            resumed: tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed),
+            cipher_suite: tls
+                .and_then(|tls| tls.negotiated_cipher_suite())
+                .map(|suite| suite.suite().into()),
+            peer_parameters: self.peer_parameters().map(Into::into),
+            certificates: known(certificates.unwrap_or_default())
+                .map(|certificate| certificate.clone().into_owned())
+                .collect(),
+        }
+    }
+
+    fn peer_parameters(&self) -> Option<&[u8]> {
+        match &self.inner {
+            Inner::Waiting(_) => None,
+            Inner::Running(tls) => tls.quic_transport_parameters(),
+            Inner::Done(done) => done.peer_parameters.as_deref(),
+        }
+    }
+
+    /// rustls does not say when the hello of the other side has been read.
+    fn has_handshake_data(&self) -> bool {
+        self.tls().is_some_and(|tls| {
+            tls.alpn_protocol().is_some() || has_server_name(tls) || !tls.is_handshaking()
+        })
+    }
+
+    /// A server has the client's whole hello: chooses the version by it and begins.
+    fn begin(
+        versions: &Versions,
+        tap: &Tap,
+        waiting: &Waiting,
+    ) -> Result<quic::Connection, TransportError> {
+        if let Some(expected) = &waiting.expected
+            && !waiting.first.is(expected)
+        {
+            let error = Error::General("the ClientHello is not the one that was read first".into());
+            return Err(transport_error(
+                &error,
+                Some(AlertDescription::IllegalParameter),
+            ));
+        }
+        let hello = waiting.first.hello();
+        if let Some((error, alert)) = hello.as_ref().and_then(draft_parameters::fault) {
+            return Err(transport_error(&error, Some(alert)));
+        }
+        let said = match hello.and_then(|hello| hello.transport_parameters()) {
+            Some(params) => Information::find(params)?,
+            None => None,
+        };
+        versions.decide(versions.choose(said.as_ref())?);
+        if let Some(recorder) = tap.recorder() {
+            let theirs = said.as_ref().map(|said| &said.available[..]);
+            recorder.version_chosen(versions.supported(), theirs, versions.current());
+        }
+        let mut params = waiting.params.clone();
+        versions.append_information(&mut params);
+        tap.local_parameters(&params);
+        let config = waiting.config.clone();
+        let server = quic::ServerConnection::new(config, waiting.version, params)
+            .expect("the configuration was checked when it was built");
+        Ok(server.into())
+    }
+
+    /// True if the server's word about versions is what the wire showed, once it is authentic.
+    fn check_versions(&mut self) -> Result<(), TransportError> {
+        let Inner::Running(tls) = &self.inner else {
+            return Ok(());
+        };
+        let is_client = matches!(**tls, quic::Connection::Client(_));
+        if !is_client || self.checked_versions || tls.is_handshaking() {
+            return Ok(());
+        }
+        self.checked_versions = true;
+        match tls.quic_transport_parameters() {
+            Some(params) => self.versions.check(Information::find(params)?.as_ref()),
+            None => Ok(()),
+        }
+    }
+
+    /// What handshake packets have to show that the state machine does not write.
+    fn handshake_wire(&self) -> Option<u32> {
+        let version = self.versions.current();
+        let is_plain = version == VERSION_1 && self.versions.original() == VERSION_1;
+        (!is_plain).then_some(version)
+    }
+
+    fn read(&mut self, buf: &[u8]) -> Result<(), TransportError> {
+        let tls = match &mut self.inner {
+            Inner::Running(tls) => tls,
+            Inner::Waiting(_) => return Ok(()),
+            Inner::Done(_) => {
+                let error = Error::General("a message after the handshake".into());
+                return Err(transport_error(
+                    &error,
+                    Some(AlertDescription::UnexpectedMessage),
+                ));
+            }
+        };
+        let is_client = matches!(**tls, quic::Connection::Client(_));
+        let (result, tickets) = match is_client && !tls.is_handshaking() {
+            // What follows a client's handshake is tickets, and nothing else (RFC 9001 section 6).
+            true => self.exporter.read(buf, || tls.read_hs(buf)),
+            false => (tls.read_hs(buf), Vec::new()),
+        };
+        result.map_err(|e| transport_error(&e, tls.alert()))?;
+        for (ticket, secret) in tickets {
+            if let Some(ticket) = self.completed(ticket, secret, self.clock.0.now()) {
+                self.tickets.push(ticket);
+            }
+        }
+        Ok(())
+    }
+
+    fn completed(
+        &self,
+        ticket: NewSessionTicket,
+        secret: Vec<u8>,
+        issued: SystemTime,
+    ) -> Option<SessionTicket> {
+        let tls = self.tls()?;
+        let suite = tls.negotiated_cipher_suite()?.suite();
+        let certificates = tls.peer_certificates().unwrap_or_default();
+        Some(SessionTicket {
+            server_name: self.asked_name.clone(),
+            cipher_suite: CipherSuite::from_u16(suite.into())?,
+            ticket: ticket.ticket,
+            secret,
+            age_add: ticket.age_add,
+            issued,
+            lifetime: ticket.lifetime,
+            early_data: ticket.early_data,
+            transport_params: tls.quic_transport_parameters()?.to_vec(),
+            peer_certificates: known(certificates).map(|c| c.to_vec()).collect(),
+            version: Some(self.versions.current()),
+        })
+    }
+}
+
+/// The certificates but for what stands for none in an imported session.
+fn known<'a>(
+    certificates: &'a [CertificateDer<'a>],
+) -> impl Iterator<Item = &'a CertificateDer<'a>> {
+    certificates.iter().filter(|c| !tickets::is_unknown(c))
+}
+
+impl crypto::Session for Session {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        if let Some(ids) = &self.ids {
+            // The first call counts: after a Retry there is another.
+            self.tap.set_ids(ConnectionIds {
+                original: Some(dst_cid.to_vec()),
+                ..ids.clone()
+            });
+        }
+        keys::initial::initial(&self.versions, dst_cid, side, &self.tap)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let state = self.state();
+        Some(Box::new(SessionDetails {
+            tap: self.tap.clone(),
+            versions: self.versions.clone(),
+            alpn: state.alpn,
+            server_name: state.server_name,
+            tickets: self.tickets.clone(),
+            resumed: state.resumed,
+            cipher_suite: state.cipher_suite,
+            peer_parameters: state.peer_parameters,
+        }))
+    }
+
+    /// A `Vec<CertificateDer<'static>>`, leaf first.
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        let certificates = self.state().certificates;
+        match certificates.is_empty() {
+            true => None,
+            false => Some(Box::new(certificates)),
+        }
+    }
+
+    /// The version of 0-RTT packets is the original one, whatever the handshake goes on with (RFC
+    /// 9369 section 4.1).
+    fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
+        // The limits that the ticket's server gave are needed with them.
+        if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
+            return None;
+        }
+        let early = self.tls()?.zero_rtt_keys()?;
+        let first = self.versions.first();
+        let wire = (first != VERSION_1).then_some(first);
+        Some(keys::wrap_early(early, &self.tap, wire))
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        match self.tls()? {
+            quic::Connection::Client(client) => Some(client.is_early_data_accepted()),
+            quic::Connection::Server(_) => None,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        match &self.inner {
+            Inner::Waiting(_) => true,
+            Inner::Running(tls) => tls.is_handshaking(),
+            Inner::Done(_) => false,
+        }
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        let begun = match &mut self.inner {
+            Inner::Waiting(waiting) => match waiting.first.push(buf) {
+                Progress::Waiting => return Ok(false),
+                Progress::Done => Some((
+                    Self::begin(&self.versions, &self.tap, waiting)?,
+                    std::mem::take(&mut waiting.first),
+                )),
+            },
+            Inner::Running(_) | Inner::Done(_) => None,
+        };
+        let first = begun.map(|(tls, first)| {
+            self.inner = Inner::Running(Box::new(tls));
+            first
+        });
+        let buf = first.as_ref().map_or(buf, FirstMessage::bytes);
+        self.versions.handshake_bytes();
+        self.read(buf)?;
+        self.check_versions()?;
+        let first_time = !self.reported_handshake_data && self.has_handshake_data();
+        self.reported_handshake_data |= first_time;
+        Ok(first_time)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        match self.peer_parameters() {
+            None => Ok(None),
+            Some(bytes) => {
+                if let Some(recorder) = self.tap.recorder() {
+                    recorder.remote_parameters(bytes);
+                }
+                let bytes = datagram_limit::understood(bytes);
+                Ok(Some(TransportParameters::read(
+                    self.side(),
+                    &mut Cursor::new(&*bytes),
+                )?))
+            }
+        }
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let Inner::Running(tls) = &mut self.inner else {
+            return None;
+        };
+        let change = {
+            let _labels = Scope::open(self.versions.switched());
+            tls.write_hs(buf)
+        };
+        let Some(change) = change else {
+            if self.side().is_server() && !self.is_handshaking() {
+                self.inner = Inner::Done(Box::new(self.state()));
+            }
+            return None;
+        };
+        Some(match change {
+            KeyChange::Handshake { keys } => {
+                let wire = self.handshake_wire();
+                keys::wrap(keys, Epoch::Handshake, self.side(), &self.tap, wire)
+            }
+            KeyChange::OneRtt { keys, next } => {
+                self.phases = Some(Phases::new(next));
+                keys::wrap(keys, Epoch::OneRtt(0), self.side(), &self.tap, None)
+            }
+        })
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
+        let keys = self.phases.as_mut()?.next(self.versions.switched());
+        Some(keys::wrap_update(keys, self.side(), &self.tap))
+    }
+
+    /// A Retry has the version of the client's first flight (RFC 9369 section 4.1).
+    fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        let version = self.versions.original();
+        let is_valid = version_of(header) == Some(version)
+            && retry::is_valid(version, orig_dst_cid, &[header, payload].concat());
+        if is_valid {
+            self.versions.set_retried();
+            if let Some(recorder) = self.tap.recorder() {
+                recorder.retry(header, payload.len());
+            }
+        }
+        is_valid
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        // Of a server's that is done, nobody asks.
+        let tls = self.tls().ok_or(ExportKeyingMaterialError)?;
+        match tls.export_keying_material(output, label, Some(context)) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ExportKeyingMaterialError),
+        }
+    }
+}
+
+fn has_server_name(tls: &quic::Connection) -> bool {
+    match tls {
+        quic::Connection::Client(_) => false,
+        quic::Connection::Server(server) => server.server_name().is_some(),
+    }
+}
+
+/// Transport parameters with what is said of versions, of RESET_STREAM_AT and of DATAGRAM frames.
+fn encode(
+    params: &TransportParameters,
+    versions: &Versions,
+    takes_reset_at: bool,
+    datagram_limit: DatagramLimit,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    params.write(&mut bytes);
+    datagram_limit.announce(&mut bytes);
+    if takes_reset_at {
+        reset_stream_at::append_parameters(&mut bytes);
+    }
+    versions.append_information(&mut bytes);
+    bytes
+}

@@ -1,0 +1,280 @@
+//! Keys for Initial packets, which everybody can make who sees the first one (RFC 9001 section 5.2).
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::BytesMut;
+use quinn_proto::{
+    ConnectionId, Side,
+    crypto::{self, CryptoError, KeyPair, Keys},
+};
+use rustls::{
+    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    quic::{self, Suite, Version},
+};
+use uringcore_wire::header::{Space, VERSION_1, VERSION_2, version_of};
+
+use super::{mask, name, open, seal, tap::Tap, unmask};
+use crate::{
+    qlog::Epoch,
+    seams::{hidden_acks, layout, padding},
+    tls::versions::Versions,
+};
+
+/// Keys for Initial packets, of every version that may come (RFC 9001 section 5.2, RFC 9369 section
+/// 3.3.1): they follow from `client_dst_cid` and the version, whatever suites are configured.
+pub(in crate::tls) fn initial(
+    versions: &Arc<Versions>,
+    client_dst_cid: &ConnectionId,
+    side: Side,
+    tap: &Arc<Tap>,
+) -> Keys {
+    for sealer in [!side, side] {
+        tap.key_made(name(Epoch::Initial, sealer));
+    }
+    let keys = Arc::new(InitialKeys {
+        v1: OnceLock::new(),
+        v2: OnceLock::new(),
+        client_dst_cid: *client_dst_cid,
+        side,
+        versions: versions.clone(),
+        tap: tap.clone(),
+    });
+    Keys {
+        header: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys.clone())),
+        },
+        packet: KeyPair {
+            local: Box::new(LocalInitial(keys.clone())),
+            remote: Box::new(RemoteInitial(keys)),
+        },
+    }
+}
+
+/// The Initial keys of one destination connection ID, by version, each made when it is needed.
+struct InitialKeys {
+    v1: OnceLock<quic::Keys>,
+    v2: OnceLock<quic::Keys>,
+    client_dst_cid: ConnectionId,
+    side: Side,
+    versions: Arc<Versions>,
+    tap: Arc<Tap>,
+}
+
+impl Drop for InitialKeys {
+    fn drop(&mut self) {
+        for sealer in [!self.side, self.side] {
+            self.tap.key_dropped(name(Epoch::Initial, sealer));
+        }
+    }
+}
+
+impl InitialKeys {
+    /// A version without keys of its own gets those of version 1: a first flight that is only to
+    /// bring a Version Negotiation packet has to look like one.
+    fn of(&self, version: u32) -> &quic::Keys {
+        let (keys, version) = match version {
+            VERSION_2 => (&self.v2, Version::V2),
+            _ => (&self.v1, Version::V1),
+        };
+        let side = match self.side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
+    }
+
+    /// For what is the same whatever the version: the suite is.
+    fn any(&self) -> &quic::Keys {
+        self.of(self.versions.original())
+    }
+
+    /// The keys for a received packet, if its version may be for us.
+    fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
+        let version = version_of(packet)?;
+        match self.versions.is_acceptable(version) {
+            true => Some((version, self.of(version))),
+            false => None,
+        }
+    }
+}
+
+/// For packets of ours.
+struct LocalInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for LocalInitial {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        let version = self.0.versions.current();
+        layout::show(buf, version);
+        let key = &*self.0.of(version).local.packet;
+        seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
+    }
+
+    /// Nobody sends us what we sealed.
+    fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
+        Err(CryptoError)
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().local.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().local.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().local.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for LocalInitial {
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    /// The packet shows its version already.
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        let version = version_of(packet).unwrap_or(VERSION_1);
+        mask(&*self.0.of(version).local.header, pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.any().local.header.sample_len()
+    }
+}
+
+/// For packets of the peer. One of a version that is not for us stays as it is, and fails.
+struct RemoteInitial(Arc<InitialKeys>);
+
+impl crypto::PacketKey for RemoteInitial {
+    fn encrypt(&self, _: u64, _: &mut [u8], _: usize) {}
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        let Some((version, keys)) = self.0.of_received(header) else {
+            self.0.tap.unopened(Space::Initial, header, false);
+            return Err(CryptoError);
+        };
+        let header = layout::received(header);
+        let key = &*keys.remote.packet;
+        open(key, Space::Initial, &self.0.tap, packet, &header, payload)?;
+        self.0.versions.received(version);
+        if self.0.side.is_server() && self.0.versions.switched() == Some(version) {
+            hidden_acks::hide(payload);
+        }
+        match self.0.side {
+            Side::Server => padding::fold(payload),
+            Side::Client => padding::cut(payload),
+        }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.0.any().remote.packet.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.0.any().remote.packet.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.0.any().remote.packet.integrity_limit()
+    }
+}
+
+impl crypto::HeaderKey for RemoteInitial {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        if let Some((_, keys)) = self.0.of_received(packet) {
+            unmask(&*keys.remote.header, pn_offset, packet);
+        }
+    }
+
+    fn encrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn sample_size(&self) -> usize {
+        self.0.any().remote.header.sample_len()
+    }
+}
+
+fn initial_suite() -> Suite {
+    TLS13_AES_128_GCM_SHA256
+        .tls13()
+        .and_then(|suite| suite.quic_suite())
+        .expect("the provider's AES-128-GCM works with QUIC")
+}
+
+#[cfg(test)]
+mod tests {
+    use uringcore_wire::header::unshift_type;
+
+    use super::{super::tap::PacketObserver, *};
+
+    /// What a server gets of a client's Initial packet of version 2.
+    fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+        seen_by(&Arc::default(), server, payload)
+    }
+
+    /// The same, with the server's tap.
+    fn seen_by(tap: &Arc<Tap>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
+        let id = ConnectionId::new(&[5; 8]);
+        let client = Versions::only(Side::Client, VERSION_2);
+        let local = initial(&client, &id, Side::Client, &Arc::default())
+            .packet
+            .local;
+        let mut packet = vec![0xc0, 0, 0, 0, 1, 0, 0, 0, 0x40, 0x40, 3];
+        let header_len = packet.len();
+        packet.extend(payload);
+        packet.resize(packet.len() + local.tag_len(), 0);
+        local.encrypt(3, &mut packet, header_len);
+        packet[0] = unshift_type(packet[0]);
+        let mut sealed = BytesMut::from(&packet[header_len..]);
+        let remote = initial(server, &id, Side::Server, tap).packet.remote;
+        let header = &packet[..header_len];
+        remote.decrypt(3, header, &mut sealed).unwrap();
+        sealed.to_vec()
+    }
+
+    #[test]
+    fn acknowledgements_of_a_client_that_may_have_begun_anew_are_hidden() {
+        let both = [VERSION_1, VERSION_2];
+        // An ACK, four bytes of CRYPTO, a PING.
+        let payload = [2, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        let switched = Versions::server(VERSION_1, &both);
+        switched.decide(VERSION_2);
+        let hidden = [0, 0, 0, 0, 0, 6, 0, 4, 1, 2, 3, 4, 1];
+        assert_eq!(received_by(&switched, &payload), hidden);
+        let plain = Versions::server(VERSION_2, &both);
+        plain.decide(VERSION_2);
+        assert_eq!(received_by(&plain, &payload), payload);
+    }
+    #[derive(Default)]
+    struct Watcher(std::sync::Mutex<Vec<u8>>);
+
+    impl PacketObserver for Watcher {
+        fn sealing(&self, _: Space, _: u64, _: usize, payload: &mut [u8]) -> usize {
+            payload.len()
+        }
+
+        fn passing_on(&self, _: Space, _: &mut BytesMut) {}
+
+        fn opened(&self, _: Space, payload: &[u8]) {
+            *self.0.lock().unwrap() = payload.to_vec();
+        }
+    }
+
+    #[test]
+    fn the_tap_sees_the_padding_as_it_came() {
+        let server = Versions::server(VERSION_2, &[VERSION_2]);
+        let payload = [&[6, 0, 4, 1, 2, 3, 0][..], &[0; 1_100]].concat();
+        let (tap, watcher) = (Arc::<Tap>::default(), Arc::<Watcher>::default());
+        tap.attach(watcher.clone());
+        tap.set_open(true);
+        let opened = seen_by(&tap, &server, &payload);
+        assert_eq!((&opened[..7], opened.len()), (&payload[..7], payload.len()));
+        assert_ne!(opened, payload);
+        assert_eq!(*watcher.0.lock().unwrap(), payload);
+    }
+}

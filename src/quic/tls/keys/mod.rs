@@ -1,0 +1,284 @@
+//! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the
+//! clear text, and with the version that the wire is to show.
+//!
+//! The state machine writes and reads long headers of version 1 layout, and the version that it was
+//! begun with. A key sees a whole packet before it is sealed, so it puts in what the wire shows;
+//! after that nothing touches these bytes, header protection included. Received packets come with
+//! the type bits of version 1 (the driver has seen to that) and their own version field.
+//!
+//! - `initial`: keys for Initial packets, of every version.
+//! - `reset`: the key of stateless reset tokens.
+//! - `retry`: the tag of Retry packets, which have no keys.
+//! - `tap`: a view of packets in the clear for the layer above.
+//! - `token`: what address validation tokens are sealed with.
+//!
+//! Not here: where keys come from (`handshake`), and those of later key phases (`seams::phases`).
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use quinn_proto::{
+    Side,
+    crypto::{self, CryptoError, KeyPair, Keys},
+};
+use rustls::quic;
+use uringcore_wire::header::Space;
+
+use crate::{
+    qlog::{Direction, Epoch, KeyName},
+    seams::{layout, padding},
+};
+
+pub(super) mod initial;
+pub(super) mod reset;
+pub(super) mod retry;
+pub(super) mod tap;
+pub(super) mod token;
+
+use tap::Tap;
+
+/// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
+/// machine writes is right.
+pub(super) fn wrap(
+    keys: quic::Keys,
+    epoch: Epoch,
+    side: Side,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> Keys {
+    Keys {
+        header: KeyPair {
+            local: Box::new(LocalHeaderKey {
+                key: keys.local.header,
+                tap: tap.clone(),
+            }),
+            remote: Box::new(HeaderKey(keys.remote.header)),
+        },
+        packet: KeyPair {
+            remote: packet_key(keys.remote.packet, name(epoch, !side), tap, wire),
+            local: packet_key(keys.local.packet, name(epoch, side), tap, wire),
+        },
+    }
+}
+
+/// The packet keys of the next key phase (RFC 9001 section 6). Header keys stay.
+pub(super) fn wrap_update(
+    keys: quic::PacketKeySet,
+    side: Side,
+    tap: &Arc<Tap>,
+) -> KeyPair<Box<dyn crypto::PacketKey>> {
+    let epoch = Epoch::OneRtt(tap.make_keys());
+    KeyPair {
+        local: packet_key(keys.local, name(epoch, side), tap, None),
+        remote: packet_key(keys.remote, name(epoch, !side), tap, None),
+    }
+}
+
+/// Keys for 0-RTT packets, which only ever go one way.
+pub(super) fn wrap_early(
+    keys: quic::DirectionalKeys,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> (Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>) {
+    (
+        Box::new(HeaderKey(keys.header)),
+        packet_key(keys.packet, name(Epoch::Early, Side::Client), tap, wire),
+    )
+}
+
+fn name(epoch: Epoch, side: Side) -> KeyName {
+    KeyName {
+        epoch,
+        is_clients: side.is_client(),
+    }
+}
+
+fn packet_key(
+    key: Box<dyn quic::PacketKey>,
+    name: KeyName,
+    tap: &Arc<Tap>,
+    wire: Option<u32>,
+) -> Box<dyn crypto::PacketKey> {
+    tap.key_made(name);
+    Box::new(PacketKey {
+        key,
+        name,
+        space: match name.epoch {
+            Epoch::Initial => Space::Initial,
+            Epoch::Handshake => Space::Handshake,
+            Epoch::Early | Epoch::OneRtt(_) => Space::Data,
+        },
+        tap: tap.clone(),
+        wire,
+    })
+}
+
+struct PacketKey {
+    key: Box<dyn quic::PacketKey>,
+    name: KeyName,
+    space: Space,
+    tap: Arc<Tap>,
+    wire: Option<u32>,
+}
+
+impl Drop for PacketKey {
+    fn drop(&mut self) {
+        self.tap.key_dropped(self.name);
+    }
+}
+
+impl crypto::PacketKey for PacketKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        if let Some(version) = self.wire {
+            layout::show(buf, version);
+        }
+        seal(&*self.key, self.space, &self.tap, packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        match self.wire {
+            None => open(&*self.key, self.space, &self.tap, packet, header, payload),
+            Some(_) => {
+                let header = layout::received(header);
+                open(&*self.key, self.space, &self.tap, packet, &header, payload)
+            }
+        }?;
+        padding::cut(payload);
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
+
+struct HeaderKey(Box<dyn quic::HeaderProtectionKey>);
+
+impl crypto::HeaderKey for HeaderKey {
+    fn decrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        unmask(&*self.0, pn_offset, packet);
+    }
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        mask(&*self.0, pn_offset, packet);
+    }
+
+    fn sample_size(&self) -> usize {
+        self.0.sample_len()
+    }
+}
+
+/// For packets of ours, with what took the place of one.
+struct LocalHeaderKey {
+    key: Box<dyn quic::HeaderProtectionKey>,
+    tap: Arc<Tap>,
+}
+
+impl crypto::HeaderKey for LocalHeaderKey {
+    /// Nobody sends us what we protected.
+    fn decrypt(&self, _: usize, _: &mut [u8]) {}
+
+    fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
+        mask(&*self.key, pn_offset, packet);
+        let probe = self.tap.probe();
+        probe.mask(|number_at, packet| mask(&*self.key, number_at, packet));
+    }
+
+    fn sample_size(&self) -> usize {
+        self.key.sample_len()
+    }
+}
+
+/// Seals a packet, or another one in its place. A packet of which only a part is sealed ends with its tag: what
+/// is behind that in `buf` is not to be sent.
+fn seal(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    buf: &mut [u8],
+    header_len: usize,
+) {
+    let (header, rest) = buf.split_at_mut(header_len);
+    let tag_len = key.tag_len();
+    let payload_len = rest.len() - tag_len;
+    let payload = &mut rest[..payload_len];
+    if space == Space::Data {
+        let record = |header: &[u8], payload: &[u8]| {
+            tap.record(Direction::Sent, space, number, header, payload, tag_len);
+        };
+        if tap.probe().seal(key, number, header, payload, record) {
+            return;
+        }
+    }
+    let length = tap.sealing(space, number, header, payload, tag_len);
+    let (payload, behind) = rest.split_at_mut(length);
+    let sealed = key
+        .encrypt_in_place(number, header, payload)
+        .expect("a packet is far shorter than what an AEAD can seal");
+    behind[..tag_len].copy_from_slice(sealed.as_ref());
+}
+
+fn open(
+    key: &dyn quic::PacketKey,
+    space: Space,
+    tap: &Tap,
+    number: u64,
+    header: &[u8],
+    payload: &mut BytesMut,
+) -> Result<(), CryptoError> {
+    let Ok(opened) = key.decrypt_in_place(number, header, payload) else {
+        tap.unopened(space, header, true);
+        return Err(CryptoError);
+    };
+    let length = opened.len();
+    payload.truncate(length);
+    tap.opened(space, number, header, payload, key.tag_len());
+    match space {
+        Space::Data => {
+            tap.datagram_limit().enforce(payload);
+            tap.resets().opened(payload, tap.inflow());
+        }
+        Space::Handshake => tap.handshake_opened(),
+        Space::Initial => {}
+    }
+    Ok(())
+}
+
+fn mask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.encrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u8]) {
+    let (first, number, sample) = parts(key, pn_offset, packet);
+    key.decrypt_in_place(sample, first, number)
+        .expect("the sample has the key's length");
+}
+
+/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
+/// 5.4.2).
+fn parts<'a>(
+    key: &dyn quic::HeaderProtectionKey,
+    pn_offset: usize,
+    packet: &'a mut [u8],
+) -> (&'a mut u8, &'a mut [u8], &'a [u8]) {
+    let (header, sample) = packet.split_at_mut(pn_offset + 4);
+    let (first, rest) = header.split_at_mut(1);
+    let number = &mut rest[pn_offset - 1..pn_offset + 3];
+    (&mut first[0], number, &sample[..key.sample_len()])
+}

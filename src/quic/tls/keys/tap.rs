@@ -1,0 +1,227 @@
+//! A tap on a connection's packets where they are still, or again, in the clear.
+//!
+//! The QUIC state machine keeps packet numbers and acknowledgements to itself. Its packet keys are
+//! ours though, and they see every payload before it is sealed and after it is opened. Nothing here
+//! knows what is in a payload.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use bytes::BytesMut;
+use uringcore_wire::header::Space;
+
+use crate::qlog::{ConnectionIds, Direction, KeyName, Packet, Recorder};
+use crate::seams::{
+    datagram_limit::DatagramLimit, inflow::Inflow, path_challenge::ProbeSlot,
+    reset_stream_at::ResetSlot,
+};
+
+/// Whoever listens to a tap.
+pub(crate) trait PacketObserver: Send + Sync {
+    /// A packet is about to be sealed, with `overhead` bytes of header and tag. The payload may be rewritten. Returns
+    /// how much of it, from its beginning, is sealed.
+    fn sealing(&self, space: Space, number: u64, overhead: usize, payload: &mut [u8]) -> usize;
+    /// A packet was opened and is authentic. It may be a duplicate.
+    fn opened(&self, space: Space, payload: &[u8]);
+    /// The packet goes to the state machine, which reads what is left in the payload.
+    fn passing_on(&self, space: Space, payload: &mut BytesMut);
+}
+
+/// One connection's tap. While nobody listens it costs one relaxed load a packet.
+#[derive(Default)]
+pub(crate) struct Tap {
+    open: AtomicBool,
+    /// True if the observer wants to hear of packets; the recorder always does.
+    observed: AtomicBool,
+    observer: OnceLock<Arc<dyn PacketObserver>>,
+    recorder: OnceLock<Arc<Recorder>>,
+    ids: OnceLock<ConnectionIds>,
+    key_sets: AtomicU64,
+    has_opened_handshake: AtomicBool,
+    probe: ProbeSlot,
+    resets: ResetSlot,
+    inflow: Inflow,
+    datagram_limit: DatagramLimit,
+}
+
+impl Tap {
+    /// A tap whose packets are recorded.
+    pub fn recorded(recorder: Arc<Recorder>) -> Self {
+        Self {
+            open: AtomicBool::new(true),
+            recorder: OnceLock::from(recorder),
+            ..Self::default()
+        }
+    }
+
+    /// Names the observer, once. It hears nothing before [`set_open`](Self::set_open).
+    pub fn attach(&self, observer: Arc<dyn PacketObserver>) {
+        let _ = self.observer.set(observer);
+    }
+
+    pub fn set_open(&self, open: bool) {
+        self.observed.store(open, Ordering::Relaxed);
+        self.open
+            .store(open || self.recorder.get().is_some(), Ordering::Relaxed);
+    }
+
+    pub fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.recorder.get()
+    }
+
+    /// What is sealed in the place of a PING.
+    pub fn probe(&self) -> &ProbeSlot {
+        &self.probe
+    }
+
+    /// What RESET_STREAM_AT frames say.
+    pub fn resets(&self) -> &ResetSlot {
+        &self.resets
+    }
+
+    /// From now on DATAGRAM frames are held to this limit.
+    pub fn set_datagram_limit(&mut self, limit: DatagramLimit) {
+        self.datagram_limit = limit;
+    }
+
+    /// The limit for DATAGRAM frames.
+    pub fn datagram_limit(&self) -> DatagramLimit {
+        self.datagram_limit
+    }
+
+    /// How far the data of streams has come.
+    pub fn inflow(&self) -> &Inflow {
+        &self.inflow
+    }
+
+    /// Keys of the next phase are being made: once ahead of the first change, then at every change.
+    /// Returns their generation; the first keys had 0.
+    pub(in crate::tls) fn make_keys(&self) -> u64 {
+        let before = self.key_sets.fetch_add(1, Ordering::Relaxed);
+        if let Some(recorder) = self.recorder().filter(|_| before > 0) {
+            recorder.keys_updated();
+        }
+        before + 1
+    }
+
+    /// Keys for one direction are there.
+    pub(in crate::tls) fn key_made(&self, key: KeyName) {
+        if let Some(recorder) = self.recorder() {
+            recorder.key_made(key);
+        }
+    }
+
+    /// They are gone.
+    pub(in crate::tls) fn key_dropped(&self, key: KeyName) {
+        if let Some(recorder) = self.recorder() {
+            recorder.key_dropped(key);
+        }
+    }
+
+    /// A packet was not opened: its keys do not fit, or there are none for its version.
+    pub(in crate::tls) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
+        if let Some(recorder) = self.recorder() {
+            recorder.unopened(space, header, is_of_known_version);
+        }
+    }
+
+    /// How often the keys of 1-RTT packets were changed.
+    pub fn key_updates(&self) -> u64 {
+        self.key_sets.load(Ordering::Relaxed).saturating_sub(1)
+    }
+
+    /// The connection IDs of the first packets, once they are known.
+    pub fn ids(&self) -> ConnectionIds {
+        self.ids.get().cloned().unwrap_or_default()
+    }
+
+    pub(in crate::tls) fn local_parameters(&self, encoded: &[u8]) {
+        if let Some(recorder) = self.recorder() {
+            recorder.local_parameters(encoded);
+        }
+    }
+
+    pub(in crate::tls) fn set_ids(&self, ids: ConnectionIds) {
+        let _ = self.ids.set(ids);
+    }
+
+    /// A Handshake packet was opened: its sender has the keys, and so has received what was sent to its address.
+    pub(in crate::tls) fn handshake_opened(&self) {
+        self.has_opened_handshake.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the peer has sent an authentic Handshake packet.
+    pub fn has_opened_handshake(&self) -> bool {
+        self.has_opened_handshake.load(Ordering::Relaxed)
+    }
+
+    /// Returns how much of the payload is sealed.
+    pub(in crate::tls) fn sealing(
+        &self,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &mut [u8],
+        tag_len: usize,
+    ) -> usize {
+        if !self.open.load(Ordering::Relaxed) {
+            return payload.len();
+        }
+        let mut length = payload.len();
+        if self.observed.load(Ordering::Relaxed)
+            && let Some(observer) = self.observer.get()
+        {
+            length = observer.sealing(space, number, header.len() + tag_len, payload);
+        }
+        let sealed = &payload[..length];
+        self.record(Direction::Sent, space, number, header, sealed, tag_len);
+        length
+    }
+
+    pub(in crate::tls) fn opened(
+        &self,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+        tag_len: usize,
+    ) {
+        if !self.open.load(Ordering::Relaxed) {
+            return;
+        }
+        let observer = match self.observed.load(Ordering::Relaxed) {
+            true => self.observer.get(),
+            false => None,
+        };
+        if let Some(observer) = observer {
+            observer.opened(space, payload);
+        }
+        self.record(Direction::Received, space, number, header, payload, tag_len);
+        if let Some(observer) = observer {
+            observer.passing_on(space, payload);
+        }
+    }
+
+    pub(in crate::tls) fn record(
+        &self,
+        direction: Direction,
+        space: Space,
+        number: u64,
+        header: &[u8],
+        payload: &[u8],
+        tag_len: usize,
+    ) {
+        if let Some(recorder) = self.recorder.get() {
+            recorder.packet(&Packet {
+                direction,
+                space,
+                number,
+                header,
+                payload,
+                tag_len,
+            });
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Session tickets of clients that outlive the process which got them (RFC 8446 section 4.6.1), as
+//! plain data.
+//!
+//! Nothing of a peer's is believed on the way: whether the server owns the secret shows in the
+//! resumed handshake itself. Not here: how rustls is made to tell and to take them (`seams::tickets`),
+//! and when a ticket is used (`resumption`).
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use quinn_proto::transport_parameters::TransportParameters;
+use rustls::{client::Tls13ClientSessionValue, pki_types::ServerName};
+use uringcore_wire::tls::session_ticket::NewSessionTicket;
+
+use crate::{
+    seams::{
+        labels::with_labels,
+        tickets::{self, Judges},
+    },
+    tls::{CipherSuite, ConfigError, HostClock},
+};
+
+/// What a client needs to resume a session, as plain data.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionTicket {
+    /// The name that the server was connected to by. It resumes for no other.
+    pub server_name: String,
+    pub cipher_suite: CipherSuite,
+    /// What the server recognises it by.
+    pub ticket: Vec<u8>,
+    /// The pre-shared key: to be kept as secret as a private key.
+    pub secret: Vec<u8>,
+    pub age_add: u32,
+    pub issued: SystemTime,
+    pub lifetime: Duration,
+    /// True if the server takes 0-RTT data with it.
+    pub early_data: bool,
+    /// The server's transport parameters, whose limits 0-RTT data has to keep (RFC 9000 section
+    /// 7.4.1).
+    pub transport_params: Vec<u8>,
+    /// The certificates that the server showed, DER, leaf first: a resumed handshake shows none.
+    pub peer_certificates: Vec<Vec<u8>>,
+    /// The QUIC version that it is for: only connections that begin with it show the ticket (RFC
+    /// 9369 section 5). `None`: the host answers for it.
+    pub version: Option<u32>,
+}
+
+impl SessionTicket {
+    /// Refuses what no server can have issued, before anything is made of it.
+    pub(in crate::tls) fn check(&self) -> Result<(), ConfigError> {
+        let hash = match self.cipher_suite {
+            CipherSuite::Aes256GcmSha384 => 48,
+            CipherSuite::Aes128GcmSha256 | CipherSuite::ChaCha20Poly1305Sha256 => 32,
+        };
+        let complain = |message: &str| Err(ConfigError::new("session_ticket", message));
+        if self.secret.len() != hash {
+            return complain("the secret's length is not that of the cipher suite's hash");
+        }
+        if !(1..=TICKET_BYTES_MAX).contains(&self.ticket.len()) {
+            return complain("a ticket has from 1 to 32768 bytes");
+        }
+        if self.transport_params.len() > PARAMS_BYTES_MAX {
+            return complain("the transport parameters are too long");
+        }
+        let side = quinn_proto::Side::Client;
+        let params = TransportParameters::read(side, &mut self.transport_params.as_slice());
+        if self.early_data && params.is_err() {
+            return complain("0-RTT data needs the server's transport parameters, which are bad");
+        }
+        if self.peer_certificates.iter().map(Vec::len).sum::<usize>() > CERTIFICATES_BYTES_MAX {
+            return complain("the server's certificates are too long");
+        }
+        Ok(())
+    }
+
+    /// How old the ticket is at `now`; `None` when its time is over, or has not begun.
+    fn age(&self, now: SystemTime) -> Option<Duration> {
+        let age = now.duration_since(self.issued).ok()?;
+        (age < self.lifetime).then_some(age)
+    }
+}
+
+impl fmt::Debug for SessionTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionTicket")
+            .field("server_name", &self.server_name)
+            .field("cipher_suite", &self.cipher_suite)
+            .field("early_data", &self.early_data)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A NewSessionTicket message that says what `ticket` says, to a client that gets it at `age`.
+fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
+    let left = Duration::from_secs((ticket.lifetime - age).as_secs().max(1));
+    NewSessionTicket {
+        lifetime: left,
+        // rustls counts the ticket's age from now on (RFC 8446 section 4.2.11.1).
+        age_add: ticket.age_add.wrapping_add(age.as_millis() as u32),
+        nonce: Vec::new(),
+        ticket: ticket.ticket.clone(),
+        early_data: ticket.early_data,
+    }
+    .write()
+}
+
+/// The session of `ticket`, fit for connections whose configuration has these judges. `None` when the
+/// ticket's time is over or it is not one that rustls takes.
+pub(in crate::tls) fn import(
+    ticket: &SessionTicket,
+    name: &ServerName<'static>,
+    judges: Judges<'_>,
+    clock: &HostClock,
+) -> Option<Tls13ClientSessionValue> {
+    let message = message_of(ticket, ticket.age(clock.0.now())?)?;
+    let foreign = tickets::Foreign {
+        message: &message,
+        secret: &ticket.secret,
+        // The keys of a resumed connection come by the suite of the session.
+        suite: with_labels(tickets::seamed(ticket.cipher_suite.of_provider())),
+        transport_params: &ticket.transport_params,
+        certificates: &ticket.peer_certificates,
+    };
+    tickets::import(&foreign, name, judges, Arc::new(clock.clone()))
+}
+
+/// A ticket has to fit into a ClientHello.
+const TICKET_BYTES_MAX: usize = 1 << 15;
+const PARAMS_BYTES_MAX: usize = 1 << 14;
+const CERTIFICATES_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ticket's age and `age_add` are added modulo 2^32 (RFC 8446 section 4.2.11.1).
+    #[test]
+    fn the_age_of_a_ticket_is_added_where_the_sum_wraps() {
+        let ticket = SessionTicket {
+            server_name: "localhost".into(),
+            cipher_suite: CipherSuite::Aes128GcmSha256,
+            ticket: vec![1],
+            secret: vec![0; 32],
+            age_add: u32::MAX - 1_000,
+            issued: SystemTime::UNIX_EPOCH,
+            lifetime: Duration::from_secs(7_200),
+            early_data: false,
+            transport_params: Vec::new(),
+            peer_certificates: Vec::new(),
+            version: None,
+        };
+        let message = message_of(&ticket, Duration::from_secs(3)).unwrap();
+        let read = NewSessionTicket::read(&message[4..]).unwrap();
+        assert_eq!(read.age_add, 1_999);
+    }
+}

@@ -1,0 +1,294 @@
+//! QUIC versions 1 and 2 (RFC 9000, RFC 9369) and the choice between them (RFC 9368).
+//!
+//! The state machine knows one version a connection, the *original* one, and never changes it. What
+//! the wire shows may be another, the *negotiated* one: [`Versions`] is what the session and its
+//! keys agree by. Version 2 differs in four things: salts and labels of keys (`seams::labels`, and rustls
+//! for Initial packets), the type bits of long headers (`wire::header`), and the Retry tag
+//! (`keys::retry`).
+//!
+//! - `information`: the transport parameter `version_information`, and what it must hold.
+//!
+//! Not here: Version Negotiation packets and the cutting of datagrams, which are the driver's.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use quinn_proto::Side;
+use rustls::quic::Version;
+use uringcore_wire::header::{VERSION_1, VERSION_2};
+
+mod information;
+
+pub(super) use information::Information;
+
+/// rustls' name for a version that there are keys for.
+pub(super) fn known(version: u32) -> Option<Version> {
+    match version {
+        VERSION_1 => Some(Version::V1),
+        VERSION_2 => Some(Version::V2),
+        _ => None,
+    }
+}
+
+/// A reserved version (RFC 9000 section 15), which nobody may fail on.
+pub(crate) fn reserved() -> u32 {
+    let mut bytes = [0; 4];
+    // Without randomness any reserved version serves.
+    let _ = aws_lc_rs::rand::fill(&mut bytes);
+    u32::from_be_bytes(bytes) & 0xf0f0_f0f0 | 0x0a0a_0a0a
+}
+
+/// One that is not `asked`.
+pub(crate) fn reserved_besides(asked: u32) -> u32 {
+    let any = reserved();
+    any ^ u32::from(any == asked) << 4
+}
+
+/// How a client came to the version that it begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Beginning {
+    /// By its own choice.
+    #[default]
+    Chosen,
+    /// By a Version Negotiation packet, which anybody could have sent (RFC 9368 section 4).
+    Reported,
+}
+
+/// The versions of one connection, shared by its session, its keys and its driver.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    side: Side,
+    /// What the state machine believes.
+    original: u32,
+    /// What the packets of the first flight say. Only a client that tries a version without keys,
+    /// to see what comes back, says anything else than `original`.
+    first: u32,
+    /// In order of preference. A client's list holds `original`.
+    supported: Vec<u32>,
+    beginning: Beginning,
+    /// 0: undecided.
+    negotiated: AtomicU32,
+    /// The version of the last authentic Initial packet; 0: there was none.
+    received: AtomicU32,
+    retried: AtomicBool,
+}
+
+impl Versions {
+    /// `first` is the version that the client's packets are to show.
+    pub(super) fn client(
+        original: u32,
+        first: u32,
+        supported: &[u32],
+        beginning: Beginning,
+    ) -> Arc<Self> {
+        let mut supported = supported.to_vec();
+        if !supported.contains(&original) {
+            supported.insert(0, original);
+        }
+        Arc::new(Self {
+            first,
+            beginning,
+            ..Self::new(Side::Client, original, supported)
+        })
+    }
+
+    pub(super) fn server(original: u32, supported: &[u32]) -> Arc<Self> {
+        Arc::new(Self::new(Side::Server, original, supported.to_vec()))
+    }
+
+    /// One version, decided: for a server's answer to a first packet, before there is a connection.
+    pub(super) fn only(side: Side, version: u32) -> Arc<Self> {
+        let versions = Self::new(side, version, vec![version]);
+        versions.decide(version);
+        Arc::new(versions)
+    }
+
+    fn new(side: Side, original: u32, supported: Vec<u32>) -> Self {
+        Self {
+            side,
+            original,
+            first: original,
+            supported,
+            beginning: Beginning::Chosen,
+            negotiated: AtomicU32::new(UNDECIDED),
+            received: AtomicU32::new(UNDECIDED),
+            retried: AtomicBool::new(false),
+        }
+    }
+
+    pub fn original(&self) -> u32 {
+        self.original
+    }
+
+    /// What this side speaks, in order of preference.
+    pub fn supported(&self) -> &[u32] {
+        &self.supported
+    }
+
+    /// What the packets of the first flight show.
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// The version that the handshake goes on with, once that is known.
+    pub fn negotiated(&self) -> Option<u32> {
+        match self.negotiated.load(Ordering::Relaxed) {
+            UNDECIDED => None,
+            version => Some(version),
+        }
+    }
+
+    /// What our packets show now.
+    pub fn current(&self) -> u32 {
+        self.negotiated().unwrap_or(self.first)
+    }
+
+    pub(super) fn decide(&self, version: u32) {
+        self.negotiated.store(version, Ordering::Relaxed);
+    }
+
+    /// The version whose keys differ from those that rustls makes by itself.
+    pub(super) fn switched(&self) -> Option<u32> {
+        self.negotiated()
+            .filter(|version| *version != self.original)
+    }
+
+    /// True if an Initial packet of this version may be for us (RFC 9369 section 4.1): a client
+    /// hears any version that it offered until one is decided, a server the original version
+    /// besides the negotiated one, because the client learns of that late.
+    pub(super) fn is_acceptable(&self, version: u32) -> bool {
+        match (self.negotiated(), self.side) {
+            (Some(negotiated), Side::Client) => version == negotiated,
+            (Some(negotiated), Side::Server) => version == negotiated || version == self.original,
+            (None, Side::Client) => known(version).is_some() && self.supported.contains(&version),
+            (None, Side::Server) => version == self.original,
+        }
+    }
+
+    /// An authentic Initial packet was received.
+    pub(super) fn received(&self, version: u32) {
+        self.received.store(version, Ordering::Relaxed);
+    }
+
+    /// Handshake bytes were received: on a client they decide the version. An acknowledgement alone
+    /// does not, since a server sends it before it has the whole hello.
+    pub(super) fn handshake_bytes(&self) {
+        if self.side.is_client() && self.negotiated().is_none() {
+            let received = match self.received.load(Ordering::Relaxed) {
+                UNDECIDED => self.original,
+                version => version,
+            };
+            self.decide(received);
+        }
+    }
+
+    pub(super) fn set_retried(&self) {
+        self.retried.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the server has asked for a Retry (RFC 9000 section 17.2.5).
+    pub fn is_retried(&self) -> bool {
+        self.retried.load(Ordering::Relaxed)
+    }
+
+    /// The version to begin again with after a Version Negotiation packet that offers `offered`
+    /// (RFC 9000 section 6.2, RFC 9368 section 2.1). Nothing else may have been heard of the server
+    /// before.
+    pub fn answer(&self, offered: &[u32]) -> Answer {
+        let heard_before = self.received.load(Ordering::Relaxed) != UNDECIDED
+            || self.is_retried()
+            || self.beginning == Beginning::Reported;
+        if heard_before || offered.contains(&self.first) {
+            return Answer::Ignore;
+        }
+        match preferred(&self.supported, offered) {
+            Some(version) => Answer::BeginAgain(version),
+            None => Answer::GiveUp,
+        }
+    }
+}
+
+/// What a client does about a Version Negotiation packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Ignore,
+    BeginAgain(u32),
+    GiveUp,
+}
+
+/// The first version of `supported` that there are keys for and that is `offered`.
+fn preferred(supported: &[u32], offered: &[u32]) -> Option<u32> {
+    supported
+        .iter()
+        .copied()
+        .find(|version| known(*version).is_some() && offered.contains(version))
+}
+
+const UNDECIDED: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_versions_have_the_pattern() {
+        for _ in 0..100 {
+            let one = reserved();
+            let other = reserved_besides(one);
+            assert_eq!((one | other) & 0x0f0f_0f0f, 0x0a0a_0a0a);
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn version_negotiation_is_for_the_first_flight_alone() {
+        let begun = |first, supported: &[u32], beginning| {
+            Versions::client(VERSION_1, first, supported, beginning)
+        };
+        let both = [VERSION_2, VERSION_1];
+        let versions = begun(VERSION_1, &both, Beginning::Chosen);
+        assert_eq!(
+            versions.answer(&[0x0a0a_0a0a, VERSION_2]),
+            Answer::BeginAgain(VERSION_2)
+        );
+        assert_eq!(versions.answer(&[7]), Answer::GiveUp);
+        assert_eq!(versions.answer(&both), Answer::Ignore);
+        versions.received(VERSION_1);
+        assert_eq!(versions.answer(&[VERSION_2]), Answer::Ignore);
+        let versions = begun(VERSION_1, &both, Beginning::Chosen);
+        versions.set_retried();
+        assert_eq!(versions.answer(&[VERSION_2]), Answer::Ignore);
+        let versions = begun(VERSION_1, &both, Beginning::Reported);
+        assert_eq!(versions.answer(&[VERSION_2]), Answer::Ignore);
+        let versions = begun(0x1a2a_3a4a, &[0x1a2a_3a4a, VERSION_1], Beginning::Chosen);
+        assert_eq!(
+            versions.answer(&[VERSION_2, VERSION_1]),
+            Answer::BeginAgain(VERSION_1)
+        );
+    }
+
+    #[test]
+    fn initial_packets_of_which_versions_are_heard() {
+        let both = [VERSION_1, VERSION_2];
+        let client = Versions::client(VERSION_1, VERSION_1, &both, Beginning::Chosen);
+        assert!(client.is_acceptable(VERSION_1) && client.is_acceptable(VERSION_2));
+        client.received(VERSION_1);
+        assert_eq!(
+            client.negotiated(),
+            None,
+            "an acknowledgement decides nothing"
+        );
+        client.received(VERSION_2);
+        client.handshake_bytes();
+        assert_eq!(client.switched(), Some(VERSION_2));
+        assert!(!client.is_acceptable(VERSION_1) && client.is_acceptable(VERSION_2));
+        let client = Versions::client(VERSION_1, VERSION_1, &[VERSION_1], Beginning::Chosen);
+        assert!(!client.is_acceptable(VERSION_2), "not offered");
+        let server = Versions::server(VERSION_1, &both);
+        assert!(server.is_acceptable(VERSION_1) && !server.is_acceptable(VERSION_2));
+        server.decide(VERSION_2);
+        assert!(server.is_acceptable(VERSION_1) && server.is_acceptable(VERSION_2));
+    }
+}
