@@ -37,7 +37,6 @@ mod streams;
 pub mod tls;
 mod tokens;
 
-pub use accept_policy::TokenBucket;
 pub use accept_policy::client_hello::{ClientHelloReader, Reading};
 pub use connection::{
     Connection,
@@ -47,8 +46,8 @@ pub use endpoint::{ConnectionKey, DatagramMeta, Endpoint, Transmit};
 pub use error::{ConnectError, DatagramError, MigrationError, StreamError};
 pub use event::{Chunks, CloseKind, Event, Received, StreamEnd};
 pub use settings::{
-    AcceptRate, AckFrequency, ClientSettings, ClientSetup, Congestion, EmptyPlaces,
-    EndpointSettings, Retry, ServerSettings, ServerSetup, TransportSettings, Worker,
+    AckFrequency, ClientSettings, ClientSetup, Congestion, EmptyPlaces, EndpointSettings, Retry,
+    ServerSettings, ServerSetup, TransportSettings, Worker,
 };
 pub use stats::{ConnectionStats, EcnCounters, EndpointStats};
 pub use streams::{StreamState, priority::Priority};

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uringcore_h3::{self as h3, Code, Field, HeadersKind, Role, frame};
 use uringcore_limits::budget::Charge;
-use uringcore_quic::{self as quic, AcceptRate, Chunks, TokenBucket};
+use uringcore_limits::token_bucket::{Rate, TokenBucket};
+use uringcore_quic::{self as quic, Chunks};
 
 use super::datagram::Datagrams;
 use super::early::Waiting;
@@ -87,7 +88,7 @@ impl Connection {
         let mut h3 = h3::Connection::new(Role::Server, settings, [first, first + 4, first + 8]);
         h3.set_answers_large_requests(true);
         quic.set_connection_watermarks(CONNECTION_QUEUE_HIGH, CONNECTION_QUEUE_LOW);
-        let early_resets = TokenBucket::new(AcceptRate {
+        let early_resets = TokenBucket::new(Rate {
             per_second: limits.early_resets_per_second,
             burst: limits.early_resets,
         });

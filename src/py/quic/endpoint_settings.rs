@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use uringcore_io::{PerProcess, SharedBytes};
 use uringcore_limits::budget::Budget;
+use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::tls::ConfigError;
-use uringcore_quic::{AcceptRate, EmptyPlaces, EndpointSettings, Worker};
+use uringcore_quic::{EmptyPlaces, EndpointSettings, Worker};
 
 use super::setup::{config_error, seconds};
 use crate::capi::arguments::{BytesLike, OwnedBytes};
@@ -49,7 +50,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
         connection_id_length: options.connection_id_length,
         max_connections: options.max_connections,
         max_connections_per_address: options.max_connections_per_address,
-        accept_rate: options.accept_rate.map(|per_second| AcceptRate {
+        accept_rate: options.accept_rate.map(|per_second| Rate {
             per_second,
             burst: options.accept_burst,
         }),

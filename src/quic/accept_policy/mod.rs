@@ -10,18 +10,15 @@
 //!
 //! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`tokens`).
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, net::IpAddr, time::Instant};
 
 pub mod client_hello;
 pub(super) mod first_packets;
 pub(super) mod pending_accepts;
 
-use super::{AcceptRate, EndpointSettings, Retry, Worker};
+use super::{EndpointSettings, Retry, Worker};
 pub(super) use uringcore_limits::budget::AddressBlock as Neighbour;
+use uringcore_limits::token_bucket::TokenBucket;
 
 /// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). The budget's bounds count with those
 /// on the numbers of the same things.
@@ -163,8 +160,8 @@ impl AcceptPolicy {
         if !applicant.is_validated && !for_unproved {
             return Verdict::Refuse(Cause::Handshakes);
         }
-        match self.bucket.as_mut().map(|bucket| bucket.filled(now)) {
-            Some(tokens) if tokens < 1.0 => Verdict::Ignore,
+        match self.bucket.as_mut().map(|bucket| bucket.has_one(now)) {
+            Some(false) => Verdict::Ignore,
             _ => Verdict::Accept,
         }
     }
@@ -178,7 +175,7 @@ impl AcceptPolicy {
         let is_hurried = self
             .bucket
             .as_mut()
-            .is_some_and(|bucket| bucket.filled(now) < bucket.burst / 2.0);
+            .is_some_and(|bucket| bucket.is_half_empty(now));
         self.handshakes >= self.retry_handshakes || waits_for_connection_credit || is_hurried
     }
 
@@ -260,58 +257,14 @@ impl AcceptPolicy {
     }
 }
 
-/// A token bucket.
-pub struct TokenBucket {
-    per_second: f64,
-    burst: f64,
-    tokens: f64,
-    filled_at: Option<Instant>,
-}
-
-impl TokenBucket {
-    pub fn new(rate: AcceptRate) -> Self {
-        let burst = f64::from(rate.burst);
-        Self {
-            per_second: rate.per_second,
-            burst,
-            tokens: burst,
-            filled_at: None,
-        }
-    }
-
-    /// What is in it.
-    fn filled(&mut self, now: Instant) -> f64 {
-        let since = self
-            .filled_at
-            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.filled_at = Some(now);
-        self.tokens = (self.tokens + since.as_secs_f64() * self.per_second).min(self.burst);
-        self.tokens
-    }
-
-    fn take(&mut self, now: Instant) {
-        self.tokens = self.filled(now) - 1.0;
-    }
-
-    /// True if there is one to take.
-    pub fn has_one(&mut self, now: Instant) -> bool {
-        self.filled(now) >= 1.0
-    }
-
-    /// Takes one if there is one.
-    pub fn try_take(&mut self, now: Instant) -> bool {
-        let is_there = self.filled(now) >= 1.0;
-        if is_there {
-            self.tokens -= 1.0;
-        }
-        is_there
-    }
-}
-
 const NEIGHBOURS_KEPT: usize = 128;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use uringcore_limits::token_bucket::Rate;
+
     use super::*;
 
     fn stranger(address: &str) -> Applicant {
@@ -486,7 +439,7 @@ mod tests {
     #[test]
     fn an_accept_rate_fills_again_with_time() {
         let mut accept_policy = AcceptPolicy::new(&EndpointSettings {
-            accept_rate: Some(AcceptRate {
+            accept_rate: Some(Rate {
                 per_second: 10.0,
                 burst: 2,
             }),

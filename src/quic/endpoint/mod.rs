@@ -22,12 +22,13 @@ use bytes::BytesMut;
 use quinn_proto::{self as quinn, ConnectionHandle};
 use slab::Slab;
 use uringcore_limits::budget::Budget;
+use uringcore_limits::token_bucket::{Rate, TokenBucket};
 use uringcore_wire::header::KNOWN_VERSIONS;
 
 use super::{
-    AcceptRate, ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats,
-    Event, ServerSetup,
-    accept_policy::{AcceptPolicy, Neighbour, TokenBucket, pending_accepts::PendingAccepts},
+    ClientSetup, CloseKind, ConnectError, Connection, EndpointSettings, EndpointStats, Event,
+    ServerSetup,
+    accept_policy::{AcceptPolicy, Neighbour, pending_accepts::PendingAccepts},
     paths::aliases::Aliases,
 };
 use crate::{seams::token_context::TokenContext, tls};
@@ -524,7 +525,7 @@ impl From<quinn::ConnectError> for ConnectError {
 /// What Linux takes in one `UDP_SEGMENT` send on every kernel that has it.
 const SEGMENTS_DEFAULT: usize = 64;
 /// Stateless resets, which noise asks for as well as lost connections (RFC 9000 section 10.3.3).
-const RESETS: AcceptRate = AcceptRate {
+const RESETS: Rate = Rate {
     per_second: 1_000.0,
     burst: 1_000,
 };

@@ -13,8 +13,7 @@ use std::{
 };
 
 use quinn_proto as quinn;
-
-use crate::{AcceptRate, accept_policy::TokenBucket};
+use uringcore_limits::token_bucket::{Rate, TokenBucket};
 
 #[derive(Default)]
 pub(crate) struct Addresses {
@@ -361,7 +360,7 @@ const FACTOR: u64 = 3;
 const ADDRESSES_MAX: usize = 17;
 /// How often a client may move. Each move costs a change of keys' worth of work and a datagram to its old address; one
 /// behind a NAT that loses its mappings moves a few times a minute.
-const MOVES: AcceptRate = AcceptRate {
+const MOVES: Rate = Rate {
     per_second: 1.0,
     burst: 10,
 };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use uringcore_limits::budget::Budget;
+use uringcore_limits::{budget::Budget, token_bucket::Rate};
 
 use super::{EmptyPlaces, Worker};
 use crate::tls::ConfigError;
@@ -25,7 +25,7 @@ pub struct EndpointSettings {
     /// Connections that a server accepts in a second. First packets beyond that are dropped, and an
     /// honest client repeats them; with [`Retry::Auto`], the second half of a burst must prove the
     /// address.
-    pub accept_rate: Option<AcceptRate>,
+    pub accept_rate: Option<Rate>,
     /// Incoming handshakes under way at a time. More are refused.
     pub max_incoming: usize,
     /// Incoming handshakes under way from which on [`Retry::Auto`] has clients prove their address.
@@ -56,13 +56,6 @@ pub struct EndpointSettings {
     pub budget: Option<Arc<Budget>>,
     /// Makes the endpoint's random choices repeatable, for tests.
     pub rng_seed: Option<[u8; 32]>,
-}
-
-/// How many connections a server accepts in a second, and at once after a quiet time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AcceptRate {
-    pub per_second: f64,
-    pub burst: u32,
 }
 
 impl Default for EndpointSettings {

@@ -17,7 +17,7 @@ mod worker;
 
 pub use client::{ClientSettings, ClientSetup};
 pub use congestion::Congestion;
-pub use endpoint::{AcceptRate, EndpointSettings};
+pub use endpoint::EndpointSettings;
 pub use server::{Retry, ServerSettings, ServerSetup};
 pub use transport::{AckFrequency, TransportSettings};
 pub use worker::{EmptyPlaces, Worker};

@@ -8,9 +8,10 @@ use std::{
 
 use crate::support::{Pair, Who, client_settings, server_settings, with_transport};
 use bytes::{Bytes, BytesMut};
+use uringcore_limits::token_bucket::Rate;
 use uringcore_quic::{
-    AcceptRate, ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings,
-    Retry, ServerSettings, ServerSetup, Worker,
+    ClientSetup, CloseKind, ConnectionKey, DatagramMeta, Endpoint, EndpointSettings, Retry,
+    ServerSettings, ServerSetup, Worker,
 };
 
 const CONNECTION_REFUSED: u64 = 0x02;
@@ -134,7 +135,7 @@ fn more_connections_of_one_address_than_it_may_have_are_refused() {
 #[test]
 fn more_connections_than_the_rate_come_in_later() {
     let settings = EndpointSettings {
-        accept_rate: Some(AcceptRate {
+        accept_rate: Some(Rate {
             per_second: 2.0,
             burst: 2,
         }),

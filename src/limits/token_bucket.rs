@@ -1,0 +1,114 @@
+//! A token bucket: events at a rate, and a burst of them after a quiet time.
+
+use std::time::{Duration, Instant};
+
+/// Events in a second, and at once after a quiet time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    pub burst: u32,
+}
+
+/// Tokens come at a rate and are taken one by one. At most a burst of them is kept.
+pub struct TokenBucket {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    filled_at: Option<Instant>,
+}
+
+impl TokenBucket {
+    pub fn new(rate: Rate) -> Self {
+        let burst = f64::from(rate.burst);
+        Self {
+            per_second: rate.per_second,
+            burst,
+            tokens: burst,
+            filled_at: None,
+        }
+    }
+
+    /// The tokens that are there now.
+    fn filled(&mut self, now: Instant) -> f64 {
+        let since = self
+            .filled_at
+            .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.filled_at = Some(now);
+        self.tokens = (self.tokens + since.as_secs_f64() * self.per_second).min(self.burst);
+        self.tokens
+    }
+
+    /// Takes one; the bucket owes it if there is none.
+    pub fn take(&mut self, now: Instant) {
+        self.tokens = self.filled(now) - 1.0;
+    }
+
+    /// True if less than half of a burst is left.
+    pub fn is_half_empty(&mut self, now: Instant) -> bool {
+        self.filled(now) < self.burst / 2.0
+    }
+
+    /// True if there is one to take.
+    pub fn has_one(&mut self, now: Instant) -> bool {
+        self.filled(now) >= 1.0
+    }
+
+    /// Takes one if there is one.
+    pub fn try_take(&mut self, now: Instant) -> bool {
+        let is_there = self.filled(now) >= 1.0;
+        if is_there {
+            self.tokens -= 1.0;
+        }
+        is_there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket() -> (TokenBucket, Instant) {
+        let rate = Rate {
+            per_second: 10.0,
+            burst: 4,
+        };
+        (TokenBucket::new(rate), Instant::now())
+    }
+
+    #[test]
+    fn a_burst_can_be_taken_at_once_and_the_rest_at_the_rate() {
+        let (mut bucket, begin) = bucket();
+        let taken = |bucket: &mut TokenBucket, at| (0..9).filter(|_| bucket.try_take(at)).count();
+        assert_eq!(taken(&mut bucket, begin), 4);
+        assert!(!bucket.has_one(begin + Duration::from_millis(99)));
+        assert_eq!(taken(&mut bucket, begin + Duration::from_millis(301)), 3);
+    }
+
+    #[test]
+    fn a_quiet_time_saves_no_more_than_a_burst() {
+        let (mut bucket, begin) = bucket();
+        let later = begin + Duration::from_secs(3600);
+        assert_eq!((0..9).filter(|_| bucket.try_take(later)).count(), 4);
+    }
+
+    #[test]
+    fn a_token_that_is_owed_is_paid_first() {
+        let (mut bucket, begin) = bucket();
+        for _ in 0..5 {
+            bucket.take(begin);
+        }
+        assert!(!bucket.has_one(begin + Duration::from_millis(199)));
+        assert!(bucket.has_one(begin + Duration::from_millis(201)));
+    }
+
+    #[test]
+    fn half_a_burst_is_the_border_of_half_empty() {
+        let (mut bucket, begin) = bucket();
+        bucket.take(begin);
+        bucket.take(begin);
+        assert!(!bucket.is_half_empty(begin));
+        bucket.take(begin);
+        assert!(bucket.is_half_empty(begin));
+        assert!(!bucket.is_half_empty(begin + Duration::from_millis(101)));
+    }
+}
