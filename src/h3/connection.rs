@@ -295,21 +295,25 @@ impl Connection {
     }
 
     /// The next thing that happened.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         pop(&mut self.events)
     }
 
     /// The next thing to be done on the QUIC connection.
+    #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {
         pop(&mut self.outputs)
     }
 
     /// What [`poll_output`](Self::poll_output) will give, in that order.
+    #[inline]
     pub fn outputs(&self) -> impl Iterator<Item = &Output> {
         self.outputs.iter()
     }
 
     /// The peer's SETTINGS once they arrived.
+    #[inline]
     pub fn received_settings(&self) -> Option<&PeerSettings> {
         self.peer_settings.as_ref()
     }

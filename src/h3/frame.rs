@@ -37,14 +37,17 @@ pub mod stream_type {
 }
 
 /// What is known about the stream from its identifier (RFC 9000 section 2.1).
+#[inline]
 pub const fn is_client_bidi(stream_id: u64) -> bool {
     stream_id & 0x3 == 0
 }
 
+#[inline]
 pub const fn is_unidirectional(stream_id: u64) -> bool {
     stream_id & 0x2 != 0
 }
 
+#[inline]
 pub const fn is_server_initiated(stream_id: u64) -> bool {
     stream_id & 0x1 != 0
 }
@@ -58,12 +61,14 @@ pub struct HeaderBuffer {
 }
 
 impl HeaderBuffer {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
     /// Reads both integers from what is kept and the front of `data`, and takes from `data` what
     /// was used. While they are incomplete all of `data` is kept.
+    #[inline]
     pub fn read_pair(&mut self, data: &mut Bytes) -> Option<(u64, u64)> {
         self.read(data, |bytes| {
             let (first, used) = varint::get(bytes)?;
@@ -73,6 +78,7 @@ impl HeaderBuffer {
     }
 
     /// The same for a single integer.
+    #[inline]
     pub fn read_one(&mut self, data: &mut Bytes) -> Option<u64> {
         self.read(data, varint::get)
     }

@@ -99,6 +99,7 @@ impl Budget {
         self.limit
     }
 
+    #[inline]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -109,10 +110,12 @@ impl Budget {
     }
 
     /// What is held beside the connections themselves.
+    #[inline]
     pub fn data(&self) -> usize {
         self.held().saturating_sub(self.fixed())
     }
 
+    #[inline]
     pub fn is_exceeded(&self) -> bool {
         self.held() > self.limit
     }
@@ -209,6 +212,7 @@ impl Default for Budget {
 
 impl Account {
     /// What its connections hold beside themselves.
+    #[inline]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -237,21 +241,25 @@ impl Drop for Account {
 
 impl Holding {
     /// All that is charged for the connection.
+    #[inline]
     pub fn held(&self) -> usize {
         self.fixed + self.held
     }
 
     /// What the connection holds beside itself.
+    #[inline]
     pub fn data(&self) -> usize {
         self.held
     }
 
     /// True if the connection holds nothing beside itself.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
     /// The connection itself takes so much.
+    #[inline]
     pub fn set_fixed(&mut self, bytes: usize) {
         let budget = &self.account.budget;
         for sum in [&budget.held, &budget.fixed, &self.account.fixed] {
@@ -261,6 +269,7 @@ impl Holding {
     }
 
     /// The connection holds so much now, beside itself. A change of a few bytes waits for the next.
+    #[inline]
     pub fn set(&mut self, held: usize) {
         if held == self.held || (held != 0 && held.abs_diff(self.held) < STEP) {
             return;
@@ -310,6 +319,7 @@ impl Holding {
         has_room
     }
 
+    #[inline]
     pub fn has_promise(&self) -> bool {
         self.promised > 0
     }

@@ -14,6 +14,7 @@ pub enum Beginning {
 }
 
 impl Beginning {
+    #[inline]
     pub fn of(datagram: &[u8]) -> Self {
         match version_of(datagram) {
             None => Self::Packet,
@@ -25,6 +26,7 @@ impl Beginning {
 }
 
 /// The version of a datagram's first packet, if that is an Initial packet.
+#[inline]
 pub fn initial_version(datagram: &[u8]) -> Option<u32> {
     let version = version_of(datagram)?;
     (PacketType::of_long(datagram[0], version) == PacketType::Initial).then_some(version)
@@ -59,6 +61,7 @@ pub fn arrivals(mut datagram: &[u8]) -> Vec<Arrival> {
 }
 
 /// True if such a datagram is a Retry packet: nothing else can be in it.
+#[inline]
 pub fn is_retry(datagram: &[u8]) -> bool {
     version_of(datagram).is_some()
         && PacketType::of_long(datagram[0], VERSION_1) == PacketType::Retry

@@ -65,6 +65,7 @@ pub struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
+    #[inline]
     pub fn covers(&self, number: u64) -> bool {
         self.ranges()
             .take_while(|range| *range.end() >= number)
@@ -72,6 +73,7 @@ impl<'a> Ack<'a> {
     }
 
     /// The encoded ECN counts behind the ranges; empty in a frame of type 0x02.
+    #[inline]
     pub fn ecn_counts(&self) -> &'a [u8] {
         self.ecn_counts
     }
@@ -102,6 +104,7 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
+    #[inline]
     pub fn new(payload: &'a [u8]) -> Self {
         Self {
             payload,

@@ -34,6 +34,7 @@ pub enum PacketType {
 impl PacketType {
     /// Of a long header of `version`, by its first byte. Versions without a layout of their own have
     /// that of version 1.
+    #[inline]
     pub fn of_long(first: u8, version: u32) -> Self {
         let first = match version {
             VERSION_2 => unshift_type(first),
@@ -48,6 +49,7 @@ impl PacketType {
     }
 
     /// Of a packet whose number is in `space`.
+    #[inline]
     pub fn in_space(space: Space, is_long: bool) -> Self {
         match (space, is_long) {
             (Space::Initial, _) => Self::Initial,
@@ -58,11 +60,13 @@ impl PacketType {
     }
 }
 
+#[inline]
 pub fn is_long(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first & LONG_HEADER != 0)
 }
 
 /// The version of a packet with a long header, from the packet's first bytes.
+#[inline]
 pub fn version_of(packet: &[u8]) -> Option<u32> {
     match packet {
         [first, a, b, c, d, ..] if first & LONG_HEADER != 0 => {
@@ -73,17 +77,20 @@ pub fn version_of(packet: &[u8]) -> Option<u32> {
 }
 
 /// The type bits of version 2 for those of version 1 (RFC 9369 section 3.2): one up, in a ring.
+#[inline]
 pub fn shift_type(first: u8) -> u8 {
     first & !TYPE_BITS | first.wrapping_add(0x10) & TYPE_BITS
 }
 
 /// The type bits of version 1 for those of version 2.
+#[inline]
 pub fn unshift_type(first: u8) -> u8 {
     first & !TYPE_BITS | first.wrapping_sub(0x10) & TYPE_BITS
 }
 
 /// How many bytes a packet number takes, by the first byte of a header without protection (RFC 9000
 /// sections 17.2 and 17.3.1).
+#[inline]
 pub fn number_len(first: u8) -> usize {
     usize::from(first & 0x03) + 1
 }

@@ -7,12 +7,14 @@ use super::varint;
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
+    #[inline]
     pub fn of(encoded: &'a [u8]) -> Self {
         Self(encoded)
     }
 
     /// True if there is something left, which after the last parameter can only be one that is cut
     /// short.
+    #[inline]
     pub fn is_cut_short(&self) -> bool {
         !self.0.is_empty()
     }

@@ -15,6 +15,7 @@ pub const SIZE_MAX: usize = 8;
 ///
 /// Values above [`MAX`] have no encoding; callers hold values that were checked or that came from a
 /// varint.
+#[inline]
 pub const fn size(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -25,6 +26,7 @@ pub const fn size(value: u64) -> usize {
 }
 
 /// Appends `value` in its shortest form.
+#[inline]
 pub fn put(out: &mut impl BufMut, value: u64) {
     debug_assert!(value <= MAX);
     match size(value) {
@@ -37,6 +39,7 @@ pub fn put(out: &mut impl BufMut, value: u64) {
 
 /// Reads one integer from the front of `data`: the value and how many bytes it took, or `None`
 /// while it is incomplete.
+#[inline]
 pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let first = *data.first()?;
     let length = 1usize << (first >> 6);
@@ -53,6 +56,7 @@ pub fn get(data: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Takes one integer from the front of `rest`.
+#[inline]
 pub fn take(rest: &mut &[u8]) -> Option<u64> {
     let (value, length) = get(rest)?;
     *rest = &rest[length..];
@@ -60,11 +64,13 @@ pub fn take(rest: &mut &[u8]) -> Option<u64> {
 }
 
 /// How many bytes the integer at the front of `data` takes.
+#[inline]
 pub fn size_at(data: &[u8]) -> Option<usize> {
     Some(1 << (data.first()? >> 6))
 }
 
 /// Writes `value` into all of `target`, which has 1, 2, 4 or 8 bytes and room for it.
+#[inline]
 pub fn fill(target: &mut [u8], value: u64) {
     let length = target.len();
     debug_assert!(length.is_power_of_two() && length >= size(value));

@@ -13,11 +13,13 @@ pub struct Queued {
 }
 
 impl Queued {
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// True if the process holds more than its budget, for all clients together.
+    #[inline]
     pub fn is_budget_exceeded(&self) -> bool {
         self.budget.get().is_some_and(|budget| budget.is_exceeded())
     }
@@ -46,6 +48,7 @@ impl Charge {
         Self::new(self.queued.clone())
     }
 
+    #[inline]
     pub fn set(&mut self, bytes: usize) {
         if bytes != self.bytes {
             move_by(&self.queued.bytes, self.bytes, bytes);
