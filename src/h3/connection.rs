@@ -5,20 +5,25 @@
 //!
 //! Synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes};
 use uringcore_wire::varint;
 
+use super::abandoned::AbandonedStreams;
+use super::critical_streams::{self, CriticalStream, CriticalStreams};
+use super::early_priorities::EarlyPriorities;
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Output, Role};
 use super::frame::{self, stream_type};
+use super::goaway::GoAway;
 use super::log::{Log, Logged};
-use super::origin::{self, Origins};
-use super::priority::Priority;
+use super::origin;
+use super::peer::Peer;
 use super::push::Pushes;
 use super::qpack::{Decoder, DecoderSettings, Encoder, EncoderSettings};
 use super::request::{Half, RequestStream};
+use super::request_ids::RequestIds;
 use super::settings::{PeerSettings, Settings};
 use super::stream_map::StreamMap;
 use super::uni::{UniKind, UniStream};
@@ -47,39 +52,23 @@ use super::useless_frames::UselessFrameBudget;
 pub struct Connection {
     pub(super) role: Role,
     pub(super) settings: Settings,
-    pub(super) peer_settings: Option<PeerSettings>,
-    pub(super) peer_origins: Option<Origins>,
-    /// True if the peer's transport parameters allow DATAGRAM frames, if the host knows.
-    pub(super) peer_quic_datagrams: Option<bool>,
+    pub(super) peer: Peer,
     pub(super) strict: bool,
     pub(super) answers_large_requests: bool,
 
-    pub(super) control_id: u64,
-    encoder_id: u64,
-    decoder_id: u64,
-    pub(super) peer_control_id: Option<u64>,
-    pub(super) peer_encoder_id: Option<u64>,
-    pub(super) peer_decoder_id: Option<u64>,
+    pub(super) critical: CriticalStreams,
 
     pub(super) requests: StreamMap<RequestStream>,
     pub(super) uni: StreamMap<UniStream>,
-    /// Streams that we gave up and of which more may arrive; at most `ABANDONED_MAX`, the oldest
-    /// forgotten first.
-    pub(super) abandoned: VecDeque<u64>,
+    /// Streams that we gave up and of which more may arrive.
+    pub(super) abandoned: AbandonedStreams,
     /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
     pub(super) blocked: VecDeque<u64>,
     pub(super) unusable: Unusable,
     pub(super) useless_frames: UselessFrameBudget,
-    /// The lowest request stream that the peer (or we, as client) has not used yet.
-    pub(super) next_request_id: u64,
-    /// Request streams below that one of which the client has sent nothing yet; at most
-    /// `SKIPPED_MAX`, the oldest forgotten first.
-    pub(super) skipped: BTreeSet<u64>,
-    /// What PRIORITY_UPDATE said about streams that are to come; bounded by who inserts.
-    pub(super) early_priorities: StreamMap<Priority>,
-    pub(super) goaway_sent: Option<u64>,
-    pub(super) goaway_received: Option<u64>,
-    pub(super) peer_max_push_id: Option<u64>,
+    pub(super) request_ids: RequestIds,
+    pub(super) early_priorities: EarlyPriorities,
+    pub(super) goaway: GoAway,
     pub(super) pushes: Pushes,
 
     pub(super) encoder: Encoder,
@@ -99,7 +88,6 @@ impl Connection {
     /// QPACK encoder and the QPACK decoder; the host opens them by doing the first outputs in
     /// order.
     pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
-        let [control_id, encoder_id, decoder_id] = uni_streams;
         let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
         let decoder = Decoder::new(DecoderSettings {
             max_table_capacity: bounded(settings.qpack_max_table_capacity),
@@ -109,29 +97,19 @@ impl Connection {
         });
         let mut connection = Self {
             role,
-            peer_settings: None,
-            peer_origins: None,
-            peer_quic_datagrams: None,
+            peer: Peer::default(),
             strict: false,
             answers_large_requests: false,
-            control_id,
-            encoder_id,
-            decoder_id,
-            peer_control_id: None,
-            peer_encoder_id: None,
-            peer_decoder_id: None,
+            critical: CriticalStreams::new(uni_streams),
             requests: StreamMap::default(),
             uni: StreamMap::default(),
-            abandoned: VecDeque::new(),
+            abandoned: AbandonedStreams::default(),
             blocked: VecDeque::new(),
             unusable: Unusable::new(&settings),
             useless_frames: UselessFrameBudget::default(),
-            next_request_id: 0,
-            skipped: BTreeSet::new(),
-            early_priorities: StreamMap::default(),
-            goaway_sent: None,
-            goaway_received: None,
-            peer_max_push_id: None,
+            request_ids: RequestIds::new(settings.max_requests),
+            early_priorities: EarlyPriorities::default(),
+            goaway: GoAway::new(role),
             pushes: Pushes::default(),
             encoder: Encoder::new(EncoderSettings {
                 table_capacity: ENCODER_TABLE_CAPACITY,
@@ -167,11 +145,7 @@ impl Connection {
     /// the log after each call, with [`take_log`](Self::take_log). Off by default.
     pub fn open_log(&mut self) {
         self.log.open();
-        for (stream_id, stream_type) in [
-            (self.control_id, stream_type::CONTROL),
-            (self.encoder_id, stream_type::QPACK_ENCODER),
-            (self.decoder_id, stream_type::QPACK_DECODER),
-        ] {
+        for (stream_id, stream_type) in self.critical.own_types() {
             self.log.stream_type(stream_id, stream_type, None);
         }
     }
@@ -185,7 +159,7 @@ impl Connection {
     /// that announce HTTP datagrams are an error (RFC 9297 section 2.1.1); while this is not known,
     /// they are taken as they come.
     pub fn set_peer_quic_datagrams(&mut self, enabled: bool) {
-        self.peer_quic_datagrams = Some(enabled);
+        self.peer.set_quic_datagrams(enabled);
     }
 
     /// Takes the next piece of a stream that the peer sends on.
@@ -214,8 +188,8 @@ impl Connection {
             return;
         }
         if frame::is_unidirectional(stream_id) {
-            if self.is_peer_critical(stream_id) {
-                self.close(closed_critical_stream());
+            if self.critical.is_peers(stream_id) {
+                self.close(critical_streams::closed());
                 return;
             }
             // RFC 9114 section 6.2: a stream may be reset before its type is known.
@@ -237,7 +211,7 @@ impl Connection {
             }
             return;
         }
-        self.abandoned.retain(|&abandoned| abandoned != stream_id);
+        self.abandoned.forget(stream_id);
         self.receive_reset(stream_id, code);
         self.flush_decoder();
     }
@@ -249,7 +223,7 @@ impl Connection {
             return;
         }
         if self.is_own_critical(stream_id) {
-            self.close(closed_critical_stream());
+            self.close(critical_streams::closed());
             return;
         }
         if let Some(stream) = self.requests.get_mut(&stream_id) {
@@ -274,7 +248,7 @@ impl Connection {
                 self.close(error("quarter stream ID above 2^60-1"));
             }
             Some((quarter, _))
-                if self.role == Role::Server && quarter * 4 >= self.request_end() =>
+                if self.role == Role::Server && quarter * 4 >= self.request_ids.end() =>
             {
                 // RFC 9297 section 2.1.
                 self.close(ConnectionError::new(
@@ -315,19 +289,19 @@ impl Connection {
     /// The peer's SETTINGS once they arrived.
     #[inline]
     pub fn received_settings(&self) -> Option<&PeerSettings> {
-        self.peer_settings.as_ref()
+        self.peer.settings()
     }
 
     /// What the server's ORIGIN frames have named, once there was one; the connection's own origin is not
     /// among it unless it was named.
     pub fn received_origins(&self) -> Option<impl Iterator<Item = &str>> {
-        self.peer_origins.as_ref().map(Origins::names)
+        self.peer.origins()
     }
 
     /// Puts other settings in the place of those that the peer sent, where the host checks them. QPACK goes
     /// on with those that came.
     pub fn set_received_settings(&mut self, settings: PeerSettings) {
-        self.peer_settings = Some(settings);
+        self.peer.set_settings(settings);
     }
 
     /// Closes the connection for a fault of the peer that the host has found.
@@ -360,7 +334,7 @@ impl Connection {
 
     /// True if the peer announced with GOAWAY that it takes no more requests.
     pub fn is_peer_going_away(&self) -> bool {
-        self.goaway_received.is_some()
+        self.goaway.is_received()
     }
 
     /// True if a request has begun of which nothing was told yet: its header section has not ended, or
@@ -400,12 +374,12 @@ impl Connection {
     /// True if this is one of the streams of ours that last as long as the connection: for control, and
     /// for QPACK's encoder and decoder.
     pub fn is_own_critical(&self, stream_id: u64) -> bool {
-        [self.control_id, self.encoder_id, self.decoder_id].contains(&stream_id)
+        self.critical.is_own(stream_id)
     }
 
     /// The streams of ours that last as long as the connection: for control, QPACK's encoder and its decoder.
     pub fn own_streams(&self) -> [u64; 3] {
-        [self.control_id, self.encoder_id, self.decoder_id]
+        self.critical.own()
     }
 
     /// How many bidirectional streams have state here.
@@ -415,13 +389,14 @@ impl Connection {
 
     fn open_critical_streams(&mut self) {
         // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
+        let [control_id, encoder_id, decoder_id] = self.critical.own();
         let mut control = vec![stream_type::CONTROL as u8];
         if self.settings.separate_writes {
-            self.write(self.control_id, std::mem::take(&mut control).into());
+            self.write(control_id, std::mem::take(&mut control).into());
         }
         control.extend_from_slice(&self.settings.to_frame());
         if self.settings.separate_writes {
-            self.write(self.control_id, std::mem::take(&mut control).into());
+            self.write(control_id, std::mem::take(&mut control).into());
         }
         if let (Role::Client, Some(max)) = (self.role, self.settings.max_push_id) {
             let mut payload = Vec::new();
@@ -432,14 +407,14 @@ impl Connection {
             control.extend_from_slice(&origin::to_frame(&self.settings.origins));
         }
         if !control.is_empty() {
-            self.write(self.control_id, control.into());
+            self.write(control_id, control.into());
         }
         self.write(
-            self.encoder_id,
+            encoder_id,
             Bytes::from_static(&[stream_type::QPACK_ENCODER as u8]),
         );
         self.write(
-            self.decoder_id,
+            decoder_id,
             Bytes::from_static(&[stream_type::QPACK_DECODER as u8]),
         );
     }
@@ -454,9 +429,10 @@ impl Connection {
 
     /// Writes what the encoder has for its stream; before the field section that may refer to it.
     pub(super) fn flush_encoder(&mut self) {
+        let encoder_id = self.critical.id(CriticalStream::Encoder);
         match self.encoder.take_instructions() {
-            Some(data) => self.write(self.encoder_id, data),
-            None if self.settings.separate_writes => self.write(self.encoder_id, Bytes::new()),
+            Some(data) => self.write(encoder_id, data),
+            None if self.settings.separate_writes => self.write(encoder_id, Bytes::new()),
             None => {}
         }
     }
@@ -465,10 +441,11 @@ impl Connection {
         if self.closed {
             return;
         }
+        let decoder_id = self.critical.id(CriticalStream::Decoder);
         if self.settings.separate_writes {
             if self.decoder.take_has_decoded() {
                 let data = self.decoder.take_instructions().unwrap_or_default();
-                self.write(self.decoder_id, data);
+                self.write(decoder_id, data);
             }
             return;
         }
@@ -476,7 +453,7 @@ impl Connection {
             return;
         }
         if let Some(data) = self.decoder.take_instructions() {
-            self.write(self.decoder_id, data);
+            self.write(decoder_id, data);
         }
     }
 
@@ -498,8 +475,8 @@ impl Connection {
             self.requests = StreamMap::default();
         }
         self.uni = StreamMap::default();
-        self.skipped = BTreeSet::new();
-        self.early_priorities = StreamMap::default();
+        self.request_ids.forget_skipped();
+        self.early_priorities = EarlyPriorities::default();
         self.blocked = VecDeque::new();
         self.unusable.clear();
     }
@@ -512,14 +489,6 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
         *queue = VecDeque::new();
     }
     next
-}
-
-pub(super) fn closed_critical_stream() -> ConnectionError {
-    // RFC 9114 section 6.2.1, RFC 9204 section 4.2.
-    ConnectionError::new(
-        Code::H3_CLOSED_CRITICAL_STREAM,
-        "a control or QPACK stream was closed",
-    )
 }
 
 /// As long as what an ordinary call makes of a queue.

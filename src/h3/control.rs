@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 
-use super::connection::{Connection, closed_critical_stream};
+use super::connection::Connection;
+use super::critical_streams::{self, CriticalStream};
 use super::error::{Code, ConnectionError};
 use super::event::{Event, Role};
 use super::frame;
@@ -81,8 +82,8 @@ impl Connection {
             }
         }
         if fin {
-            if self.is_peer_critical(stream_id) {
-                return Err(closed_critical_stream());
+            if self.critical.is_peers(stream_id) {
+                return Err(critical_streams::closed());
             }
         } else {
             self.uni.insert(stream_id, stream);
@@ -90,52 +91,24 @@ impl Connection {
         Ok(())
     }
 
-    /// There is one control stream and one of each QPACK stream (RFC 9114 section 6.2.1, RFC 9204
-    /// section 4.2).
+    /// The stream is the peer's only one of its kind, if it is a critical one.
     fn claim_critical(&mut self, stream_id: u64, kind: &UniKind) -> Result<(), ConnectionError> {
-        let slot = match kind {
-            UniKind::Control(_) => &mut self.peer_control_id,
-            UniKind::QpackEncoder => &mut self.peer_encoder_id,
-            UniKind::QpackDecoder => &mut self.peer_decoder_id,
+        let stream = match kind {
+            UniKind::Control(_) => CriticalStream::Control,
+            UniKind::QpackEncoder => CriticalStream::Encoder,
+            UniKind::QpackDecoder => CriticalStream::Decoder,
             _ => return Ok(()),
         };
-        if slot.replace(stream_id).is_some() {
-            return Err(ConnectionError::new(
-                Code::H3_STREAM_CREATION_ERROR,
-                "a second control or QPACK stream of one type",
-            ));
-        }
-        Ok(())
-    }
-
-    pub(super) fn is_peer_critical(&self, stream_id: u64) -> bool {
-        [
-            self.peer_control_id,
-            self.peer_encoder_id,
-            self.peer_decoder_id,
-        ]
-        .contains(&Some(stream_id))
+        self.critical.claim(stream, stream_id)
     }
 
     fn handle_control_frame(&mut self, frame: ControlFrame) -> Result<(), ConnectionError> {
         match frame {
             ControlFrame::Settings(payload) => self.handle_settings(&payload),
             ControlFrame::GoAway(id) => self.handle_goaway(id),
-            ControlFrame::MaxPushId(id) => {
-                // RFC 9114 section 7.2.7.
-                if self.peer_max_push_id.is_some_and(|previous| id < previous) {
-                    return Err(ConnectionError::new(
-                        Code::H3_ID_ERROR,
-                        "MAX_PUSH_ID went down",
-                    ));
-                }
-                self.peer_max_push_id = Some(id);
-                Ok(())
-            }
+            ControlFrame::MaxPushId(id) => self.pushes.raise_max(id),
             ControlFrame::CancelPush(id) => self.handle_cancel_push(id),
-            ControlFrame::Origin(payload) => {
-                self.peer_origins.get_or_insert_default().add(&payload)
-            }
+            ControlFrame::Origin(payload) => self.peer.add_origins(&payload),
             ControlFrame::PriorityUpdate { element, priority } => match element {
                 Prioritized::Request(id) => self.prioritize_request(id, priority),
                 Prioritized::Push(id) => self.prioritize_push(id, priority),
@@ -149,14 +122,14 @@ impl Connection {
         stream_id: u64,
         priority: Priority,
     ) -> Result<(), ConnectionError> {
-        if !frame::is_client_bidi(stream_id) || stream_id >= self.request_end() {
+        if !frame::is_client_bidi(stream_id) || stream_id >= self.request_ids.end() {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
                 "PRIORITY_UPDATE for what is no request stream, or not yet can be",
             ));
         }
-        if self.is_unused(stream_id) {
-            self.keep_priority(stream_id, priority);
+        if self.request_ids.is_unused(stream_id) {
+            self.early_priorities.keep(stream_id, priority);
             return Ok(());
         }
         match self.requests.get_mut(&stream_id) {
@@ -170,16 +143,6 @@ impl Connection {
             None => {}
         }
         Ok(())
-    }
-
-    /// The last word about a stream that is to come. Of as many as a client may sensibly have open:
-    /// what is said about others is lost, as RFC 9218 section 7 allows.
-    fn keep_priority(&mut self, stream_id: u64, priority: Priority) {
-        if self.early_priorities.len() < EARLY_PRIORITIES_MAX
-            || self.early_priorities.contains_key(&stream_id)
-        {
-            self.early_priorities.insert(stream_id, priority);
-        }
     }
 
     /// RFC 9218 section 7.2, of a push: it has been promised.
@@ -204,49 +167,22 @@ impl Connection {
     fn handle_settings(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         let settings = PeerSettings::parse(payload)?;
         if !self.settings.host_checks_settings {
-            self.check_settings(&settings)?;
+            self.peer.check_settings(&settings)?;
         }
         self.encoder.handle_settings(
             settings.get(setting::QPACK_MAX_TABLE_CAPACITY).unwrap_or(0),
             settings.get(setting::QPACK_BLOCKED_STREAMS).unwrap_or(0),
         );
         self.flush_encoder();
-        self.peer_settings = Some(settings);
+        self.peer.set_settings(settings);
         self.events.push_back(Event::SettingsReceived);
-        Ok(())
-    }
-
-    fn check_settings(&self, settings: &PeerSettings) -> Result<(), ConnectionError> {
-        settings.validate_values()?;
-        if settings.is_enabled(setting::H3_DATAGRAM) && self.peer_quic_datagrams == Some(false) {
-            // RFC 9297 section 2.1.1.
-            return Err(ConnectionError::new(
-                Code::H3_SETTINGS_ERROR,
-                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
-            ));
-        }
         Ok(())
     }
 
     /// RFC 9114 section 5.2.
     fn handle_goaway(&mut self, id: u64) -> Result<(), ConnectionError> {
-        if self.role == Role::Client && !frame::is_client_bidi(id) {
-            return Err(ConnectionError::new(
-                Code::H3_ID_ERROR,
-                "GOAWAY with an ID that is not a request stream",
-            ));
-        }
-        if self.goaway_received.is_some_and(|previous| id > previous) {
-            return Err(ConnectionError::new(
-                Code::H3_ID_ERROR,
-                "GOAWAY with an ID above the previous one",
-            ));
-        }
-        self.goaway_received = Some(id);
+        self.goaway.receive(id)?;
         self.events.push_back(Event::GoAway { id });
         Ok(())
     }
 }
-
-/// Priorities of streams that are to come: more than QUIC's usual limit on open ones.
-const EARLY_PRIORITIES_MAX: usize = 256;

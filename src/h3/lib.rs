@@ -10,25 +10,33 @@
 //! - `unusable`, `useless_frames`: how much a peer may make us keep, and do for nothing.
 //! - `qpack`: field compression.
 //! - `event`, `error`: what comes out, and what can go wrong. `log`: what a host may want to write down.
+//! - `critical_streams`, `request_ids`, `goaway`, `peer`, `early_priorities`, `abandoned`: parts of the
+//!   connection's state, each with its rules.
 //! - `stream_map`: streams by their identifiers.
 //!
 //! This crate knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
 
 #![forbid(unsafe_code)]
 
+mod abandoned;
 pub mod capsule;
 pub mod connection;
 mod control;
+mod critical_streams;
+mod early_priorities;
 pub mod error;
 pub mod event;
 pub mod field;
 pub mod frame;
+mod goaway;
 mod log;
 pub mod origin;
+mod peer;
 pub mod priority;
 mod push;
 pub mod qpack;
 mod request;
+mod request_ids;
 mod send;
 pub mod settings;
 mod stream_map;

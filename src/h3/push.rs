@@ -24,6 +24,8 @@ use super::uni::{UniKind, UniStream};
 pub(super) struct Pushes {
     /// Server: the push ID that comes next.
     next: u64,
+    /// Server: the client's MAX_PUSH_ID.
+    max: Option<u64>,
     /// Push IDs and the streams they are on: of a server those that are being sent, of a client all
     /// that have begun. Never more than the client's MAX_PUSH_ID allows.
     streams: Vec<(u64, u64)>,
@@ -72,6 +74,23 @@ impl Pushes {
     /// Server: whether the push ID was used.
     pub fn is_promised(&self, push_id: u64) -> bool {
         push_id < self.next
+    }
+
+    /// Server: the client allows push IDs up to this one (RFC 9114 section 7.2.7).
+    pub fn raise_max(&mut self, id: u64) -> Result<(), ConnectionError> {
+        if self.max.is_some_and(|previous| id < previous) {
+            return Err(ConnectionError::new(
+                Code::H3_ID_ERROR,
+                "MAX_PUSH_ID went down",
+            ));
+        }
+        self.max = Some(id);
+        Ok(())
+    }
+
+    /// Server: true if the client allows another push.
+    fn may_promise(&self) -> bool {
+        self.max.is_some_and(|max| self.next <= max)
     }
 }
 
@@ -138,11 +157,7 @@ impl Connection {
                 "a push is promised on a client-initiated bidirectional stream",
             ));
         }
-        let allowed = self
-            .peer_max_push_id
-            .is_some_and(|max| self.pushes.next <= max)
-            // A client's GOAWAY names the first push that it does not want (RFC 9114 section 5.2).
-            && self.goaway_received.is_none_or(|end| self.pushes.next < end);
+        let allowed = self.pushes.may_promise() && self.goaway.allows_push(self.pushes.next);
         if self.role == Role::Client || !allowed {
             return Err(LocalError::NoPush);
         }

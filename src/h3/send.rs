@@ -4,6 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
 use super::connection::Connection;
+use super::critical_streams::CriticalStream;
 use super::error::{Code, LocalError};
 use super::event::{Output, Role};
 use super::field::{self, Method};
@@ -176,8 +177,7 @@ impl Connection {
 
     /// True if both sides sent SETTINGS_H3_DATAGRAM (RFC 9297 section 2.1.1).
     pub fn are_datagrams_agreed(&self) -> bool {
-        let peer = self.peer_settings.as_ref();
-        self.settings.h3_datagram && peer.is_some_and(|peer| peer.is_enabled(setting::H3_DATAGRAM))
+        self.settings.h3_datagram && self.peer.is_enabled(setting::H3_DATAGRAM)
     }
 
     /// What an HTTP datagram of this request begins with: the quarter stream ID.
@@ -199,36 +199,18 @@ impl Connection {
         if self.closed {
             return Err(LocalError::Closed);
         }
-        if id > varint::MAX || (self.role == Role::Server && !frame::is_client_bidi(id)) {
-            return Err(LocalError::InvalidId(
-                "GOAWAY needs the ID of a request stream",
-            ));
-        }
-        if self.goaway_sent.is_some_and(|previous| id > previous) {
-            return Err(LocalError::InvalidId(
-                "a later GOAWAY cannot have a higher ID",
-            ));
-        }
-        self.goaway_sent = Some(id);
+        self.goaway.send(id)?;
         let mut payload = Vec::with_capacity(varint::SIZE_MAX);
         varint::put(&mut payload, id);
-        self.write(
-            self.control_id,
-            frame::frame(frame_type::GOAWAY, &[&payload]),
-        );
+        let control_id = self.critical.id(CriticalStream::Control);
+        self.write(control_id, frame::frame(frame_type::GOAWAY, &[&payload]));
         Ok(())
     }
 
     /// The identifier with which [`send_goaway`](Self::send_goaway) lets everything finish that has
     /// begun.
     pub fn next_goaway_id(&self) -> u64 {
-        match self.role {
-            // An earlier GOAWAY's cannot be exceeded.
-            Role::Server => self
-                .goaway_sent
-                .map_or(self.next_request_id, |sent| sent.min(self.next_request_id)),
-            Role::Client => 0,
-        }
+        self.goaway.next_id(self.request_ids.next())
     }
 
     /// Gives a request up: resets what we still send and refuses what we still receive. Nothing if
@@ -361,7 +343,7 @@ impl Connection {
                 "there is no request to respond to on this stream",
             ));
         }
-        if self.goaway_received.is_some() {
+        if self.goaway.is_received() {
             // RFC 9114 section 5.2: whichever its number is. A server that is about to stop names the highest.
             return Err(LocalError::GoingAway);
         }
@@ -373,10 +355,7 @@ impl Connection {
         &self,
         fields: &[(&[u8], &[u8])],
     ) -> Result<(), LocalError> {
-        let max = self
-            .peer_settings
-            .as_ref()
-            .and_then(|peer| peer.get(setting::MAX_FIELD_SECTION_SIZE));
+        let max = self.peer.setting(setting::MAX_FIELD_SECTION_SIZE);
         let Some(max) = max else { return Ok(()) };
         let size: usize = fields
             .iter()

@@ -27,16 +27,16 @@ pub enum Place {
 impl Connection {
     /// A server's: what can be said of a request stream.
     pub fn place(&self, stream_id: u64) -> Place {
-        match frame::is_client_bidi(stream_id) && stream_id < self.request_end() {
+        match frame::is_client_bidi(stream_id) && stream_id < self.request_ids.end() {
             false => Place::Impossible,
-            true if self.is_unused(stream_id) => Place::ToCome,
+            true if self.request_ids.is_unused(stream_id) => Place::ToCome,
             true => Place::Begun,
         }
     }
 
     /// A server's: something has come on a stream of the client's in both directions that is no request.
     pub fn note_used(&mut self, stream_id: u64) {
-        self.mark_used(stream_id);
+        self.request_ids.mark_used(stream_id);
     }
 
     /// True if something of this stream of the peer's was handed over before.
@@ -45,10 +45,10 @@ impl Connection {
             let is_push = self.requests.contains_key(&stream_id);
             return is_push
                 || self.uni.contains_key(&stream_id)
-                || self.is_peer_critical(stream_id);
+                || self.critical.is_peers(stream_id);
         }
         match self.role == Role::Server && frame::is_client_bidi(stream_id) {
-            true => !self.is_unused(stream_id),
+            true => !self.request_ids.is_unused(stream_id),
             false => self.requests.contains_key(&stream_id),
         }
     }
@@ -61,7 +61,7 @@ impl Connection {
 
     /// True if data was sent or received on a request stream of the client's, as far as is remembered.
     pub fn was_used(&self, stream_id: u64) -> bool {
-        frame::is_client_bidi(stream_id) && !self.is_unused(stream_id)
+        frame::is_client_bidi(stream_id) && !self.request_ids.is_unused(stream_id)
     }
 
     /// The bidirectional streams and pushes that have state here, in no order.
@@ -85,7 +85,7 @@ impl Connection {
         if stream.recv != Half::Done {
             self.stop_decoding(&mut stream, stream_id);
             if !stream.fin_received() {
-                self.note_abandoned(stream_id);
+                self.abandoned.note(stream_id);
             }
         }
         if !stream.is_done() {
@@ -97,9 +97,7 @@ impl Connection {
     /// QUIC lets the client have more streams open than the [settings](super::Settings::max_requests)
     /// said, if they did. It never has fewer: what was allowed once is not taken back.
     pub fn raise_max_requests(&mut self, max: u64) {
-        if let Some(known) = &mut self.settings.max_requests {
-            *known = max.max(*known);
-        }
+        self.request_ids.raise_max_open(max);
     }
 }
 
@@ -120,14 +118,7 @@ impl Connection {
 
     /// State for a stream of which this is the first data; false if the stream is not to be read.
     fn open_request(&mut self, stream_id: u64, fin: bool) -> Result<bool, ConnectionError> {
-        if let Some(position) = self
-            .abandoned
-            .iter()
-            .position(|&abandoned| abandoned == stream_id)
-        {
-            if fin {
-                self.abandoned.remove(position);
-            }
+        if self.abandoned.receive(stream_id, fin) {
             return Ok(false);
         }
         if frame::is_server_initiated(stream_id) {
@@ -146,10 +137,10 @@ impl Connection {
                 .insert(stream_id, RequestStream::new_server_initiated(stream_id));
             return Ok(true);
         }
-        let priority = self.early_priorities.remove(&stream_id);
+        let priority = self.early_priorities.take(stream_id);
         if self.role == Role::Server {
-            self.mark_used(stream_id);
-            if self.goaway_sent.is_some_and(|limit| stream_id >= limit) {
+            self.request_ids.mark_used(stream_id);
+            if self.goaway.excludes_request(stream_id) {
                 // RFC 9114 section 5.2: the client may retry it elsewhere.
                 self.abort(stream_id, Code::H3_REQUEST_REJECTED, true, !fin);
                 return Ok(false);
@@ -159,34 +150,6 @@ impl Connection {
         stream.priority = priority;
         self.requests.insert(stream_id, stream);
         Ok(true)
-    }
-
-    /// No request stream of the client's can be from here on: QUIC lets it open another for each that
-    /// is over, and those were used.
-    pub(super) fn request_end(&self) -> u64 {
-        let max = self.settings.max_requests;
-        let room = max.map_or(u64::MAX, |max| max.saturating_mul(4));
-        self.next_request_id.saturating_add(room)
-    }
-
-    /// True if a request stream of the client's is still to begin, as far as is remembered.
-    pub(super) fn is_unused(&self, stream_id: u64) -> bool {
-        stream_id >= self.next_request_id || self.skipped.contains(&stream_id)
-    }
-
-    /// Notes that something arrived on a request stream of the client's; true for the first time.
-    fn mark_used(&mut self, stream_id: u64) -> bool {
-        if stream_id < self.next_request_id {
-            return self.skipped.remove(&stream_id);
-        }
-        let reach = 4 * SKIPPED_MAX as u64;
-        let first = self.next_request_id.max(stream_id.saturating_sub(reach));
-        self.skipped.extend((first..stream_id).step_by(4));
-        while self.skipped.len() > SKIPPED_MAX {
-            self.skipped.pop_first();
-        }
-        self.next_request_id = stream_id + 4;
-        true
     }
 
     /// Runs one step of a stream's receiving half and deals with what comes of it.
@@ -305,16 +268,8 @@ impl Connection {
         if stop {
             self.outputs
                 .push_back(Output::StopSending { stream_id, code });
-            self.note_abandoned(stream_id);
+            self.abandoned.note(stream_id);
         }
-    }
-
-    /// What still comes on the stream is not read.
-    fn note_abandoned(&mut self, stream_id: u64) {
-        if self.abandoned.len() == ABANDONED_MAX {
-            self.abandoned.pop_front();
-        }
-        self.abandoned.push_back(stream_id);
     }
 
     fn stop_decoding(&mut self, stream: &mut RequestStream, stream_id: u64) {
@@ -330,9 +285,9 @@ impl Connection {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             if self.role == Role::Server
                 && frame::is_client_bidi(stream_id)
-                && self.mark_used(stream_id)
+                && self.request_ids.mark_used(stream_id)
             {
-                self.early_priorities.remove(&stream_id);
+                self.early_priorities.take(stream_id);
                 // A request of which nothing arrived: nothing will be answered (RFC 9114 section
                 // 4.1), and the client gets its credit back only when our side has ended too. Of a
                 // stream that was used before, our side has ended.
@@ -411,11 +366,3 @@ impl Connection {
         result
     }
 }
-
-/// How many unused request streams are remembered: more than QUIC's usual limit on open ones. The
-/// reset of one that was forgotten is not answered, and its credit stays out.
-const SKIPPED_MAX: usize = 1024;
-
-/// How many given-up streams are remembered. It matters only for a QUIC layer that delivers data
-/// after STOP_SENDING.
-const ABANDONED_MAX: usize = 256;

@@ -1,0 +1,68 @@
+//! Streams that this side has refused and of which data may still arrive.
+
+use std::collections::VecDeque;
+
+/// At most [`ABANDONED_MAX`] of them; the oldest is forgotten first.
+#[derive(Debug, Default)]
+pub(super) struct AbandonedStreams(VecDeque<u64>);
+
+impl AbandonedStreams {
+    /// What still comes on the stream is not read.
+    pub fn note(&mut self, stream_id: u64) {
+        if self.0.len() == ABANDONED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(stream_id);
+    }
+
+    /// Data of a stream arrived, its last with `fin`; true if the stream is abandoned.
+    pub fn receive(&mut self, stream_id: u64, fin: bool) -> bool {
+        let position = self.0.iter().position(|&abandoned| abandoned == stream_id);
+        if let Some(position) = position
+            && fin
+        {
+            self.0.remove(position);
+        }
+        position.is_some()
+    }
+
+    /// Nothing more comes on the stream.
+    pub fn forget(&mut self, stream_id: u64) {
+        self.0.retain(|&abandoned| abandoned != stream_id);
+    }
+
+    pub fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit();
+    }
+}
+
+/// It matters only for a QUIC layer that delivers data after STOP_SENDING.
+const ABANDONED_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_refused_until_the_stream_has_ended() {
+        let mut streams = AbandonedStreams::default();
+        assert!(!streams.receive(4, false));
+        streams.note(4);
+        streams.note(8);
+        assert!(streams.receive(4, false));
+        assert!(streams.receive(4, true));
+        assert!(!streams.receive(4, false));
+        streams.forget(8);
+        assert!(!streams.receive(8, false));
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut streams = AbandonedStreams::default();
+        let ids = (0..=ABANDONED_MAX as u64).map(|number| number * 4);
+        ids.for_each(|id| streams.note(id));
+        assert!(!streams.receive(0, false));
+        assert!(streams.receive(4, false));
+        assert!(streams.receive(4 * ABANDONED_MAX as u64, false));
+    }
+}

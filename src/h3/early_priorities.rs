@@ -1,0 +1,51 @@
+//! Priorities of request streams that are to come (RFC 9218 section 7).
+
+use super::priority::Priority;
+use super::stream_map::StreamMap;
+
+/// The last word about each stream that has not begun.
+#[derive(Debug, Default)]
+pub(super) struct EarlyPriorities(StreamMap<Priority>);
+
+impl EarlyPriorities {
+    /// Keeps the priority of a stream. Only as many are kept as a client may sensibly have open: what is said
+    /// about others is lost, as RFC 9218 section 7 allows.
+    pub fn keep(&mut self, stream_id: u64, priority: Priority) {
+        if self.0.len() < EARLY_PRIORITIES_MAX || self.0.contains_key(&stream_id) {
+            self.0.insert(stream_id, priority);
+        }
+    }
+
+    /// The priority of a stream that begins.
+    pub fn take(&mut self, stream_id: u64) -> Option<Priority> {
+        self.0.remove(&stream_id)
+    }
+}
+
+/// More than QUIC's usual limit on open streams.
+const EARLY_PRIORITIES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_about_a_stream_counts_once() {
+        let mut priorities = EarlyPriorities::default();
+        priorities.keep(4, Priority::parse(b"u=1"));
+        priorities.keep(4, Priority::parse(b"u=5"));
+        assert_eq!(priorities.take(4), Some(Priority::parse(b"u=5")));
+        assert_eq!(priorities.take(4), None);
+    }
+
+    #[test]
+    fn streams_beyond_the_bound_are_left_out_and_known_ones_updated() {
+        let mut priorities = EarlyPriorities::default();
+        for number in 0..=EARLY_PRIORITIES_MAX as u64 {
+            priorities.keep(number * 4, Priority::parse(b"u=1"));
+        }
+        assert_eq!(priorities.take(4 * EARLY_PRIORITIES_MAX as u64), None);
+        priorities.keep(0, Priority::parse(b"u=2"));
+        assert_eq!(priorities.take(0), Some(Priority::parse(b"u=2")));
+    }
+}

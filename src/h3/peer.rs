@@ -1,0 +1,101 @@
+//! What the peer has announced for the whole connection: SETTINGS, origins, DATAGRAM frames of QUIC.
+
+use super::error::{Code, ConnectionError};
+use super::origin::Origins;
+use super::settings::{PeerSettings, id as setting};
+
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    settings: Option<PeerSettings>,
+    origins: Option<Origins>,
+    /// True if its transport parameters allow DATAGRAM frames, if the host knows.
+    quic_datagrams: Option<bool>,
+}
+
+impl Peer {
+    pub fn set_quic_datagrams(&mut self, enabled: bool) {
+        self.quic_datagrams = Some(enabled);
+    }
+
+    /// Its SETTINGS once they arrived.
+    pub fn settings(&self) -> Option<&PeerSettings> {
+        self.settings.as_ref()
+    }
+
+    pub fn set_settings(&mut self, settings: PeerSettings) {
+        self.settings = Some(settings);
+    }
+
+    /// The value of a setting that was announced.
+    pub fn setting(&self, identifier: u64) -> Option<u64> {
+        self.settings.as_ref()?.get(identifier)
+    }
+
+    pub fn is_enabled(&self, identifier: u64) -> bool {
+        let settings = self.settings.as_ref();
+        settings.is_some_and(|settings| settings.is_enabled(identifier))
+    }
+
+    /// Checks the values of SETTINGS that have just arrived.
+    pub fn check_settings(&self, settings: &PeerSettings) -> Result<(), ConnectionError> {
+        settings.validate_values()?;
+        if settings.is_enabled(setting::H3_DATAGRAM) && self.quic_datagrams == Some(false) {
+            // RFC 9297 section 2.1.1.
+            return Err(ConnectionError::new(
+                Code::H3_SETTINGS_ERROR,
+                "H3_DATAGRAM requires the max_datagram_frame_size transport parameter",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Adds the origins of an ORIGIN frame.
+    pub fn add_origins(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.origins.get_or_insert_default().add(payload)
+    }
+
+    /// All origins that were named, once a frame has arrived.
+    pub fn origins(&self) -> Option<impl Iterator<Item = &str>> {
+        self.origins.as_ref().map(Origins::names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_enabled_before_settings_arrive() {
+        let mut peer = Peer::default();
+        assert_eq!(peer.setting(setting::H3_DATAGRAM), None);
+        assert!(!peer.is_enabled(setting::H3_DATAGRAM));
+        peer.set_settings(PeerSettings::from_pairs(vec![(setting::H3_DATAGRAM, 1)]));
+        assert_eq!(peer.setting(setting::H3_DATAGRAM), Some(1));
+        assert!(peer.is_enabled(setting::H3_DATAGRAM));
+        assert_eq!(
+            peer.settings().unwrap().pairs(),
+            [(setting::H3_DATAGRAM, 1)]
+        );
+    }
+
+    #[test]
+    fn http_datagrams_need_those_of_quic_as_far_as_is_known() {
+        let settings = PeerSettings::from_pairs(vec![(setting::H3_DATAGRAM, 1)]);
+        let mut peer = Peer::default();
+        peer.check_settings(&settings).unwrap();
+        peer.set_quic_datagrams(true);
+        peer.check_settings(&settings).unwrap();
+        peer.set_quic_datagrams(false);
+        let error = peer.check_settings(&settings).unwrap_err();
+        assert_eq!(error.code, Code::H3_SETTINGS_ERROR);
+    }
+
+    #[test]
+    fn an_origin_frame_without_origins_counts_as_one() {
+        let mut peer = Peer::default();
+        assert!(peer.origins().is_none());
+        peer.add_origins(b"").unwrap();
+        assert_eq!(peer.origins().unwrap().count(), 0);
+        peer.add_origins(b"\x00\x0fhttps://a.test").unwrap_err();
+    }
+}
