@@ -10,7 +10,7 @@ use uringcore_io::{Driver, OpId, Token};
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 
-/// Where an operation stands.
+/// The state of an operation.
 enum State {
     /// It has a key; the driver does not know of it yet.
     Reserved,

@@ -22,7 +22,7 @@ pub(crate) enum Transport {
     Datagram(DatagramSocket),
 }
 
-// One for each idle connection.
+// There is one slot for each idle connection.
 const _: () = assert!(size_of::<Transport>() <= 136);
 
 impl Transport {

@@ -1,13 +1,13 @@
-//! Streams that this side has refused and of which data may still arrive.
+//! Streams that this side has abandoned and on which more data may arrive.
 
 use std::collections::VecDeque;
 
-/// At most [`ABANDONED_MAX`] of them; the oldest is forgotten first.
+/// At most [`ABANDONED_MAX`] streams; the oldest is dropped first.
 #[derive(Debug, Default)]
 pub(super) struct AbandonedStreams(VecDeque<u64>);
 
 impl AbandonedStreams {
-    /// What still comes on the stream is not read.
+    /// Further data on the stream is not read.
     pub fn note(&mut self, stream_id: u64) {
         if self.0.len() == ABANDONED_MAX {
             self.0.pop_front();
@@ -26,7 +26,7 @@ impl AbandonedStreams {
         position.is_some()
     }
 
-    /// Nothing more comes on the stream.
+    /// Nothing more arrives on the stream.
     pub fn forget(&mut self, stream_id: u64) {
         self.0.retain(|&abandoned| abandoned != stream_id);
     }

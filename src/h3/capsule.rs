@@ -1,34 +1,34 @@
-//! Capsules (RFC 9297 section 3.2): what the data of a request is cut into where its upgrade token has
-//! the Capsule Protocol.
+//! Capsules (RFC 9297 section 3.2), which the data of a request consists of if its upgrade token uses the Capsule
+//! Protocol.
 //!
-//! Not here: what the types mean, and what becomes of a malformed one (who reads them).
+//! Not here: the meaning of capsule types, and the reaction to a malformed capsule.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
 
 use super::frame::HeaderBuffer;
 
-/// Cuts data into capsules as it arrives.
+/// Splits data into capsules as it arrives.
 ///
-/// Bounds: the value of one capsule that is wanted, which is as long as whoever wants it allows. All
-/// others are skipped as they come (RFC 9297 section 3.2), whatever their length.
+/// Bounds: the value of one wanted capsule, whose maximal length the caller sets. All others are skipped as they arrive
+/// (RFC 9297 section 3.2), whatever their length.
 #[derive(Debug, Default)]
 pub struct Capsules {
     header: HeaderBuffer,
-    /// The capsule at hand, if it is wanted: its type, and how much of its value is missing.
+    /// The current capsule, if it is wanted: its type, and the missing bytes of its value.
     wanted: Option<(u64, usize)>,
     value: BytesMut,
-    /// What is still to be skipped of one that is not.
+    /// The bytes of an unwanted capsule that are still to be skipped.
     skip: u64,
 }
 
-/// A capsule that is wanted has a longer value than its type may have.
+/// A wanted capsule has a longer value than its type may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
 impl Capsules {
-    /// The next capsule in `data`, which loses what was read; `None` once it is empty. `longest` says
-    /// of a type how long its value may be, or that it is not wanted.
+    /// The next capsule in `data`, which is advanced; `None` once it is empty. `longest` returns the maximal length
+    /// of a type's value, or `None` if the type is not wanted.
     pub fn next(
         &mut self,
         data: &mut Bytes,
@@ -62,8 +62,7 @@ impl Capsules {
         }
     }
 
-    /// True if no capsule has begun and not ended. Where the data ends in another state the message is
-    /// malformed (RFC 9297 section 3.3).
+    /// True between two capsules. A message that ends in any other state is malformed (RFC 9297 section 3.3).
     pub fn is_between(&self) -> bool {
         self.header.is_empty() && self.wanted.is_none() && self.skip == 0
     }

@@ -1,9 +1,9 @@
-//! The connection: what comes in is sent to its stream, what goes out waits in queues for the host.
+//! The connection: dispatches input to its streams, and queues output for the host.
 //!
-//! Here: both queues, datagrams in, and how a fault of the peer is answered. The lives of requests
-//! are in `streams.rs`, commands in `send.rs`, one stream's receiving half in `request.rs`.
+//! This file has both queues, received datagrams, and the reaction to the peer's errors. `streams.rs` has the
+//! lifecycle of requests, `send.rs` the commands, `request.rs` the receiving half of one stream.
 //!
-//! Synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
+//! It is synchronous on purpose: an asynchronous HTTP/3 library would need a task, a waker and a lock for each request.
 
 use std::collections::VecDeque;
 
@@ -32,22 +32,20 @@ use super::useless_frames::UselessFrameBudget;
 
 /// An HTTP/3 connection without its transport (RFC 9114), client or server.
 ///
-/// - Input: `handle_*`. The host gives what QUIC received, in each stream's order.
+/// - Input: `handle_*`. The host passes received data, in each stream's order.
 /// - Commands: `send_*`, [`cancel_request`](Self::cancel_request) and
 ///   [`create_webtransport_stream`](Self::create_webtransport_stream).
-/// - Output: after any of these, [`poll_output`](Self::poll_output) until it is empty and do what
-///   it says, then [`poll_event`](Self::poll_event) until it is empty.
+/// - Output: after any of these the host calls [`poll_output`](Self::poll_output) until it is empty and carries the
+///   results out, then [`poll_event`](Self::poll_event) until it is empty.
 ///
-/// A fault of the peer is answered here: the connection queues [`Output::CloseConnection`] and
-/// ignores all further input, or it gives up the one request (see
-/// [`set_strict`](Self::set_strict)).
+/// The connection reacts to errors of the peer itself: it queues [`Output::CloseConnection`] and ignores all further
+/// input, or it abandons the one request (see [`set_strict`](Self::set_strict)).
 ///
-/// Bounds: what a peer can make us keep is the QPACK table, [`Settings::max_unfinished_size`],
-/// [`Settings::max_blocked_size`], and for each stream that QUIC lets it open some two hundred bytes.
-/// The two queues are as long as one call made them, if the host polls after each. What leads to
-/// nothing (unknown frames and streams, empty DATA frames, QPACK instructions, PRIORITY_UPDATE,
-/// GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may come 4,096 times, and 64 times more with each field
-/// section, then the connection is closed with H3_EXCESSIVE_LOAD.
+/// Bounds: a peer can make the connection hold the QPACK table, [`Settings::max_unfinished_size`],
+/// [`Settings::max_blocked_size`], and about two hundred bytes for each stream that QUIC allows. The two queues are as
+/// long as one call makes them, if the host polls after each. Useless frames (unknown frames and streams, empty DATA
+/// frames, QPACK instructions, PRIORITY_UPDATE, GOAWAY, CANCEL_PUSH, MAX_PUSH_ID, ORIGIN) may occur 4,096 times, and 64
+/// times more with each field section; then the connection is closed with H3_EXCESSIVE_LOAD.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
@@ -62,7 +60,7 @@ pub struct Connection {
     pub(super) uni: StreamMap<UniStream>,
     /// Streams that we gave up and of which more may arrive.
     pub(super) abandoned: AbandonedStreams,
-    /// Streams that wait for the peer's QPACK encoder stream, in order; as many as we announced.
+    /// Streams that wait for the peer's QPACK encoder stream, in order; at most as many as we announced.
     pub(super) blocked: VecDeque<u64>,
     pub(super) unusable: Unusable,
     pub(super) useless_frames: UselessFrameBudget,
@@ -77,16 +75,15 @@ pub struct Connection {
     pub(super) outputs: VecDeque<Output>,
     pub(super) closed: bool,
     pub(super) log: Log,
-    /// The field section at hand; kept for its allocation.
+    /// The current field section; kept for its allocation.
     pub(super) section: Vec<u8>,
 }
 
 impl Connection {
     /// A new connection, whose SETTINGS are queued at once.
     ///
-    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the
-    /// QPACK encoder and the QPACK decoder; the host opens them by doing the first outputs in
-    /// order.
+    /// `uni_streams` are the identifiers of three unidirectional streams of ours, for control, the QPACK encoder
+    /// and the QPACK decoder; the host opens them by carrying out the first outputs in order.
     pub fn new(role: Role, settings: Settings, uni_streams: [u64; 3]) -> Self {
         let bounded = |value: u64| usize::try_from(value).unwrap_or(usize::MAX / 8);
         let decoder = Decoder::new(DecoderSettings {
@@ -127,22 +124,21 @@ impl Connection {
         connection
     }
 
-    /// Treats every stream error of the peer's as a connection error, which RFC 9114 section 8
-    /// leaves to us. For hosts that have no way to tell their application about a single failed
-    /// request. Off by default.
+    /// Treats every stream error of the peer as a connection error, which RFC 9114 section 8 allows. For hosts that
+    /// cannot report a single failed request to their application. Off by default.
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Has requests whose header section is too large told as [`Event::HeadersTooLarge`] and left to
-    /// the host to be answered, strict or not. For servers; off by default: such a request is given
-    /// up with H3_EXCESSIVE_LOAD, and nobody hears of it.
+    /// Reports requests with too large a header section as [`Event::HeadersTooLarge`]; the host answers them,
+    /// strict or not. For servers. Off by default: such a request is abandoned with H3_EXCESSIVE_LOAD and not
+    /// reported.
     pub fn set_answers_large_requests(&mut self, answers: bool) {
         self.answers_large_requests = answers;
     }
 
-    /// From now on frames and stream types are logged, those of our own streams first. The host takes
-    /// the log after each call, with [`take_log`](Self::take_log). Off by default.
+    /// Starts to log frames and stream types, beginning with those of our own streams. The host takes the log after
+    /// each call, with [`take_log`](Self::take_log). Off by default.
     pub fn open_log(&mut self) {
         self.log.open();
         for (stream_id, stream_type) in self.critical.own_types() {
@@ -150,19 +146,18 @@ impl Connection {
         }
     }
 
-    /// What was logged since the last time.
+    /// The log entries since the last call.
     pub fn take_log(&mut self) -> Vec<Logged> {
         self.log.take()
     }
 
-    /// Says whether the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS
-    /// that announce HTTP datagrams are an error (RFC 9297 section 2.1.1); while this is not known,
-    /// they are taken as they come.
+    /// Sets if the peer's transport parameters allow DATAGRAM frames. If they do not, SETTINGS that announce HTTP
+    /// datagrams are an error (RFC 9297 section 2.1.1). Until it is set, such SETTINGS are accepted.
     pub fn set_peer_quic_datagrams(&mut self, enabled: bool) {
         self.peer.set_quic_datagrams(enabled);
     }
 
-    /// Takes the next piece of a stream that the peer sends on.
+    /// Handles data of one of the peer's streams.
     pub fn handle_stream_data(&mut self, stream_id: u64, data: Bytes, fin: bool) {
         if self.closed {
             return;
@@ -171,7 +166,7 @@ impl Connection {
         let result = if !frame::is_unidirectional(stream_id) || is_known {
             self.receive_request(stream_id, data, fin)
         } else if self.role == Role::Client && self.push_id(stream_id).is_some() {
-            // A push that is over for us, and whose type must not be looked for again.
+            // A push that has ended for us; its type must not be parsed again.
             Ok(())
         } else {
             self.receive_uni(stream_id, data, fin)
@@ -216,8 +211,7 @@ impl Connection {
         self.flush_decoder();
     }
 
-    /// The peer does not want what we send on a stream (RFC 9000 section 19.5). QUIC resets it on
-    /// its own.
+    /// The peer sent STOP_SENDING (RFC 9000 section 19.5). QUIC resets the stream by itself.
     pub fn handle_stop_sending(&mut self, stream_id: u64, code: u64) {
         if self.closed {
             return;
@@ -236,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Takes the payload of a DATAGRAM frame (RFC 9297 section 2.1).
+    /// Handles the payload of a DATAGRAM frame (RFC 9297 section 2.1).
     pub fn handle_datagram(&mut self, mut data: Bytes) {
         if self.closed {
             return;
@@ -253,7 +247,7 @@ impl Connection {
                 // RFC 9297 section 2.1.
                 self.close(ConnectionError::new(
                     Code::H3_ID_ERROR,
-                    "a datagram of a request that cannot be yet",
+                    "a datagram of a request that cannot exist yet",
                 ));
             }
             Some((quarter, used)) => {
@@ -268,19 +262,19 @@ impl Connection {
         }
     }
 
-    /// The next thing that happened.
+    /// The next event.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         pop(&mut self.events)
     }
 
-    /// The next thing to be done on the QUIC connection.
+    /// The next command for the QUIC connection.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output> {
         pop(&mut self.outputs)
     }
 
-    /// What [`poll_output`](Self::poll_output) will give, in that order.
+    /// The commands that [`poll_output`](Self::poll_output) will return, in order.
     #[inline]
     pub fn outputs(&self) -> impl Iterator<Item = &Output> {
         self.outputs.iter()
@@ -292,32 +286,31 @@ impl Connection {
         self.peer.settings()
     }
 
-    /// What the server's ORIGIN frames have named, once there was one; the connection's own origin is not
-    /// among it unless it was named.
+    /// The origins in the server's ORIGIN frames, if there were any. The connection's own origin is included only
+    /// if a frame names it.
     pub fn received_origins(&self) -> Option<impl Iterator<Item = &str>> {
         self.peer.origins()
     }
 
-    /// Puts other settings in the place of those that the peer sent, where the host checks them. QPACK goes
-    /// on with those that came.
+    /// Replaces the peer's settings, for a host that checks them. QPACK continues with the received ones.
     pub fn set_received_settings(&mut self, settings: PeerSettings) {
         self.peer.set_settings(settings);
     }
 
-    /// Closes the connection for a fault of the peer that the host has found.
+    /// Closes the connection for an error of the peer that the host has found.
     pub fn fail(&mut self, code: Code, reason: String) {
         if !self.closed {
             self.close(ConnectionError::new(code, reason));
         }
     }
 
-    /// Ignores all further input and refuses every command: the host has ended the connection.
+    /// Ignores all further input and rejects every command: the host has ended the connection.
     pub fn set_closed(&mut self) {
         self.closed = true;
         self.forget_streams();
     }
 
-    /// What we sent in SETTINGS: identifiers and values in order.
+    /// The settings that we sent: identifiers and values in order.
     pub fn sent_settings(&self) -> Vec<(u64, u64)> {
         self.settings.pairs()
     }
@@ -326,39 +319,38 @@ impl Connection {
         self.role
     }
 
-    /// True if a fault of the peer has ended the connection: all input is ignored and every command
-    /// refused.
+    /// True if an error of the peer has ended the connection: all input is ignored and every command rejected.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// True if the peer announced with GOAWAY that it takes no more requests.
+    /// True if the peer announced with GOAWAY that it accepts no more requests.
     pub fn is_peer_going_away(&self) -> bool {
         self.goaway.is_received()
     }
 
-    /// True if a request has begun of which nothing was told yet: its header section has not ended, or
-    /// waits for QPACK. How long that may last is the host's to say.
+    /// True if a request has begun and was not reported yet: its header section is incomplete, or waits for QPACK.
+    /// The host limits the time.
     pub fn awaits_headers(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| !stream.announced && stream.is_request(self.role))
     }
 
-    /// True if our direction of a request's stream is open: neither its end was sent, nor was it given up by
-    /// either side.
+    /// True if our direction of a request's stream is open: its end was not sent, and neither side has abandoned
+    /// it.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         let stream = self.requests.get(&stream_id);
         stream.is_some_and(|stream| stream.send != Half::Done)
     }
 
-    /// Bytes that are kept and cannot be used yet: field sections that have not ended, or wait for the encoder
-    /// stream, and what came behind those.
+    /// Bytes that are held and cannot be used yet: field sections that are incomplete or wait for the encoder
+    /// stream, and data after those.
     pub fn unusable_bytes(&self) -> usize {
         self.unusable.bytes()
     }
 
-    /// Gives back the room that the last burst has left empty, and what only makes the next one's field sections
-    /// smaller: for a host that sees nothing happen for a while.
+    /// Frees the unused capacity of the last burst, and state that only compresses future field sections: for a
+    /// host whose connection is idle.
     pub fn rest(&mut self) {
         self.requests.shrink_to_fit();
         self.uni.shrink_to_fit();
@@ -371,18 +363,17 @@ impl Connection {
         self.decoder.rest();
     }
 
-    /// True if this is one of the streams of ours that last as long as the connection: for control, and
-    /// for QPACK's encoder and decoder.
+    /// True if this is one of our critical streams: for control, and for QPACK's encoder and decoder.
     pub fn is_own_critical(&self, stream_id: u64) -> bool {
         self.critical.is_own(stream_id)
     }
 
-    /// The streams of ours that last as long as the connection: for control, QPACK's encoder and its decoder.
+    /// Our critical streams: for control, QPACK's encoder and its decoder.
     pub fn own_streams(&self) -> [u64; 3] {
         self.critical.own()
     }
 
-    /// How many bidirectional streams have state here.
+    /// The number of bidirectional streams with state here.
     pub fn open_requests(&self) -> usize {
         self.requests.len()
     }
@@ -427,7 +418,7 @@ impl Connection {
         });
     }
 
-    /// Writes what the encoder has for its stream; before the field section that may refer to it.
+    /// Writes pending instructions to the encoder stream, before the field section that may refer to them.
     pub(super) fn flush_encoder(&mut self) {
         let encoder_id = self.critical.id(CriticalStream::Encoder);
         match self.encoder.take_instructions() {
@@ -457,7 +448,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for a fault of the peer.
+    /// Closes the connection for an error of the peer.
     fn close(&mut self, error: ConnectionError) {
         log::debug!("HTTP/3 connection is closed: {error}");
         self.closed = true;
@@ -468,9 +459,9 @@ impl Connection {
         self.forget_streams();
     }
 
-    /// Nothing of the streams will be used again.
+    /// Drops the streams' state.
     fn forget_streams(&mut self) {
-        // A host that takes part in each frame asks afterwards which requests were open.
+        // A host that takes part in each frame still needs the open requests.
         if !self.settings.separate_writes {
             self.requests = StreamMap::default();
         }
@@ -482,7 +473,7 @@ impl Connection {
     }
 }
 
-/// The next of a queue. The room that one large call needed is not kept for ever.
+/// Takes the next entry of a queue, and frees the capacity that one large call needed.
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let next = queue.pop_front();
     if queue.is_empty() && queue.capacity() > QUEUE_KEPT_MAX {
@@ -491,10 +482,10 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     next
 }
 
-/// As long as what an ordinary call makes of a queue.
+/// The length of a queue after an ordinary call.
 const QUEUE_KEPT_MAX: usize = 64;
 
-/// Room for our QPACK encoder's table, if the peer allows as much.
+/// The capacity of our QPACK encoder's table, if the peer allows as much.
 const ENCODER_TABLE_CAPACITY: usize = 4096;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What the peer's unidirectional streams do to the connection: critical streams, SETTINGS, GOAWAY,
-//! PRIORITY_UPDATE, ORIGIN, the QPACK streams.
+//! The peer's unidirectional streams: critical streams, SETTINGS, GOAWAY, PRIORITY_UPDATE, ORIGIN, the QPACK
+//! streams.
 //!
-//! How such a stream is cut into frames is in `uni.rs`.
+//! Not here: splitting such a stream into frames (`uni.rs`).
 
 use bytes::Bytes;
 
@@ -33,7 +33,7 @@ impl Connection {
             let webtransport = self.settings.webtransport;
             stream.kind = UniStream::kind_for(stream_type, self.role, webtransport)?;
             self.claim_critical(stream_id, &stream.kind)?;
-            // Of a push the number is to come.
+            // A push stream is logged once its push ID has arrived.
             if !matches!(stream.kind, UniKind::Push) {
                 self.log.stream_type(stream_id, stream_type, None);
             }
@@ -116,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// RFC 9218 section 7.2, of a request: it may not have begun, or be over.
+    /// RFC 9218 section 7.2, for a request stream, which may not have begun, or have ended.
     fn prioritize_request(
         &mut self,
         stream_id: u64,
@@ -125,7 +125,7 @@ impl Connection {
         if !frame::is_client_bidi(stream_id) || stream_id >= self.request_ids.end() {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
-                "PRIORITY_UPDATE for what is no request stream, or not yet can be",
+                "PRIORITY_UPDATE for a stream that is not a request stream or is not allowed yet",
             ));
         }
         if self.request_ids.is_unused(stream_id) {
@@ -145,7 +145,7 @@ impl Connection {
         Ok(())
     }
 
-    /// RFC 9218 section 7.2, of a push: it has been promised.
+    /// RFC 9218 section 7.2, for a push, which must have been promised.
     fn prioritize_push(&mut self, push_id: u64, priority: Priority) -> Result<(), ConnectionError> {
         if !self.pushes.is_promised(push_id) {
             return Err(ConnectionError::new(

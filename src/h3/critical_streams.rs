@@ -1,6 +1,6 @@
-//! The streams of both sides that last as long as the connection: for control, QPACK's encoder and its decoder.
+//! The critical streams of both sides: for control, QPACK's encoder and its decoder.
 //!
-//! Not here: what is written on them (`connection`) and read from them (`control`).
+//! Not here: writing (`connection`) and reading them (`control`).
 
 use super::error::{Code, ConnectionError};
 use super::frame::stream_type;
@@ -32,12 +32,12 @@ impl CriticalStreams {
         self.own
     }
 
-    /// The identifier of a stream of ours.
+    /// The identifier of one of our critical streams.
     pub fn id(&self, stream: CriticalStream) -> u64 {
         self.own[stream as usize]
     }
 
-    /// Our streams with the types that they begin with.
+    /// Our critical streams, each with its type.
     pub fn own_types(&self) -> [(u64, u64); 3] {
         let [control, encoder, decoder] = self.own;
         [
@@ -55,7 +55,7 @@ impl CriticalStreams {
         self.peers.contains(&Some(stream_id))
     }
 
-    /// The peer has opened a critical stream.
+    /// Records a critical stream that the peer has opened.
     ///
     /// # Errors
     ///

@@ -1,28 +1,28 @@
-//! Priorities of request streams that are to come (RFC 9218 section 7).
+//! Priorities of future request streams (RFC 9218 section 7).
 
 use super::priority::Priority;
 use super::stream_map::StreamMap;
 
-/// The last word about each stream that has not begun.
+/// The last priority of each stream that has not begun.
 #[derive(Debug, Default)]
 pub(super) struct EarlyPriorities(StreamMap<Priority>);
 
 impl EarlyPriorities {
-    /// Keeps the priority of a stream. Only as many are kept as a client may sensibly have open: what is said
-    /// about others is lost, as RFC 9218 section 7 allows.
+    /// Stores the priority of a stream. The bound is the number of streams that a client may sensibly have open;
+    /// further ones are dropped, as RFC 9218 section 7 allows.
     pub fn keep(&mut self, stream_id: u64, priority: Priority) {
         if self.0.len() < EARLY_PRIORITIES_MAX || self.0.contains_key(&stream_id) {
             self.0.insert(stream_id, priority);
         }
     }
 
-    /// The priority of a stream that begins.
+    /// Takes the priority of a stream that begins.
     pub fn take(&mut self, stream_id: u64) -> Option<Priority> {
         self.0.remove(&stream_id)
     }
 }
 
-/// More than QUIC's usual limit on open streams.
+/// More than QUIC's usual limit of open streams.
 const EARLY_PRIORITIES_MAX: usize = 256;
 
 #[cfg(test)]

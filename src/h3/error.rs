@@ -1,8 +1,6 @@
-//! What can go wrong, sorted by whose fault it is: the peer's (with the RFC's code, on the
-//! connection or on one stream) or the caller's.
+//! Errors by their cause: the peer's (with the RFC's code, on the connection or on one stream) or the caller's.
 //!
-//! Not here: how a fault is answered; that is the connection's business (`connection.rs`,
-//! `request.rs`).
+//! Not here: the reaction to an error (`connection.rs`, `request.rs`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -70,7 +68,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// The peer broke a rule that ends the whole connection (RFC 9114 section 8).
+/// A violation by the peer that ends the whole connection (RFC 9114 section 8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionError {
     pub code: Code,
@@ -94,15 +92,15 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// The peer broke a rule that ends one request, or the whole connection.
+/// A violation by the peer that ends one request, or the whole connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemoteError {
     Connection(ConnectionError),
-    /// A stream error (RFC 9114 section 8): the others go on.
+    /// A stream error (RFC 9114 section 8): other streams continue.
     Stream(ConnectionError),
-    /// A field section has more bytes or lines than we accept (RFC 9114 section 4.2.2). `fields` are
-    /// its pseudo-header fields, as many as came before the limit. A request can be answered all the
-    /// same; where nobody answers it is a stream error with H3_EXCESSIVE_LOAD.
+    /// A field section has more bytes or lines than we accept (RFC 9114 section 4.2.2). `fields` are the
+    /// pseudo-header fields before the limit. A request can still be answered; otherwise it is a stream error with
+    /// H3_EXCESSIVE_LOAD.
     TooLarge {
         reason: &'static str,
         fields: Vec<Field>,
@@ -115,7 +113,7 @@ impl RemoteError {
         Self::Stream(ConnectionError::new(Code::H3_MESSAGE_ERROR, reason))
     }
 
-    /// What to say of it where it ends a stream or the connection.
+    /// The error that ends a stream or the connection.
     pub fn into_inner(self) -> ConnectionError {
         match self {
             Self::Connection(error) | Self::Stream(error) => error,
@@ -130,7 +128,7 @@ impl From<ConnectionError> for RemoteError {
     }
 }
 
-/// The caller asked for something that HTTP/3 does not allow. Nothing was sent and nothing changed.
+/// A call that HTTP/3 does not allow. Nothing was sent and nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalError {
     /// The frame may not be sent in the stream's present state (RFC 9114 section 4.1).
@@ -139,8 +137,7 @@ pub enum LocalError {
     InvalidStream(&'static str),
     /// A field that would make the message malformed (RFC 9114 section 4.2).
     InvalidField(String),
-    /// The encoded field section is larger than the peer is willing to take (RFC 9114 section
-    /// 4.2.2).
+    /// The encoded field section is larger than the peer accepts (RFC 9114 section 4.2.2).
     FieldSectionTooLarge { size: u64, max: u64 },
     /// The peer announced with GOAWAY that it will not process this request (RFC 9114 section 5.2).
     GoingAway,

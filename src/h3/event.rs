@@ -1,5 +1,4 @@
-//! What a connection tells its host ([`Event`]) and what it wants done on the QUIC connection
-//! ([`Output`]).
+//! A connection's events for its host ([`Event`]) and its commands for the QUIC connection ([`Output`]).
 
 use std::borrow::Cow;
 
@@ -9,14 +8,14 @@ use super::error::Code;
 use super::priority::Priority;
 use super::qpack::Field;
 
-/// Which end of the connection we are.
+/// Our end of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Client,
     Server,
 }
 
-/// Which part of a message a field section is (RFC 9114 section 4.1).
+/// The part of a message that a field section is (RFC 9114 section 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadersKind {
     /// A request's header section.
@@ -28,7 +27,7 @@ pub enum HeadersKind {
     Trailers,
 }
 
-/// Something that happened. Events of one stream come in the stream's order.
+/// An event. Events of one stream are in the stream's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The peer's SETTINGS arrived; see `Connection::received_settings`.
@@ -39,52 +38,51 @@ pub enum Event {
         kind: HeadersKind,
         fin: bool,
     },
-    /// A request's header section has more bytes or lines than [`Settings`](super::Settings) allow
-    /// (RFC 9114 section 4.2.2). Nothing more of the request is read; the host sends a response, 431
-    /// for one, or cancels. `fields` are the pseudo-header fields that came before the limit, of a
-    /// request that may be malformed behind it. Only for hosts that asked for it:
+    /// A request's header section has more bytes or lines than [`Settings`](super::Settings) allow (RFC 9114
+    /// section 4.2.2). Nothing more of the request is read; the host sends a response, such as 431, or cancels.
+    /// `fields` are the pseudo-header fields before the limit; the rest of the request may be malformed. Only with
     /// `Connection::set_answers_large_requests`.
     HeadersTooLarge { stream_id: u64, fields: Vec<Field> },
-    /// A piece of content, cut as it arrived. Empty only to say `fin`.
+    /// A piece of content, as it arrived. Empty only to carry `fin`.
     Data {
         stream_id: u64,
         data: Bytes,
         fin: bool,
     },
-    /// The server will answer a request that was not made (RFC 9114 section 4.6): these are its
-    /// fields, and the answer comes on a push stream, see `Connection::push_id`.
+    /// The server will answer a request that was not made (RFC 9114 section 4.6), with these fields. The response
+    /// follows on a push stream, see `Connection::push_id`.
     PushPromise {
         stream_id: u64,
         push_id: u64,
         fields: Vec<Field>,
     },
-    /// How the client wants the response on this stream to be served from now on, whatever the
-    /// request's `priority` field said (RFC 9218 section 7). What came before the request is told
-    /// right after it. For a push it names the push stream.
+    /// The priority of the response on this stream from now on, which overrides the request's `priority` field (RFC
+    /// 9218 section 7). An update that arrived before the request is reported right after it. For a push
+    /// `stream_id` is the push stream.
     PriorityUpdate { stream_id: u64, priority: Priority },
     /// An HTTP datagram (RFC 9297 section 2.1).
     Datagram { stream_id: u64, data: Bytes },
-    /// A piece of a WebTransport stream. Empty only to say `fin`.
+    /// A piece of a WebTransport stream. Empty only to carry `fin`.
     WebTransportData {
         session_id: u64,
         stream_id: u64,
         data: Bytes,
         fin: bool,
     },
-    /// No more will come on this stream: the peer reset it, or what it sent was malformed and we
-    /// gave it up (`local`).
+    /// Nothing more follows on this stream: the peer reset it, or its data was malformed and we abandoned it
+    /// (`local`).
     Reset {
         stream_id: u64,
         code: u64,
         local: bool,
     },
-    /// The peer does not want what we send on this stream.
+    /// The peer sent STOP_SENDING for our direction of this stream.
     StopSending { stream_id: u64, code: u64 },
     /// GOAWAY (RFC 9114 section 5.2): requests from this identifier on are not processed.
     GoAway { id: u64 },
 }
 
-/// Something to be done on the QUIC connection, in order.
+/// A command for the QUIC connection; commands are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     Write {

@@ -1,8 +1,7 @@
-//! Field validation: what makes a message malformed (RFC 9114 sections 4.1.2, 4.2 and 4.3), for
-//! what is received and for what is sent.
+//! Field validation: detects malformed messages (RFC 9114 sections 4.1.2, 4.2 and 4.3), received and sent ones.
 //!
-//! Not here: the grammar of the request's pseudo-header fields (`target.rs`); the order of frames
-//! and the count of content, which need a stream's state (`request.rs`).
+//! Not here: the grammar of the request's pseudo-header fields (`target.rs`); the order of frames and the length of
+//! content, which need a stream's state (`request.rs`).
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use super::target;
 /// Why a field section is malformed.
 pub type Reason = Cow<'static, str>;
 
-/// What the rest of the connection wants to know of a valid request header section.
+/// The properties of a valid request header section that the connection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHead {
     pub method: Method,
@@ -20,7 +19,7 @@ pub struct RequestHead {
     pub content_length: Option<u64>,
 }
 
-/// The methods that change what a message may contain.
+/// The methods that change the allowed content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Head,
@@ -29,7 +28,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Of a request, whether or not all of it is valid.
+    /// The method of a request, valid or not.
     pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Self {
         let method = fields.iter().find(|(name, _)| name.as_ref() == b":method");
         method.map_or(Self::Other, |(_, value)| Self::named(value.as_ref()))
@@ -44,7 +43,7 @@ impl Method {
     }
 }
 
-/// The same of a valid response header section.
+/// The properties of a valid response header section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHead {
     pub status: u16,
@@ -56,13 +55,13 @@ impl ResponseHead {
         self.status < 200
     }
 
-    /// A final status that accepts no CONNECT (RFC 9110 section 9.3.6).
+    /// True for a final status that rejects a CONNECT (RFC 9110 section 9.3.6).
     pub fn is_refusal(&self) -> bool {
         self.status >= 300
     }
 
-    /// True if `content-length` may not be sent in the response (RFC 9110 section 8.6). It may to
-    /// HEAD and in 304, where it tells of another response's content.
+    /// True if `content-length` must not be sent in the response (RFC 9110 section 8.6). It is allowed in answers
+    /// to HEAD and in 304, where it describes another response's content.
     pub fn is_without_content(&self, request: Method) -> bool {
         match self.status {
             100..=199 | 204 => true,
@@ -72,15 +71,15 @@ impl ResponseHead {
     }
 }
 
-/// How the target of a request is checked.
+/// How the target of a request is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetCheck {
     /// RFC 9114 sections 4.3.1 and 4.4.
     Strict,
-    /// A CONNECT request may have `:scheme` and `:path`, which section 4.4 forbids. aioquic sends and takes them, and
-    /// programs that are made of it depend on that.
+    /// A CONNECT request may have `:scheme` and `:path`, which section 4.4 forbids. aioquic sends and accepts them,
+    /// and programs built on it depend on that.
     LaxConnect,
-    /// The host has checks of its own.
+    /// The host validates by itself.
     Off,
 }
 
@@ -93,7 +92,7 @@ where
     validate_request_to(fields, TargetCheck::Strict)
 }
 
-/// As [`validate_request`], with another check of the request's target.
+/// Like [`validate_request`], with another validation of the request's target.
 pub fn validate_request_to<N, V>(
     fields: &[(N, V)],
     target_check: TargetCheck,
@@ -107,7 +106,7 @@ where
     target::check_method(name)?;
     let method = Method::named(name);
     if target_check == TargetCheck::Off {
-        // The host checks it.
+        // The host validates it.
     } else if method == Method::Connect && section.protocol.is_none() {
         // RFC 9114 section 4.4.
         let has_target = section.scheme.is_some() || section.path.is_some();
@@ -168,10 +167,9 @@ where
     Section::read(fields, SectionKind::Trailers).map(|_| ())
 }
 
-/// The field lines as they are sent. White space around the values of regular fields is none of
-/// theirs (RFC 9110 section 5.5), and fields about an HTTP/1.1 connection mean nothing here (RFC 9114
-/// section 4.2), so the application's are left out: many say `connection: close` whatever the version.
-/// What is received with them is malformed.
+/// The field lines as they are sent. White space around the values of regular fields is not part of them (RFC 9110
+/// section 5.5). Connection-specific fields have no meaning here (RFC 9114 section 4.2), so the application's are
+/// removed: many send `connection: close` with any version. A received message with either is malformed.
 pub fn trimmed<N, V>(fields: &[(N, V)]) -> Vec<(&[u8], &[u8])>
 where
     N: AsRef<[u8]>,
@@ -210,7 +208,7 @@ enum SectionKind {
     Trailers,
 }
 
-/// One pass over a field section: each field checked, what is needed together noted.
+/// One pass over a field section: validates each field, and stores those that are validated together.
 #[derive(Default)]
 struct Section<'a> {
     method: Option<&'a [u8]>,
@@ -280,7 +278,7 @@ impl<'a> Section<'a> {
             b"content-length" => {
                 let length = parse_content_length(value)
                     .ok_or("content-length is not a non-negative integer")?;
-                // RFC 9110 section 8.6: two different lengths are an attack or a fault.
+                // RFC 9110 section 8.6: two different lengths are an attack or an error.
                 if self
                     .content_length
                     .replace(length)
@@ -289,15 +287,14 @@ impl<'a> Section<'a> {
                     return Err("content-length is included twice with different values".into());
                 }
             }
-            // RFC 9110 section 7.2: one host, or the request is for nobody. In a response the field
-            // means nothing.
+            // RFC 9110 section 7.2: a request has one host. In a response the field has no meaning.
             b"host" if kind == SectionKind::Request => {
                 let previous = self.host.replace(value);
                 if previous.is_some() {
                     return Err("field host is included twice".into());
                 }
             }
-            // RFC 9114 section 4.2: TE may say "trailers" in a request, and nothing else.
+            // RFC 9114 section 4.2: in a request TE may only be "trailers".
             b"te" if kind == SectionKind::Request && value.eq_ignore_ascii_case(b"trailers") => {}
             b"te" if kind == SectionKind::Request => {
                 return Err("field te may only be \"trailers\"".into());
@@ -310,7 +307,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    /// What a request that has a target URI needs (RFC 9114 section 4.3.1).
+    /// The required fields of a request with a target URI (RFC 9114 section 4.3.1).
     fn validate_target(&self, is_options: bool) -> Result<(), Reason> {
         let scheme = self.scheme.ok_or("pseudo-header :scheme is missing")?;
         let path = self.path.ok_or("pseudo-header :path is missing")?;
@@ -335,8 +332,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// `:authority`, or `host` where that is missing. Where both are present they say the same (RFC
-    /// 9114 section 4.3.1), byte for byte: whoever looks at one of them sees what the other says.
+    /// `:authority`, or `host` if that is missing. If both are present they must be equal (RFC 9114 section 4.3.1),
+    /// byte for byte, so that readers of either get the same value.
     fn agreed_authority(&self) -> Result<Option<&'a [u8]>, Reason> {
         match (self.authority, self.host) {
             (Some(authority), Some(host)) if authority != host => {
@@ -365,7 +362,7 @@ fn validate_name(name: &[u8]) -> Result<(), Reason> {
 
 /// No NUL, CR or LF, and no white space around it (RFC 9110 section 5.5, RFC 9114 section 10.3).
 fn validate_value(name: &[u8], value: &[u8]) -> Result<(), Reason> {
-    // To the end whatever comes, which is what a processor does for many bytes at a time.
+    // The loop has no early exit, so that the compiler can vectorise it.
     let is_forbidden = |byte: u8| matches!(byte, 0 | b'\r' | b'\n');
     if value
         .iter()
@@ -398,8 +395,7 @@ fn parse_content_length(value: &[u8]) -> Option<u64> {
     })
 }
 
-/// Names are shown escaped and cut: they come from the other side and end up in logs and
-/// CONNECTION_CLOSE.
+/// Names are escaped and truncated: they come from the peer and end up in logs and CONNECTION_CLOSE.
 #[cold]
 fn named(what: &str, name: &[u8], reason: &str) -> Reason {
     let shown = &name[..name.len().min(64)];

@@ -1,6 +1,6 @@
 //! The frame layout (RFC 9114 section 7.1), frame types and stream types.
 //!
-//! Not here: what a frame does, or where it may come.
+//! Not here: the meaning of a frame, and its allowed positions.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
@@ -36,7 +36,7 @@ pub mod stream_type {
     pub const WEBTRANSPORT: u64 = 0x54;
 }
 
-/// What is known about the stream from its identifier (RFC 9000 section 2.1).
+/// Properties of the stream that its identifier shows (RFC 9000 section 2.1).
 #[inline]
 pub const fn is_client_bidi(stream_id: u64) -> bool {
     stream_id & 0x3 == 0
@@ -52,8 +52,8 @@ pub const fn is_server_initiated(stream_id: u64) -> bool {
     stream_id & 0x1 != 0
 }
 
-/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and
-/// what follows it.
+/// Two variable-length integers that arrive in pieces: a frame's header, or a stream's type and the integer after
+/// it.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct HeaderBuffer {
     bytes: [u8; 2 * varint::SIZE_MAX],
@@ -66,8 +66,8 @@ impl HeaderBuffer {
         self.length == 0
     }
 
-    /// Reads both integers from what is kept and the front of `data`, and takes from `data` what
-    /// was used. While they are incomplete all of `data` is kept.
+    /// Reads both integers from the stored bytes and the front of `data`, and advances `data`. While they are
+    /// incomplete all of `data` is stored.
     #[inline]
     pub fn read_pair(&mut self, data: &mut Bytes) -> Option<(u64, u64)> {
         self.read(data, |bytes| {
@@ -77,7 +77,7 @@ impl HeaderBuffer {
         })
     }
 
-    /// The same for a single integer.
+    /// Reads a single integer in this way.
     #[inline]
     pub fn read_one(&mut self, data: &mut Bytes) -> Option<u64> {
         self.read(data, varint::get)
@@ -89,7 +89,7 @@ impl HeaderBuffer {
         parse: impl Fn(&[u8]) -> Option<(T, usize)>,
     ) -> Option<T> {
         if self.length == 0 {
-            // The usual case: all of it is here.
+            // The usual case: all bytes are here.
             if let Some((value, used)) = parse(data) {
                 data.advance(used);
                 return Some(value);
@@ -105,7 +105,7 @@ impl HeaderBuffer {
                 Some(value)
             }
             None => {
-                // Two integers take at most sixteen bytes, so what is incomplete has room for more.
+                // Two integers take at most sixteen bytes, so an incomplete pair has room for more.
                 debug_assert_eq!(added, data.len());
                 self.length = (kept + added) as u8;
                 data.clear();
@@ -141,7 +141,7 @@ impl std::ops::Deref for FrameHeader {
     }
 }
 
-/// A whole frame whose payload comes in parts.
+/// A whole frame whose payload is given in parts.
 pub fn frame(frame_type: u64, payload: &[&[u8]]) -> Bytes {
     let length = payload.iter().map(|part| part.len()).sum::<usize>();
     let header = FrameHeader::new(frame_type, length as u64);

@@ -25,7 +25,7 @@ impl GoAway {
         }
     }
 
-    /// The peer's GOAWAY.
+    /// Handles the peer's GOAWAY.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl GoAway {
         Ok(())
     }
 
-    /// Notes a GOAWAY that is about to be sent.
+    /// Records a GOAWAY that is about to be sent.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl GoAway {
         Ok(())
     }
 
-    /// The identifier that lets everything finish that has begun. `next_request` is the lowest request stream
-    /// that was not used.
+    /// The identifier that lets all requests finish that have begun. `next_request` is the lowest unused request
+    /// stream.
     pub fn next_id(&self, next_request: u64) -> u64 {
         match self.role {
             // An earlier GOAWAY's cannot be exceeded.
@@ -88,7 +88,8 @@ impl GoAway {
         self.sent.is_some_and(|limit| stream_id >= limit)
     }
 
-    /// True unless the client's GOAWAY has excluded this push: it names the first that the client does not want.
+    /// True unless the client's GOAWAY has excluded this push: it names the first push that the client does not
+    /// accept.
     pub fn allows_push(&self, push_id: u64) -> bool {
         self.received.is_none_or(|end| push_id < end)
     }

@@ -1,20 +1,19 @@
 //! HTTP/3 as a sans-IO state machine: both roles, QPACK included (RFC 9114, 9204, 9220, 9297).
 //!
 //! - `connection`: [`Connection`], its queues and streams. Start here.
-//! - `send`: its commands. `streams`: the lives of its requests. `control`: what the peer's
-//!   unidirectional streams do to it.
-//! - `request`, `uni`: what arrives on one stream. `push`: server push, both roles.
-//! - `field`, `target`: what makes a message malformed. `settings`, `frame`, `priority`:
-//!   what is on the wire. `origin`: what a server says of other origins.
-//! - `capsule`: what is cut out of the data of a request whose protocol has capsules.
-//! - `unusable`, `useless_frames`: how much a peer may make us keep, and do for nothing.
+//! - `send`: its commands. `streams`: the lifecycle of its requests. `control`: the peer's unidirectional streams.
+//! - `request`, `uni`: parse the data of one stream. `push`: server push, both roles.
+//! - `field`, `target`: detect malformed messages. `settings`, `frame`, `priority`: codecs. `origin`: ORIGIN frames.
+//! - `capsule`: splits the data of a request with the Capsule Protocol.
+//! - `unusable`, `useless_frames`: bounds on a peer's unusable data and useless frames.
 //! - `qpack`: field compression.
-//! - `event`, `error`: what comes out, and what can go wrong. `log`: what a host may want to write down.
-//! - `critical_streams`, `request_ids`, `goaway`, `peer`, `early_priorities`, `abandoned`: parts of the
-//!   connection's state, each with its rules.
+//! - `event`, `error`: events and errors. `log`: log entries for the host.
+//! - `critical_streams`, `request_ids`, `goaway`, `peer`, `early_priorities`, `abandoned`: parts of the connection's
+//!   state, each with its rules.
 //! - `stream_map`: streams by their identifiers.
 //!
-//! This crate knows stream identifiers and bytes; of QUIC only what RFC 9000 says about identifiers.
+//! This crate handles stream identifiers and bytes; it uses only RFC 9000's structure of stream identifiers, and does
+//! not depend on `uringcore_quic`.
 
 #![forbid(unsafe_code)]
 

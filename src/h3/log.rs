@@ -1,16 +1,15 @@
-//! What a host may want to write down about frames and streams, for qlog. Nothing is kept unless the
-//! host asks for it.
+//! Log entries about frames and streams, for the host's qlog. Nothing is stored unless the host enables it.
 //!
-//! Not here: names and forms of qlog, which are the host's.
+//! Not here: qlog's names and formats, which the host applies.
 
 use uringcore_wire::varint;
 
 use super::qpack::Field;
 
-/// Something that was sent or received.
+/// A frame or stream type that was sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Logged {
-    /// A stream has this type (RFC 9114 section 6.2, or WebTransport's, whatever the direction).
+    /// The type of a stream (RFC 9114 section 6.2, or WebTransport's, in either direction).
     StreamType {
         stream_id: u64,
         stream_type: u64,
@@ -32,7 +31,7 @@ pub enum LoggedFrame {
     PushPromise { push_id: u64, fields: Vec<Field> },
 }
 
-/// Collects until the host takes it, which it does after each call.
+/// Collects entries until the host takes them, which it does after each call.
 #[derive(Debug, Default)]
 pub(super) struct Log(Option<Vec<Logged>>);
 
@@ -66,7 +65,7 @@ impl Log {
         }
     }
 
-    /// A field section that we send in `frame`, header and all.
+    /// A field section that we send in `frame`, which includes its header.
     pub fn sent(
         &mut self,
         stream_id: u64,
@@ -87,8 +86,7 @@ impl Log {
         }
     }
 
-    /// A field section of `length` bytes that we have received, in a frame with nothing else but the
-    /// push ID of a promise.
+    /// A received field section of `length` bytes, in a frame with nothing else but the push ID of a promise.
     pub fn received(
         &mut self,
         stream_id: u64,

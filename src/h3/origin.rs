@@ -1,7 +1,7 @@
-//! ORIGIN frames (RFC 9412, RFC 8336): which origins a server says that the connection serves too.
+//! ORIGIN frames (RFC 9412, RFC 8336): the further origins that a server is authoritative for on this connection.
 //!
-//! Not here: the connection's own origin, which is in every Origin Set and which the host knows, and what
-//! is made of either.
+//! Not here: the connection's own origin, which is in every Origin Set and known to the host, and the use of the
+//! set.
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use super::error::{Code, ConnectionError};
 use super::frame::{self, frame_type};
 
-/// Of a frame's payload, and of all origins that are kept of a server, in bytes.
+/// The limit of a frame's payload, and of all stored origins of a server, in bytes.
 pub const ORIGINS_LENGTH_MAX: u64 = 16 * 1024;
 
-/// A frame that names these origins. One that is longer than an Origin-Entry can be is left out.
+/// A frame with these origins. An origin that is longer than an Origin-Entry can be is left out.
 pub(super) fn to_frame(origins: &[Bytes]) -> Bytes {
     let mut payload = Vec::new();
     for origin in origins {
@@ -26,8 +26,8 @@ pub(super) fn to_frame(origins: &[Bytes]) -> Bytes {
     frame::frame(frame_type::ORIGIN, &[&payload])
 }
 
-/// What a server has named, in all its frames: at most [`ORIGINS_LENGTH_MAX`] bytes, the rest is
-/// ignored. A client that misses one makes a connection more.
+/// The origins in all of a server's frames: at most [`ORIGINS_LENGTH_MAX`] bytes, the rest is ignored. For a
+/// missing origin a client makes one more connection.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     names: BTreeSet<String>,
@@ -35,7 +35,7 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// Adds what a frame's payload names (RFC 8336 section 2.3).
+    /// Adds the origins of a frame's payload (RFC 8336 section 2.3).
     pub fn add(&mut self, mut payload: &[u8]) -> Result<(), ConnectionError> {
         while !payload.is_empty() {
             // RFC 9114 section 7.1.
@@ -43,7 +43,7 @@ impl Origins {
                 ConnectionError::new(Code::H3_FRAME_ERROR, "ORIGIN frame ends inside an origin")
             })?;
             payload = rest;
-            // RFC 8336 section 2.2: what cannot be parsed is ignored.
+            // RFC 8336 section 2.2: an entry that cannot be parsed is ignored.
             if let Some(name) = parse(entry)
                 && self.length + name.len() <= ORIGINS_LENGTH_MAX as usize
             {
@@ -66,8 +66,8 @@ fn split_entry(payload: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }
 
-/// The ASCII serialization of an origin (RFC 6454 section 6.2), as it is compared: in lower case, without
-/// the usual port. Only of https, which is what HTTP/3 serves, and of no wildcard (RFC 8336 section 2.2).
+/// The ASCII serialization of an origin (RFC 6454 section 6.2) in the form for comparison: in lower case, without
+/// the default port. Only https origins, because HTTP/3 serves those, and no wildcards (RFC 8336 section 2.2).
 fn parse(entry: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(entry).ok()?.to_ascii_lowercase();
     let authority = text.strip_prefix("https://")?;

@@ -1,4 +1,4 @@
-//! What the peer has announced for the whole connection: SETTINGS, origins, DATAGRAM frames of QUIC.
+//! The peer's announcements for the whole connection: SETTINGS, origins, QUIC DATAGRAM frames.
 
 use super::error::{Code, ConnectionError};
 use super::origin::Origins;
@@ -8,7 +8,7 @@ use super::settings::{PeerSettings, id as setting};
 pub(super) struct Peer {
     settings: Option<PeerSettings>,
     origins: Option<Origins>,
-    /// True if its transport parameters allow DATAGRAM frames, if the host knows.
+    /// True if the peer's transport parameters allow DATAGRAM frames; `None` if the host has not reported it.
     quic_datagrams: Option<bool>,
 }
 
@@ -17,7 +17,7 @@ impl Peer {
         self.quic_datagrams = Some(enabled);
     }
 
-    /// Its SETTINGS once they arrived.
+    /// The peer's SETTINGS once they have arrived.
     pub fn settings(&self) -> Option<&PeerSettings> {
         self.settings.as_ref()
     }
@@ -26,7 +26,7 @@ impl Peer {
         self.settings = Some(settings);
     }
 
-    /// The value of a setting that was announced.
+    /// The value of a setting that the peer sent.
     pub fn setting(&self, identifier: u64) -> Option<u64> {
         self.settings.as_ref()?.get(identifier)
     }
@@ -36,7 +36,7 @@ impl Peer {
         settings.is_some_and(|settings| settings.is_enabled(identifier))
     }
 
-    /// Checks the values of SETTINGS that have just arrived.
+    /// Validates the values of received SETTINGS.
     pub fn check_settings(&self, settings: &PeerSettings) -> Result<(), ConnectionError> {
         settings.validate_values()?;
         if settings.is_enabled(setting::H3_DATAGRAM) && self.quic_datagrams == Some(false) {
@@ -54,7 +54,7 @@ impl Peer {
         self.origins.get_or_insert_default().add(payload)
     }
 
-    /// All origins that were named, once a frame has arrived.
+    /// The origins in all frames, once one has arrived.
     pub fn origins(&self) -> Option<impl Iterator<Item = &str>> {
         self.origins.as_ref().map(Origins::names)
     }

@@ -1,19 +1,18 @@
-//! Priorities of responses (RFC 9218): the value of the `priority` field and of PRIORITY_UPDATE
-//! frames, a Dictionary of Structured Fields (RFC 9651).
+//! Priorities of responses (RFC 9218): the value of the `priority` field and of PRIORITY_UPDATE frames, a
+//! Dictionary of Structured Fields (RFC 9651).
 //!
-//! Not here: which frame may come where (`uni.rs`, `control.rs`), and who is served when, which is
-//! QUIC's and the host's.
+//! Not here: the allowed positions of frames (`uni.rs`, `control.rs`), and scheduling, which QUIC and the host do.
 
 use uringcore_wire::structured::{Parser, Value};
 
 use super::qpack::Field;
 
-/// How a response is to be served beside the others of its connection (RFC 9218 section 4).
+/// The priority of a response within its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
     /// 0, the most urgent, to 7.
     pub urgency: u8,
-    /// True if a part of it is of use, so that it may share with others.
+    /// True if a part of the response is useful, so that it may share bandwidth with others.
     pub incremental: bool,
 }
 
@@ -28,19 +27,19 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// What a priority field value says by itself.
+    /// The priority of a field value alone.
     pub fn parse(value: &[u8]) -> Self {
         Signal::parse(value).over(Self::default())
     }
 
-    /// What a message's `priority` field says by itself; the default if it has none.
+    /// The priority of a message's `priority` field alone; the default if it has none.
     pub fn of(fields: &[Field]) -> Self {
         Signal::of(fields).unwrap_or_default().over(Self::default())
     }
 }
 
-/// What a priority field value says, and what it leaves open: to the defaults in a request, to the
-/// request in a response (RFC 9218 section 8).
+/// A priority field value with its omissions: they default to RFC 9218's values in a request, and to the request's
+/// in a response (RFC 9218 section 8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Signal {
     pub urgency: Option<u8>,
@@ -48,9 +47,8 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Reads a priority field value. What is of another type or out of range is as if it were not
-    /// there (RFC 9218 section 4), and a value that is no Dictionary is as if it were empty (RFC 9651
-    /// section 4.2): nothing of it is an error.
+    /// Parses a priority field value. Members of another type or out of range are ignored (RFC 9218 section 4), and
+    /// a value that is not a Dictionary counts as empty (RFC 9651 section 4.2): no value is an error.
     pub fn parse(value: &[u8]) -> Self {
         let mut signal = Self::default();
         let mut parser = Parser(value);
@@ -58,8 +56,8 @@ impl Signal {
         read.map_or_else(Self::default, |()| signal)
     }
 
-    /// What a message's `priority` field says, if it has one. The lines of one field are one list (RFC
-    /// 9110 section 5.3).
+    /// The `priority` field of a message, if it has one. The lines of one field form one list (RFC 9110 section
+    /// 5.3).
     pub fn of<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Option<Self> {
         let mut lines = fields
             .iter()
@@ -73,7 +71,7 @@ impl Signal {
         Some(Self::parse(&values.join(&b", "[..])))
     }
 
-    /// What it says, and for the rest `base`.
+    /// The priority with omissions taken from `base`.
     pub fn over(self, base: Priority) -> Priority {
         Priority {
             urgency: self.urgency.unwrap_or(base.urgency),
@@ -81,8 +79,7 @@ impl Signal {
         }
     }
 
-    /// One member of the dictionary; of two with one key the later one counts, also where it says
-    /// nothing that is understood.
+    /// Applies one member of the dictionary; of two with one key the later one counts, even if it is ignored.
     fn set(&mut self, key: &[u8], value: Value<'_>) {
         match key {
             b"u" => {

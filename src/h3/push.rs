@@ -1,8 +1,8 @@
 //! Server push (RFC 9114 section 4.6): promises and push streams, for both roles.
 //!
-//! A push stream is a message without a request of its own, so its two halves are those of a request
-//! stream (`request.rs`): a server's has nothing to receive, a client's nothing to send. Here is what
-//! is more to it: push IDs and their limit, the promise, giving a push up.
+//! A push stream is a message without a request of its own, so its two halves are those of a request stream
+//! (`request.rs`): a server's has nothing to receive, a client's nothing to send. This file adds push IDs and their
+//! limit, promises, and cancellation.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,18 +19,17 @@ use super::qpack::Field;
 use super::request::{Half, RequestStream};
 use super::uni::{UniKind, UniStream};
 
-/// What a connection knows of pushes.
+/// A connection's pushes.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
-    /// Server: the push ID that comes next.
+    /// Server: the next push ID.
     next: u64,
     /// Server: the client's MAX_PUSH_ID.
     max: Option<u64>,
-    /// Push IDs and the streams they are on: of a server those that are being sent, of a client all
-    /// that have begun. Never more than the client's MAX_PUSH_ID allows.
+    /// Push IDs and their streams: on a server those that are being sent, on a client all that have begun. The
+    /// client's MAX_PUSH_ID bounds them.
     streams: Vec<(u64, u64)>,
-    /// Client: hashes of what was promised, by push ID; at most [`PROMISES_MAX`], the oldest forgotten
-    /// first.
+    /// Client: hashes of promised requests, by push ID; at most [`PROMISES_MAX`], the oldest are dropped first.
     promises: VecDeque<(u64, u64)>,
 }
 
@@ -71,7 +70,7 @@ impl Pushes {
         }
     }
 
-    /// Server: whether the push ID was used.
+    /// Server: true if the push ID was used.
     pub fn is_promised(&self, push_id: u64) -> bool {
         push_id < self.next
     }
@@ -81,7 +80,7 @@ impl Pushes {
         if self.max.is_some_and(|previous| id < previous) {
             return Err(ConnectionError::new(
                 Code::H3_ID_ERROR,
-                "MAX_PUSH_ID went down",
+                "MAX_PUSH_ID was reduced",
             ));
         }
         self.max = Some(id);
@@ -95,15 +94,15 @@ impl Pushes {
 }
 
 impl Connection {
-    /// Promises to answer a request that the client did not make, in connection with one that it did,
-    /// and begins the push stream, `push_stream_id`, a unidirectional stream of ours. The response is
-    /// sent with `send_headers` and `send_data` on that stream.
+    /// Promises the response to a request that the client did not make, as part of one that it did, and begins the
+    /// push stream, `push_stream_id`, a unidirectional stream of ours. The response is sent with `send_headers` and
+    /// `send_data` on that stream.
     ///
     /// # Errors
     ///
-    /// [`LocalError::NoPush`] when the client allows no (further) push,
-    /// [`LocalError::InvalidStream`] if the request is not one, [`LocalError::FrameUnexpected`] when
-    /// its response is over, [`LocalError::InvalidField`] if the promised request would be malformed.
+    /// [`LocalError::NoPush`] if the client allows no (further) push, [`LocalError::InvalidStream`] if `stream_id`
+    /// is not a request, [`LocalError::FrameUnexpected`] if its response has ended, [`LocalError::InvalidField`] if
+    /// the promised request would be malformed.
     pub fn send_push_promise<N, V>(
         &mut self,
         stream_id: u64,
@@ -142,12 +141,12 @@ impl Connection {
         Ok(())
     }
 
-    /// True if [`send_push_promise`](Self::send_push_promise) can be called for this request, as far
-    /// as the client and the request's stream are concerned.
+    /// Checks that [`send_push_promise`](Self::send_push_promise) can be called for this request, as far as the
+    /// client and the request's stream are concerned.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`send_push_promise`](Self::send_push_promise), except `InvalidField`.
     pub fn check_push(&self, stream_id: u64) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
@@ -173,12 +172,12 @@ impl Connection {
         }
     }
 
-    /// The push that a stream carries, on a client also after its end.
+    /// The push that a stream carries, on a client even after its end.
     pub fn push_id(&self, stream_id: u64) -> Option<u64> {
         self.pushes.id_of(stream_id)
     }
 
-    /// A push stream to us, the client: from its push ID on.
+    /// A push stream to us, the client, from its push ID on.
     pub(super) fn receive_push(
         &mut self,
         stream_id: u64,
@@ -225,7 +224,7 @@ impl Connection {
                 "CANCEL_PUSH for a push that was not promised",
             ));
         }
-        // To a client it says that no push stream will come, of which nothing is waiting.
+        // For a client it means that no push stream will come, and nothing waits for that.
         if self.role == Role::Server
             && let Some(stream_id) = self.pushes.stream_of(push_id)
             && let Some(stream) = self.requests.remove(&stream_id)
@@ -268,7 +267,7 @@ fn check_promised(
     Ok(())
 }
 
-/// RFC 9114 sections 4.6 and 7.2.5: what a server may use ends at our MAX_PUSH_ID.
+/// RFC 9114 sections 4.6 and 7.2.5: a server's push IDs end at our MAX_PUSH_ID.
 pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), ConnectionError> {
     match max {
         Some(max) if push_id <= max => Ok(()),
@@ -283,6 +282,5 @@ pub(super) fn check_push_id(push_id: u64, max: Option<u64>) -> Result<(), Connec
     }
 }
 
-/// More than are said about at one time: a server does not reuse a push ID over a long period (RFC
-/// 9114 section 4.6).
+/// More than are in use at one time: a server does not reuse a push ID over a long period (RFC 9114 section 4.6).
 const PROMISES_MAX: usize = 64;

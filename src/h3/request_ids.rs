@@ -1,18 +1,19 @@
-//! The request streams of a client by number: those that were used, those to come, and the first that cannot be.
+//! The request streams of a client by number: used ones, future ones, and the first impossible one.
 //!
-//! Not here: the state of streams that are open (`streams`, `request`).
+//! Not here: the state of open streams (`streams`, `request`).
 
 use std::collections::BTreeSet;
 
-/// QUIC opens streams in order, but their first packets may arrive in any.
+/// The identifiers of request streams. QUIC opens streams in order, but their first packets may arrive in any
+/// order.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     /// The lowest identifier that the peer (or we, as client) has not used yet.
     next: u64,
-    /// Identifiers below that one of which nothing has come yet; at most [`SKIPPED_MAX`], the oldest
-    /// forgotten first.
+    /// Identifiers below `next` on which nothing has arrived yet; at most [`SKIPPED_MAX`], the oldest are dropped
+    /// first.
     skipped: BTreeSet<u64>,
-    /// How many requests QUIC lets the client have open at once, if the host knows.
+    /// QUIC's limit of open requests for the client, if the host sets it.
     max_open: Option<u64>,
 }
 
@@ -25,31 +26,31 @@ impl RequestIds {
         }
     }
 
-    /// The lowest identifier above all that were used.
+    /// One above the highest used identifier.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// No request stream can have this identifier or a higher one: QUIC lets the client open another stream for
-    /// each that is over, and those were used.
+    /// The first impossible request stream of the client: QUIC lets it open another one for each that has ended,
+    /// and those were used.
     pub fn end(&self) -> u64 {
         let room = self.max_open.map_or(u64::MAX, |max| max.saturating_mul(4));
         self.next.saturating_add(room)
     }
 
-    /// QUIC lets the client have more streams open, if a limit is known. It never has fewer.
+    /// Raises QUIC's limit of the client's open streams, if there is one. It never falls.
     pub fn raise_max_open(&mut self, max: u64) {
         if let Some(known) = &mut self.max_open {
             *known = max.max(*known);
         }
     }
 
-    /// True if the stream is still to begin, as far as is remembered.
+    /// True if the stream has not begun, as far as is remembered.
     pub fn is_unused(&self, stream_id: u64) -> bool {
         stream_id >= self.next || self.skipped.contains(&stream_id)
     }
 
-    /// Notes that something arrived on a stream; true for the first time.
+    /// Records that data arrived on a stream; true for the first time.
     pub fn mark_used(&mut self, stream_id: u64) -> bool {
         if stream_id < self.next {
             return self.skipped.remove(&stream_id);
@@ -64,14 +65,14 @@ impl RequestIds {
         true
     }
 
-    /// Frees the memory: no stream will begin.
+    /// Frees the memory: no further stream will begin.
     pub fn forget_skipped(&mut self) {
         self.skipped = BTreeSet::new();
     }
 }
 
-/// How many unused request streams are remembered: more than QUIC's usual limit on open ones. The
-/// reset of one that was forgotten is not answered, and its credit stays out.
+/// How many unused request streams are remembered: more than QUIC's usual limit of open ones. The reset of a
+/// dropped one is not answered, and its credit is lost.
 const SKIPPED_MAX: usize = 1024;
 
 #[cfg(test)]

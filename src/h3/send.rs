@@ -1,4 +1,4 @@
-//! The commands: what the host wants sent. Each checks first and changes nothing if it fails.
+//! The commands: data that the host sends. Each checks first and changes nothing if it fails.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_wire::varint;
@@ -14,17 +14,16 @@ use super::request::{Half, RequestStream};
 use super::settings::id as setting;
 
 impl Connection {
-    /// Sends a header section: a request, an interim or final response, or trailers, whichever is
-    /// next on the stream.
+    /// Sends a header section: a request, an interim or final response, or trailers, whichever is next on the stream.
     ///
-    /// White space around the values of regular fields is not part of them (RFC 9110 section 5.5)
-    /// and left out. So is `content-length` in a response that cannot have content: an interim one,
-    /// 204, and 2xx to CONNECT (RFC 9110 section 8.6).
+    /// White space around the values of regular fields is not part of them (RFC 9110 section 5.5) and is removed.
+    /// So is `content-length` in a response that cannot have content: an interim one, 204, and 2xx to CONNECT (RFC
+    /// 9110 section 8.6).
     ///
     /// # Errors
     ///
     /// [`LocalError::InvalidField`] if the message would be malformed (RFC 9114 section 4.1.2),
-    /// [`LocalError::FrameUnexpected`] if no header section may follow what was sent,
+    /// [`LocalError::FrameUnexpected`] if no header section may follow the sent frames,
     /// [`LocalError::FieldSectionTooLarge`] beyond the peer's SETTINGS_MAX_FIELD_SECTION_SIZE,
     /// [`LocalError::GoingAway`] for a new request after the peer's GOAWAY.
     pub fn send_headers<N, V>(
@@ -89,8 +88,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`LocalError::FrameUnexpected`] unless a header section was sent and the message is not
-    /// over.
+    /// [`LocalError::FrameUnexpected`] unless a header section was sent and the message has not ended.
     pub fn send_data(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), LocalError> {
         let header = self.send_data_header(stream_id, data.len() as u64, fin)?;
         let Some(header) = header else {
@@ -123,9 +121,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Does what [`send_data`](Self::send_data) does but for the writing: the host writes the
-    /// returned header, if there is one, and after it `length` bytes of content, and FIN if it said
-    /// so. For hosts whose content is not in `Bytes`.
+    /// Does the same as [`send_data`](Self::send_data), without writing: the host writes the returned header, if
+    /// there is one, then `length` bytes of content, and FIN if `fin`. For hosts whose content is not in `Bytes`.
     pub fn send_data_header(
         &mut self,
         stream_id: u64,
@@ -153,7 +150,7 @@ impl Connection {
         Ok(Some(FrameHeader::new(frame_type::DATA, length)))
     }
 
-    /// Sends an HTTP datagram that belongs to a request (RFC 9297 section 2.1).
+    /// Sends an HTTP datagram of a request (RFC 9297 section 2.1).
     ///
     /// # Errors
     ///
@@ -180,7 +177,7 @@ impl Connection {
         self.settings.h3_datagram && self.peer.is_enabled(setting::H3_DATAGRAM)
     }
 
-    /// What an HTTP datagram of this request begins with: the quarter stream ID.
+    /// The prefix of an HTTP datagram of this request: the quarter stream ID.
     pub fn datagram_prefix(stream_id: u64) -> Result<Vec<u8>, LocalError> {
         check_request_stream(stream_id)?;
         let mut prefix = Vec::with_capacity(varint::SIZE_MAX);
@@ -188,13 +185,12 @@ impl Connection {
         Ok(prefix)
     }
 
-    /// Announces the end of the connection (RFC 9114 section 5.2): a server refuses request streams
-    /// from `id` on, for a client `id` is a push ID and says nothing.
+    /// Announces the end of the connection (RFC 9114 section 5.2): a server rejects request streams from `id` on;
+    /// for a client `id` is a push ID without effect.
     ///
     /// # Errors
     ///
-    /// [`LocalError::InvalidId`] if `id` is above that of an earlier GOAWAY, or is no request
-    /// stream.
+    /// [`LocalError::InvalidId`] if `id` is above that of an earlier GOAWAY, or is not a request stream.
     pub fn send_goaway(&mut self, id: u64) -> Result<(), LocalError> {
         if self.closed {
             return Err(LocalError::Closed);
@@ -207,14 +203,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The identifier with which [`send_goaway`](Self::send_goaway) lets everything finish that has
-    /// begun.
+    /// The identifier with which [`send_goaway`](Self::send_goaway) lets all requests finish that have begun.
     pub fn next_goaway_id(&self) -> u64 {
         self.goaway.next_id(self.request_ids.next())
     }
 
-    /// Gives a request up: resets what we still send and refuses what we still receive. Nothing if
-    /// it is over already.
+    /// Abandons a request: resets our direction and stops the peer's. Does nothing if it has ended already.
     pub fn cancel_request(&mut self, stream_id: u64, code: u64) {
         if !self.closed {
             self.drop_request(stream_id, Code(code));
@@ -222,9 +216,8 @@ impl Connection {
         }
     }
 
-    /// Refuses what is still to come of a message that is being answered, and goes on sending: a
-    /// server that needs no more of a request says H3_NO_ERROR (RFC 9114 section 4.1). Nothing if all
-    /// of it has come.
+    /// Stops reading a message that is being answered, and continues to send: a server that needs no more of a
+    /// request uses H3_NO_ERROR (RFC 9114 section 4.1). Does nothing if all of it has arrived.
     pub fn stop_receiving(&mut self, stream_id: u64, code: u64) {
         if !self.closed {
             self.refuse_rest(stream_id, Code(code));
@@ -232,14 +225,13 @@ impl Connection {
         }
     }
 
-    /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a
-    /// CONNECT request. What is sent on it after its header goes to QUIC directly; what the peer
-    /// sends comes as `Event::WebTransportData`.
+    /// Begins a WebTransport stream of ours, on the QUIC stream `stream_id`, in the session of a CONNECT request.
+    /// Data after the stream's header is sent directly on QUIC; the peer's data is reported as
+    /// `Event::WebTransportData`.
     ///
     /// # Errors
     ///
-    /// [`LocalError::InvalidStream`] if WebTransport is not enabled or the session is not a request
-    /// stream.
+    /// [`LocalError::InvalidStream`] if WebTransport is not enabled or the session is not a request stream.
     pub fn create_webtransport_stream(
         &mut self,
         session_id: u64,
@@ -280,13 +272,13 @@ impl Connection {
             return Err(LocalError::Closed);
         }
         if self.role == Role::Server && self.requests.contains_key(&stream_id) {
-            // A push stream of ours too.
+            // A push stream of ours is allowed, too.
             return Ok(());
         }
         check_request_stream(stream_id)
     }
 
-    /// The first header section of our side of a stream: what state it leads to.
+    /// Checks the first header section of our side of a stream, and returns the state after it.
     fn check_head(
         &self,
         fields: &mut Vec<(&[u8], &[u8])>,
@@ -318,9 +310,9 @@ impl Connection {
         Ok(Next::plain(Half::Head, method))
     }
 
-    /// RFC 9114 section 4.4. The response to a CONNECT that is refused is an ordinary one, which may have
-    /// trailers. The request never has any: before the answer comes a server may take the stream for a tunnel,
-    /// and some servers do so after it too.
+    /// RFC 9114 section 4.4. The response to a rejected CONNECT is an ordinary one, which may have trailers. The
+    /// request never has any: before the response a server may treat the stream as a tunnel, and some servers do so
+    /// after it too.
     fn check_trailers(&self, stream_id: u64) -> Result<(), LocalError> {
         let may_follow = self
             .requests
@@ -344,7 +336,7 @@ impl Connection {
             ));
         }
         if self.goaway.is_received() {
-            // RFC 9114 section 5.2: whichever its number is. A server that is about to stop names the highest.
+            // RFC 9114 section 5.2: for any stream ID. A server that is about to stop announces the highest.
             return Err(LocalError::GoingAway);
         }
         self.check_head(fields, Method::Other, false)
@@ -392,7 +384,7 @@ impl Connection {
     }
 }
 
-/// What a header section makes of a stream.
+/// The state of a stream after a header section.
 struct Next {
     half: Half,
     method: Method,
@@ -423,6 +415,5 @@ fn invalid_field(reason: field::Reason) -> LocalError {
     LocalError::InvalidField(reason.into_owned())
 }
 
-/// Content up to this size is copied behind its frame header: one write, one small copy. About a
-/// packet's payload.
+/// Content up to this size is copied after its frame header: one write, one small copy. About a packet's payload.
 const JOINED_CONTENT_MAX: usize = 1200;

@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9114 section 7.2.4): what we say, and reading what the peer says.
+//! SETTINGS (RFC 9114 section 7.2.4): ours, and parsing of the peer's.
 
 use bytes::Bytes;
 use uringcore_wire::varint;
@@ -21,60 +21,58 @@ pub mod id {
 /// Our side of an HTTP/3 connection.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them,
-    /// uncompressed. It also bounds a HEADERS frame. A larger one ends its request with
-    /// H3_EXCESSIVE_LOAD, or is answered by the host (`Event::HeadersTooLarge`).
+    /// The largest field section that we accept, in bytes as RFC 9114 section 4.2.2 counts them, uncompressed. It
+    /// also bounds a HEADERS frame. A larger one ends its request with H3_EXCESSIVE_LOAD, or is answered by the
+    /// host (`Event::HeadersTooLarge`).
     pub max_field_section_size: u64,
-    /// How many field lines a section may have, pseudo-header fields included; with more of them it
-    /// is too large like above. It is not announced, for no setting says it.
+    /// The limit of field lines in a section, including pseudo-header fields; a section with more counts as too
+    /// large. It is not announced, because there is no such setting.
     pub max_fields: u64,
-    /// What HEADERS and PUSH_PROMISE frames may take, on all streams together, while their ends
-    /// have not arrived; beyond it the connection is closed with H3_EXCESSIVE_LOAD. `None` is four
-    /// times `max_field_section_size`.
+    /// The limit of incomplete HEADERS and PUSH_PROMISE frames, on all streams together; above it the connection is
+    /// closed with H3_EXCESSIVE_LOAD. `None` is four times `max_field_section_size`.
     pub max_unfinished_size: Option<u64>,
-    /// What all streams together may hold while they wait for the peer's QPACK encoder stream: field
-    /// sections and what follows them. A stream that goes beyond is given up with H3_EXCESSIVE_LOAD.
+    /// The limit of all data that waits for the peer's QPACK encoder stream, on all streams together: field
+    /// sections and the data after them. A stream that exceeds it is abandoned with H3_EXCESSIVE_LOAD.
     pub max_blocked_size: u64,
-    /// How many requests QUIC lets the client have open at once, if the host knows: what is said of a
-    /// stream that cannot be is an error (RFC 9218 section 7.2, RFC 9297 section 2.1). Servers only.
+    /// QUIC's limit of open requests for the client, if the host sets it. A frame about a stream above it is an
+    /// error (RFC 9218 section 7.2, RFC 9297 section 2.1). Servers only.
     pub max_requests: Option<u64>,
-    /// How much memory the peer may use in our QPACK decoder, in bytes.
+    /// The size of the dynamic table of our QPACK decoder, in bytes.
     pub qpack_max_table_capacity: u64,
     /// How many streams may wait for the peer's QPACK encoder stream.
     pub qpack_blocked_streams: u64,
-    /// Our QPACK refers to table entries that the peer may not have yet, within its limit: it saves a few
-    /// bytes and lets requests wait for each other's lost packets.
+    /// Our QPACK encoder refers to table entries that the peer may not have yet, within its limit. That saves a few
+    /// bytes, but requests may have to wait for each other's lost packets.
     pub qpack_may_block: bool,
-    /// Extended CONNECT is understood (RFC 9220); without it a request with `:protocol` is malformed.
-    /// Sent by servers; harmless from clients.
+    /// Extended CONNECT is supported (RFC 9220); without it a request with `:protocol` is malformed. Sent by
+    /// servers; harmless from clients.
     pub enable_connect_protocol: bool,
-    /// HTTP datagrams are understood (RFC 9297). The QUIC connection must have DATAGRAM frames
-    /// enabled then.
+    /// HTTP datagrams are supported (RFC 9297). The QUIC connection must have DATAGRAM frames enabled then.
     pub h3_datagram: bool,
-    /// WebTransport streams are understood: 0x41 and 0x54 begin them. Which of the drafts' settings
-    /// announce it is said in `extra`.
+    /// WebTransport streams are supported: 0x41 and 0x54 begin them. `extra` has the settings of the drafts that
+    /// announce it.
     pub webtransport: bool,
-    /// The highest push ID that a server may use, said in MAX_PUSH_ID (RFC 9114 section 7.2.7);
-    /// `None` lets it push nothing. Clients only.
+    /// The highest push ID that a server may use, sent in MAX_PUSH_ID (RFC 9114 section 7.2.7); `None` allows no
+    /// push. Clients only.
     pub max_push_id: Option<u64>,
-    /// Origins that an ORIGIN frame names right behind SETTINGS (RFC 9412); with none there is no
-    /// frame. A client of ours skips one of more than
-    /// [`ORIGINS_LENGTH_MAX`](super::origin::ORIGINS_LENGTH_MAX) bytes. Servers only.
+    /// The origins of an ORIGIN frame that is sent directly after SETTINGS (RFC 9412); no frame if empty. A client
+    /// of ours ignores a frame of more than [`ORIGINS_LENGTH_MAX`](super::origin::ORIGINS_LENGTH_MAX) bytes.
+    /// Servers only.
     pub origins: Vec<Bytes>,
     /// Further settings to send, in this order: identifier and value.
     pub extra: Vec<(u64, u64)>,
-    /// The settings to send, in this order, in place of those that follow from the fields above.
+    /// The settings to send, in this order, instead of those from the fields above.
     pub announced: Option<Vec<(u64, u64)>>,
-    /// The host checks the values of the peer's settings, see [`Connection::fail`] and
+    /// The host validates the values of the peer's settings, see [`Connection::fail`] and
     /// [`Connection::set_received_settings`]. Only their form is checked here.
     ///
     /// [`Connection::fail`]: super::Connection::fail
     /// [`Connection::set_received_settings`]: super::Connection::set_received_settings
     pub host_checks_settings: bool,
-    /// Each stream type, frame and batch of QPACK instructions is a write of its own, also where it is
-    /// empty. aioquic makes these writes, and stand-ins for a QUIC connection compare them.
+    /// Each stream type, frame and batch of QPACK instructions is a write of its own, even an empty one. aioquic
+    /// makes these writes, and mocks of a QUIC connection compare them.
     pub separate_writes: bool,
-    /// How targets of requests are checked, sent or received.
+    /// The validation of request targets, sent or received.
     pub target_check: TargetCheck,
 }
 
@@ -104,8 +102,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As identifiers and values, in the order in which they are sent. Values of zero where that is
-    /// the default are left out.
+    /// Identifiers and values, in the order in which they are sent. Zeros that are the default are left out.
     pub fn pairs(&self) -> Vec<(u64, u64)> {
         if let Some(announced) = &self.announced {
             return announced.clone();
@@ -136,14 +133,14 @@ impl Settings {
     }
 }
 
-/// The peer's SETTINGS, in the order in which they came, unknown ones included.
+/// The peer's SETTINGS, in the received order, including unknown ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerSettings {
     pairs: Vec<(u64, u64)>,
 }
 
 impl PeerSettings {
-    /// Parses the payload of a SETTINGS frame: its form, not the values.
+    /// Parses the payload of a SETTINGS frame without validating the values.
     pub fn parse(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let mut pairs = Vec::new();
         while !payload.is_empty() {
@@ -159,7 +156,7 @@ impl PeerSettings {
         Ok(settings)
     }
 
-    /// Settings that the host has put in the place of the peer's.
+    /// Settings with which the host replaces the peer's.
     pub fn from_pairs(pairs: Vec<(u64, u64)>) -> Self {
         Self { pairs }
     }
@@ -200,7 +197,7 @@ impl PeerSettings {
         Ok(())
     }
 
-    /// Checks the values, each by itself and together.
+    /// Validates the values, each by itself and together.
     pub fn validate_values(&self) -> Result<(), ConnectionError> {
         for &(identifier, value) in &self.pairs {
             // RFC 9220 section 3 (RFC 8441 section 3), RFC 9297 section 2.1.1.

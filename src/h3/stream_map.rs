@@ -1,10 +1,9 @@
-//! A map from stream identifiers, with a hash that fits them.
+//! A map from stream identifiers, with a suitable hash.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Streams by identifier. The keys are small and regular and their number is bounded by QUIC, so
-/// they need no keyed hash.
+/// Streams by identifier. The keys are small and regular, and QUIC bounds their number, so they need no keyed hash.
 pub(super) type StreamMap<T> = HashMap<u64, T, BuildHasherDefault<StreamHasher>>;
 
 #[derive(Default)]

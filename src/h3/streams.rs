@@ -1,7 +1,6 @@
-//! The lives of request streams: opened, refused, given up, reset, waiting for QPACK and resumed.
+//! The lifecycle of request streams: opening, rejection, abandonment, reset, waiting for QPACK and resuming.
 //!
-//! What one of them receives is cut into frames in `request.rs`; unidirectional ones are in
-//! `control.rs`.
+//! Not here: parsing the frames of one stream (`request.rs`), and unidirectional streams (`control.rs`).
 
 use bytes::Bytes;
 
@@ -12,20 +11,20 @@ use super::field::Method;
 use super::frame;
 use super::request::{Half, Receiver, RequestStream};
 
-/// What can be said of a request stream of the client's by its number.
+/// The state of a client's request stream that follows from its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// It is none, or cannot be yet: QUIC does not let the client open it.
+    /// Not a request stream, or one that QUIC does not let the client open yet.
     Impossible,
-    /// Nothing has come on it.
+    /// Nothing has arrived on it.
     ToCome,
-    /// Something has, and it may be over.
+    /// Data has arrived, and it may have ended.
     Begun,
 }
 
-/// For hosts that look at streams before they hand them over.
+/// For hosts that look at streams before they pass them in.
 impl Connection {
-    /// A server's: what can be said of a request stream.
+    /// On a server: the state of a request stream.
     pub fn place(&self, stream_id: u64) -> Place {
         match frame::is_client_bidi(stream_id) && stream_id < self.request_ids.end() {
             false => Place::Impossible,
@@ -34,12 +33,12 @@ impl Connection {
         }
     }
 
-    /// A server's: something has come on a stream of the client's in both directions that is no request.
+    /// On a server: data has arrived on a bidirectional stream of the client that is not a request.
     pub fn note_used(&mut self, stream_id: u64) {
         self.request_ids.mark_used(stream_id);
     }
 
-    /// True if something of this stream of the peer's was handed over before.
+    /// True if data of this stream of the peer was passed in before.
     pub fn knows(&self, stream_id: u64) -> bool {
         if frame::is_unidirectional(stream_id) {
             let is_push = self.requests.contains_key(&stream_id);
@@ -53,23 +52,23 @@ impl Connection {
         }
     }
 
-    /// How far both directions of a stream are, the received one first; None without state.
+    /// The state of both directions of a stream, the received one first; `None` without state.
     pub fn halves(&self, stream_id: u64) -> Option<(Half, Half)> {
         let stream = self.requests.get(&stream_id)?;
         Some((stream.recv, stream.send))
     }
 
-    /// True if data was sent or received on a request stream of the client's, as far as is remembered.
+    /// True if data was sent or received on a client's request stream, as far as is remembered.
     pub fn was_used(&self, stream_id: u64) -> bool {
         frame::is_client_bidi(stream_id) && !self.request_ids.is_unused(stream_id)
     }
 
-    /// The bidirectional streams and pushes that have state here, in no order.
+    /// The bidirectional streams and pushes with state here, in no order.
     pub fn stream_ids(&self) -> impl Iterator<Item = u64> {
         self.requests.keys().copied()
     }
 
-    /// The host has ended our direction of a stream past us, by a reset.
+    /// The host has reset our direction of a stream directly.
     pub fn note_reset(&mut self, stream_id: u64) {
         if let Some(stream) = self.requests.get_mut(&stream_id) {
             stream.send = Half::Done;
@@ -77,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// The host has refused past us what comes on a stream (RFC 9000 section 19.5).
+    /// The host has sent STOP_SENDING for a stream directly (RFC 9000 section 19.5).
     pub fn note_stopped(&mut self, stream_id: u64) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -94,8 +93,8 @@ impl Connection {
         self.flush_decoder();
     }
 
-    /// QUIC lets the client have more streams open than the [settings](super::Settings::max_requests)
-    /// said, if they did. It never has fewer: what was allowed once is not taken back.
+    /// Raises the [configured](super::Settings::max_requests) limit of the client's open streams, if there is one.
+    /// It never falls, because QUIC cannot revoke a limit.
     pub fn raise_max_requests(&mut self, max: u64) {
         self.request_ids.raise_max_open(max);
     }
@@ -116,14 +115,14 @@ impl Connection {
         })
     }
 
-    /// State for a stream of which this is the first data; false if the stream is not to be read.
+    /// Creates the state of a new stream; false if the stream must not be read.
     fn open_request(&mut self, stream_id: u64, fin: bool) -> Result<bool, ConnectionError> {
         if self.abandoned.receive(stream_id, fin) {
             return Ok(false);
         }
         if frame::is_server_initiated(stream_id) {
             if self.role == Role::Server {
-                // A stream that the host opened past us; its content is not ours.
+                // A stream that the host opened directly; its content is not parsed here.
                 return Ok(false);
             }
             if !self.settings.webtransport {
@@ -152,7 +151,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Runs one step of a stream's receiving half and deals with what comes of it.
+    /// Runs one step of a stream's receiving half and handles its result.
     fn with_stream(
         &mut self,
         stream_id: u64,
@@ -200,7 +199,7 @@ impl Connection {
                 stream.announced = true;
                 self.events
                     .push_back(Event::HeadersTooLarge { stream_id, fields });
-                // RFC 9114 section 4.1: the answer needs no more of the request.
+                // RFC 9114 section 4.1: the response needs no more of the request.
                 self.refuse_rest(stream_id, Code::H3_NO_ERROR);
                 Ok(())
             }
@@ -215,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Reads no more of a stream; what we send on it goes on.
+    /// Stops reading a stream; our direction continues.
     pub(super) fn refuse_rest(&mut self, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -229,13 +228,12 @@ impl Connection {
         }
     }
 
-    /// The peer's part of a stream is malformed: both directions end, the host learns of it if it
-    /// knows the stream.
+    /// The peer's message is malformed: both directions end. The host gets an event if the stream was reported.
     fn give_up(&mut self, stream_id: u64, error: &ConnectionError) {
         let Some(stream) = self.requests.get(&stream_id) else {
             return;
         };
-        log::debug!("request on stream {stream_id} is given up: {error}");
+        log::debug!("request on stream {stream_id} is abandoned: {error}");
         if stream.announced || self.role == Role::Client {
             self.events.push_back(Event::Reset {
                 stream_id,
@@ -246,7 +244,7 @@ impl Connection {
         self.drop_request(stream_id, error.code);
     }
 
-    /// Ends both directions of a request as far as they are open, and forgets it.
+    /// Ends both directions of a request if they are open, and drops its state.
     pub(super) fn drop_request(&mut self, stream_id: u64, code: Code) {
         let Some(mut stream) = self.requests.remove(&stream_id) else {
             return;
@@ -259,7 +257,7 @@ impl Connection {
         self.abort(stream_id, code, stream.send != Half::Done, stop);
     }
 
-    /// Resets what we send and refuses what we receive, each where it is still open.
+    /// Resets our direction and stops the peer's, each if it is still open.
     fn abort(&mut self, stream_id: u64, code: Code, reset: bool, stop: bool) {
         if reset {
             self.outputs
@@ -288,9 +286,9 @@ impl Connection {
                 && self.request_ids.mark_used(stream_id)
             {
                 self.early_priorities.take(stream_id);
-                // A request of which nothing arrived: nothing will be answered (RFC 9114 section
-                // 4.1), and the client gets its credit back only when our side has ended too. Of a
-                // stream that was used before, our side has ended.
+                // A request without any data: there will be no response (RFC 9114 section 4.1), and the client gets
+                // its stream credit back only when our side has ended too. If the stream was used before, our side
+                // has ended.
                 self.abort(stream_id, Code::H3_REQUEST_INCOMPLETE, true, false);
             }
             return;
@@ -310,7 +308,7 @@ impl Connection {
                 self.requests.insert(stream_id, stream);
             }
         } else {
-            // The application never saw the request, so nobody would end our side.
+            // The application never got the request, so our side must be ended here.
             self.abort(
                 stream_id,
                 Code::H3_REQUEST_INCOMPLETE,
@@ -330,8 +328,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with the streams whose field sections can be decoded now, in the order in which they
-    /// stopped.
+    /// Resumes the streams whose field sections can be decoded now, in the order in which they blocked.
     pub(super) fn resume_blocked(&mut self) -> Result<(), ConnectionError> {
         let inserted = self.decoder.insert_count();
         for _ in 0..self.blocked.len() {
@@ -344,7 +341,7 @@ impl Connection {
                 .and_then(RequestStream::blocked_on)
                 .is_some_and(|required| required <= inserted);
             if ready {
-                // A stream that stops again, at its trailers, is queued anew.
+                // A stream that blocks again, at its trailers, is queued again.
                 self.resume(stream_id)?;
             } else {
                 self.blocked.push_back(stream_id);

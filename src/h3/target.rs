@@ -1,7 +1,7 @@
-//! The grammar of a request's pseudo-header fields (RFC 9114 section 4.3.1): what names the method
-//! and the target cannot be read in two ways by whoever routes the request and whoever answers it.
+//! The grammar of a request's pseudo-header fields (RFC 9114 section 4.3.1): a router and a server must not
+//! interpret the method or the target differently.
 //!
-//! Not here: which of them a request has to have, and that they agree (`field.rs`).
+//! Not here: the required fields, and their consistency (`field.rs`).
 
 use super::field::{NAME_BYTES, Reason};
 
@@ -10,8 +10,8 @@ pub(super) fn check_method(method: &[u8]) -> Result<(), Reason> {
     check_token(method, "pseudo-header :method is not a token")
 }
 
-/// A token of the registry of upgrade tokens (RFC 9220 section 3), whose version RFC 9110 section
-/// 7.8 sets off with a slash.
+/// A token of the registry of upgrade tokens (RFC 9220 section 3), with a version after a slash (RFC 9110 section
+/// 7.8).
 pub(super) fn check_protocol(protocol: &[u8]) -> Result<(), Reason> {
     let invalid = "pseudo-header :protocol is not an upgrade token";
     let mut parts = protocol.splitn(2, |&byte| byte == b'/');
@@ -29,23 +29,22 @@ pub(super) fn check_scheme(scheme: &[u8]) -> Result<(), Reason> {
         .ok_or_else(|| "pseudo-header :scheme is not a URI scheme".into())
 }
 
-/// True if a scheme's URIs have to have an authority: those of `http` and `https` (RFC 9110 section
-/// 4.2), `ws` and `wss` (RFC 6455 section 3). Of any other scheme that is not known here, and its
-/// requests are taken without. Schemes are compared without regard to case (RFC 3986 section 3.1),
-/// so that `HTTPS` does not escape the rules for `https`.
+/// True if a scheme's URIs must have an authority: `http` and `https` (RFC 9110 section 4.2), `ws` and `wss` (RFC
+/// 6455 section 3). The rules of other schemes are unknown here, and their requests are accepted without one.
+/// Schemes are compared without regard to case (RFC 3986 section 3.1), so that `HTTPS` does not bypass the rules
+/// for `https`.
 pub(super) fn has_mandatory_authority(scheme: &[u8]) -> bool {
     [&b"http"[..], b"https", b"ws", b"wss"]
         .iter()
         .any(|known| scheme.eq_ignore_ascii_case(known))
 }
 
-/// The characters of an authority (RFC 3986 section 3.2): nothing that ends one, no white space.
-/// Userinfo may not be in that of a request (RFC 9114 section 4.3.1) except for schemes of which
-/// nothing is known here.
+/// The characters of an authority (RFC 3986 section 3.2): no delimiter that ends it, no white space. A request must
+/// not have userinfo in it (RFC 9114 section 4.3.1), except with schemes that are unknown here.
 pub(super) fn check_authority(authority: &[u8], userinfo: bool) -> Result<(), Reason> {
     let is_valid = |&byte: &u8| match byte {
         b'@' => userinfo,
-        // unreserved, sub-delims, pct-encoded, and what an IP literal and a port need.
+        // unreserved, sub-delims, pct-encoded, and the characters of an IP literal and a port.
         b'-'
         | b'.'
         | b'_'
@@ -70,8 +69,8 @@ pub(super) fn check_authority(authority: &[u8], userinfo: bool) -> Result<(), Re
     }
 }
 
-/// What a plain CONNECT names is a host and a port, whatever the port (RFC 9114 section 4.4, RFC 9110
-/// section 9.3.6).
+/// The target of a plain CONNECT is a host and a port, even a default port (RFC 9114 section 4.4, RFC 9110 section
+/// 9.3.6).
 pub(super) fn check_port(authority: &[u8]) -> Result<(), Reason> {
     let colon = authority.iter().rposition(|&byte| byte == b':');
     let (host, port) = authority.split_at(colon.unwrap_or(authority.len()));
@@ -86,8 +85,8 @@ pub(super) fn check_port(authority: &[u8]) -> Result<(), Reason> {
     }
 }
 
-/// Path and query of a target of a scheme whose URIs have an authority and therefore an absolute
-/// path, or the `*` of OPTIONS (RFC 9114 section 4.3.1).
+/// The path and query of a scheme whose URIs have an authority: an absolute path, or the `*` of OPTIONS (RFC 9114
+/// section 4.3.1).
 pub(super) fn check_absolute_path(path: &[u8], is_options: bool) -> Result<(), Reason> {
     match path {
         [] => return Err("pseudo-header :path is empty".into()),
@@ -99,9 +98,8 @@ pub(super) fn check_absolute_path(path: &[u8], is_options: bool) -> Result<(), R
     check_path(path)
 }
 
-/// Path and query of any target. Bytes above ASCII belong into percent-encoding but cannot be
-/// mistaken for anything, and clients do send them; a fragment is no part of a target (RFC 9110
-/// section 7.1).
+/// The path and query of any target. Bytes above ASCII should be percent-encoded, but they are unambiguous, and
+/// clients do send them; a fragment is not part of a target (RFC 9110 section 7.1).
 pub(super) fn check_path(path: &[u8]) -> Result<(), Reason> {
     if path
         .iter()

@@ -1,8 +1,6 @@
-//! Unidirectional streams that the peer opened (RFC 9114 section 6.2): their types, and the control
-//! stream's frames.
+//! Unidirectional streams of the peer (RFC 9114 section 6.2): their types, and the control stream's frames.
 //!
-//! The QPACK streams' contents are the encoder's and decoder's; which streams are critical is the
-//! connection's.
+//! Not here: the content of QPACK streams (`qpack`), and the rules of critical streams (`control.rs`).
 
 use bytes::{Buf, Bytes, BytesMut};
 use uringcore_wire::varint;
@@ -14,8 +12,8 @@ use super::origin::ORIGINS_LENGTH_MAX;
 use super::priority::Priority;
 use super::useless_frames::UselessFrameBudget;
 
-/// One such stream. Its state is small and lasts until the peer ends it; how many there are is
-/// bounded by QUIC's limit on the peer's streams.
+/// A unidirectional stream. Its state is small and lasts until the peer ends it; QUIC's limit on the peer's streams
+/// bounds their number.
 #[derive(Debug)]
 pub(super) struct UniStream {
     pub kind: UniKind,
@@ -24,18 +22,18 @@ pub(super) struct UniStream {
 
 #[derive(Debug)]
 pub(super) enum UniKind {
-    /// The type has not arrived in full.
+    /// The type is incomplete.
     Unknown,
     Control(ControlStream),
     QpackEncoder,
     QpackDecoder,
-    /// 0x01, and what follows is the push ID.
+    /// 0x01; the push ID follows.
     Push,
-    /// 0x54, and the session's identifier once it is here.
+    /// 0x54, and the session's identifier once it has arrived.
     WebTransport {
         session_id: Option<u64>,
     },
-    /// A type that we do not know: its data is discarded (RFC 9114 section 6.2).
+    /// An unknown type: its data is discarded (RFC 9114 section 6.2).
     Ignored,
 }
 
@@ -73,7 +71,7 @@ impl UniStream {
     }
 }
 
-/// A frame of the control stream that says something to us.
+/// A known frame of the control stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ControlFrame {
     Settings(Bytes),
@@ -87,28 +85,28 @@ pub(super) enum ControlFrame {
     },
 }
 
-/// What a PRIORITY_UPDATE frame is about (RFC 9218 section 7.2).
+/// The target of a PRIORITY_UPDATE frame (RFC 9218 section 7.2).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Prioritized {
     Request(u64),
     Push(u64),
 }
 
-/// The peer's control stream (RFC 9114 section 6.2.1), cut into frames.
+/// Splits the peer's control stream (RFC 9114 section 6.2.1) into frames.
 #[derive(Debug, Default)]
 pub(super) struct ControlStream {
     settings_received: bool,
     header: HeaderBuffer,
-    /// The frame at hand: its type and how much of its payload is missing.
+    /// The current frame: its type and the missing bytes of its payload.
     frame: Option<(u64, usize)>,
-    /// Payload of a frame that is read; at most [`LENGTH_MAX`], [`ORIGINS_LENGTH_MAX`] of ORIGIN.
+    /// The payload of a known frame; at most [`LENGTH_MAX`], [`ORIGINS_LENGTH_MAX`] for ORIGIN.
     payload: BytesMut,
-    /// Payload of an unknown frame still to be discarded.
+    /// The rest of an unknown frame's payload, to be discarded.
     skip: u64,
 }
 
 impl ControlStream {
-    /// The next frame in `data`, which loses what was read; `None` once it is empty.
+    /// The next frame in `data`, which is advanced; `None` once it is empty.
     pub fn next_frame(
         &mut self,
         role: Role,
@@ -142,8 +140,8 @@ impl ControlStream {
         }
     }
 
-    /// Checks the frame's type and length as soon as they are known, so that nothing is buffered of
-    /// what is not allowed.
+    /// Checks the frame's type and length as soon as they are known, so that nothing of a forbidden frame is
+    /// buffered.
     fn begin_frame(
         &mut self,
         role: Role,
@@ -177,8 +175,8 @@ impl ControlStream {
                 }
                 LENGTH_MAX
             }
-            // Without consequences (RFC 8336 section 2.2): one that is too long is skipped like that of a
-            // client, and like any on a request stream.
+            // Ignored (RFC 8336 section 2.2): a frame that is too long is skipped, like a client's frame, and like
+            // any on a request stream.
             frame_type::ORIGIN if role == Role::Client && length <= ORIGINS_LENGTH_MAX => {
                 ORIGINS_LENGTH_MAX
             }
@@ -233,7 +231,7 @@ fn parse(frame_type: u64, payload: Bytes) -> Result<ControlFrame, ConnectionErro
         let priority = Priority::parse(&payload[used..]);
         return Ok(ControlFrame::PriorityUpdate { element, priority });
     }
-    // The others hold one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
+    // The other frames have one integer and nothing else (RFC 9114 sections 7.1, 7.2.3, 7.2.6 and 7.2.7).
     if used != payload.len() {
         return Err(trailing());
     }
@@ -255,6 +253,5 @@ fn unexpected(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::H3_FRAME_UNEXPECTED, reason)
 }
 
-/// Of SETTINGS and PRIORITY_UPDATE. Dozens of settings fit, GREASE included; nobody has a reason to
-/// send more.
+/// The limit for SETTINGS and PRIORITY_UPDATE. Dozens of settings fit, GREASE included; no peer needs more.
 const LENGTH_MAX: u64 = 1024;

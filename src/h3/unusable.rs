@@ -1,13 +1,13 @@
-//! What the streams of a connection hold together of the peer's bytes that cannot be used yet: field
-//! sections that have not ended, and what waits for QPACK.
+//! Bounds the peer's bytes that a connection's streams hold and cannot use yet: incomplete field sections, and data
+//! that waits for QPACK.
 //!
-//! Not here: the bytes themselves, which are each stream's (`request.rs`).
+//! Not here: the bytes themselves, which belong to each stream (`request.rs`).
 
 use super::error::{Code, ConnectionError, RemoteError};
 use super::settings::Settings;
 
-/// Invariant: each count is the sum of what the streams of the connection hold. Who changes what a
-/// stream holds changes it here.
+/// Invariant: each count is the sum of the bytes that the connection's streams hold. Code that changes the bytes of
+/// a stream changes the count.
 #[derive(Debug)]
 pub(super) struct Unusable {
     unfinished: usize,
@@ -29,12 +29,11 @@ impl Unusable {
         }
     }
 
-    /// More of a field section that has not ended.
+    /// Adds bytes of an incomplete field section.
     ///
     /// # Errors
     ///
-    /// Beyond the bound it is the connection's fault: one stream alone stays within it, and which of
-    /// them is too much nobody can say.
+    /// A connection error above the bound: a single stream stays below it, and no one stream is the cause.
     pub fn add_unfinished(&mut self, size: usize) -> Result<(), ConnectionError> {
         self.unfinished += size;
         if self.unfinished <= self.unfinished_max {
@@ -50,11 +49,11 @@ impl Unusable {
         self.unfinished -= size;
     }
 
-    /// More on a stream that waits for the peer's encoder stream.
+    /// Adds bytes of a stream that waits for the peer's encoder stream.
     ///
     /// # Errors
     ///
-    /// Beyond the bound the stream that wants more is given up.
+    /// A stream error above the bound: this stream is abandoned.
     pub fn add_blocked(&mut self, size: usize) -> Result<(), RemoteError> {
         self.blocked += size;
         if self.blocked <= self.blocked_max {
@@ -74,7 +73,7 @@ impl Unusable {
         self.unfinished + self.blocked
     }
 
-    /// All streams are forgotten.
+    /// All streams were dropped.
     pub fn clear(&mut self) {
         self.unfinished = 0;
         self.blocked = 0;

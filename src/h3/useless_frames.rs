@@ -1,15 +1,13 @@
-//! What a peer sends that leads to nothing, and how much of it is taken: frames and streams of
-//! unknown types, empty DATA frames, QPACK instructions, and what says again on the control stream
-//! what was said before.
+//! A budget for a peer's useless frames: frames and streams of unknown types, empty DATA frames, QPACK
+//! instructions, and repeated frames of the control stream.
 //!
-//! Each is a few bytes to send, is kept nowhere and costs work. An honest peer has a handful of them
-//! with each message (RFC 9114 sections 7.2.8 and 9 even want it to), so it is messages that allow
-//! more. No clock is needed for that.
+//! Each takes a few bytes to send, is not stored, and costs work. An honest peer sends a few of them with each
+//! message (RFC 9114 sections 7.2.8 and 9 even recommend it), so messages raise the budget. That needs no clock.
 
 use super::error::{Code, ConnectionError};
 use super::event::Event;
 
-/// How much more is taken before something useful has to come.
+/// How many more are accepted before something useful must arrive.
 #[derive(Debug)]
 pub(super) struct UselessFrameBudget {
     left: usize,
@@ -24,11 +22,11 @@ impl Default for UselessFrameBudget {
 }
 
 impl UselessFrameBudget {
-    /// So many frames, streams or instructions came.
+    /// Takes `count` frames, streams or instructions from the budget.
     ///
     /// # Errors
     ///
-    /// RFC 9114 section 10.5: a peer that does nothing else is one to be got rid of.
+    /// RFC 9114 section 10.5: a peer that does nothing else is disconnected.
     pub fn take(&mut self, count: usize) -> Result<(), ConnectionError> {
         match self.left.checked_sub(count) {
             Some(left) => {
@@ -37,15 +35,15 @@ impl UselessFrameBudget {
             }
             None => Err(ConnectionError::new(
                 Code::H3_EXCESSIVE_LOAD,
-                "too many frames, streams or QPACK instructions that lead to nothing",
+                "too many useless frames, streams or QPACK instructions",
             )),
         }
     }
 
-    /// Something came that the host is told.
+    /// Raises the budget for a reported event.
     pub fn allow_for(&mut self, event: &Event) {
         let more = match event {
-            // An encoder may insert every line, and set it off from the next with GREASE.
+            // An encoder may insert every line, and separate it from the next with GREASE.
             Event::Headers { fields, .. } => PER_SECTION + fields.len(),
             Event::Data { .. } | Event::WebTransportData { .. } | Event::Datagram { .. } => 1,
             _ => 0,
@@ -54,8 +52,8 @@ impl UselessFrameBudget {
     }
 }
 
-/// What a connection takes at its beginning, and at most at once.
+/// The budget at the beginning, and its maximum.
 const ALLOWANCE_MAX: usize = 4096;
 
-/// What a field section allows beyond an instruction for each of its lines.
+/// The budget of a field section, beside an instruction for each of its lines.
 const PER_SECTION: usize = 64;

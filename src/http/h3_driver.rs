@@ -1,4 +1,4 @@
-//! What an HTTP/3 connection wants of QUIC, done: for whoever attaches one to the other.
+//! Applies the commands of an HTTP/3 connection to its QUIC connection.
 
 use std::time::Instant;
 
@@ -6,21 +6,21 @@ use bytes::{Bytes, BytesMut};
 use uringcore_h3::{self as h3, Code, Output};
 use uringcore_quic as quic;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Performed {
-    /// The stream on which QUIC has refused to send last: it has ended on QUIC's side, and the event that says
-    /// so has come or will.
+    /// The last stream on which QUIC refused to send. It has ended on QUIC's side, and the event that reports its
+    /// end has been or will be delivered.
     pub refused: Option<u64>,
-    /// The connection was closed, because its peer lets what answers it pile up.
+    /// The connection was closed because the peer let our answers pile up.
     pub is_overloaded: bool,
 }
 
-/// Does on QUIC what HTTP/3 wants done.
+/// Runs the queued commands of `h3` on `quic`.
 pub fn perform(h3: &mut h3::Connection, quic: &mut quic::Connection, now: Instant) -> Performed {
     let mut performed = Performed::default();
     while let Some(output) = h3.poll_output() {
-        // A stream that refuses has ended on QUIC's side, and the event that says so has come or will.
+        // A stream that refuses has ended on QUIC's side; an event reports its end.
         match output {
             Output::Write {
                 stream_id,
@@ -62,8 +62,9 @@ impl Performed {
         } else if h3.is_own_critical(stream_id)
             && quic.send_queue_bytes(stream_id) > CRITICAL_QUEUE_MAX
         {
-            // What these streams carry answers the peer, a few bytes for each request, and cannot be left
-            // out. RFC 9114 section 6.2 has it give them credit, and RFC 9204 section 2.1.3 says what comes of
+            // These streams carry answers to the peer, a few bytes for each request, that cannot be left out. RFC
+            // 9114 section 6.2 requires the peer to give them credit; RFC 9204 section 2.1.3 describes the deadlock
+            // otherwise.
             // one that does not.
             let reason = b"the control or QPACK streams are given no credit";
             quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
@@ -72,7 +73,7 @@ impl Performed {
     }
 }
 
-/// A write, and the small ones on the same stream that follow it at once: they go to QUIC as one.
+/// A write joined with the small writes on the same stream that directly follow it.
 fn joined(h3: &mut h3::Connection, stream_id: u64, first: Bytes, mut fin: bool) -> (Bytes, bool) {
     let (mut length, mut count) = (first.len(), 0);
     for output in h3.outputs() {
@@ -102,9 +103,9 @@ fn joined(h3: &mut h3::Connection, stream_id: u64, first: Bytes, mut fin: bool) 
     (all.freeze(), fin)
 }
 
-/// Writes up to this size together are copied into one.
+/// Writes up to this total size are copied into one.
 const JOINED_MAX: usize = 4096;
-/// What may wait on one of the streams that last as long as the connection. Of QPACK's encoder an honest client
-/// leaves no more than its table's 4 KiB, for no entry goes before it is acknowledged; of the decoder some
-/// thousand requests.
+/// The most bytes that may wait on a critical stream. On QPACK's encoder stream an honest client leaves at most its
+/// table's 4 KiB, because no entry is evicted before it is acknowledged; on the decoder stream that much covers
+/// some thousand requests.
 const CRITICAL_QUEUE_MAX: usize = 8 << 10;

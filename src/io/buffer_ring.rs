@@ -1,4 +1,4 @@
-//! A provided-buffer ring: where the kernel finds memory for a receive when data is there.
+//! A provided-buffer ring, from which the kernel takes memory for a receive when data arrives.
 
 use std::cell::Cell;
 use std::io;
@@ -37,7 +37,7 @@ impl BufferRing {
         self.mask + 1
     }
 
-    /// Hands buffer `id` to the kernel. At most `entries` buffers exist, so the ring never fills.
+    /// Passes buffer `id` to the kernel. At most `entries` buffers exist, so the ring never fills.
     #[inline]
     pub(crate) fn publish(&self, id: u16, address: *mut u8, length: u32) {
         let tail = self.tail.get();
@@ -60,7 +60,7 @@ impl BufferRing {
         }
     }
 
-    /// The kernel may still read it: never unmap.
+    /// Leaks the mapping: the kernel may still read it.
     pub(crate) fn leak(self) {
         let _ = self.memory.leak();
     }
@@ -70,7 +70,7 @@ impl BufferRing {
 mod tests {
     use super::*;
 
-    /// The kernel and we count buffers modulo 2^16.
+    /// The kernel and this type count buffers modulo 2^16.
     #[test]
     fn buffers_go_round_where_the_count_wraps() {
         let ring = BufferRing::new(8).unwrap();
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(ring.tail.get(), 3);
         let base = ring.memory.base().cast::<BufRingEntry>();
         let lengths = [0, 1, 2, 3].map(|place| {
-            // SAFETY: the ring has eight entries, which `publish` has filled, and no kernel knows of it.
+            // SAFETY: the ring has eight entries, which `publish` has filled, and it is not registered with the kernel.
             let entry = unsafe { &*base.add(place) };
             (entry.bid(), entry.len())
         });

@@ -1,6 +1,6 @@
-//! What both backends share: the slab, the buffer pools, the finished completions, and how an
-//! operation ends: its outcome, the release of what a discarded one brings, and the order in which
-//! a close comes after the operations that it ended.
+//! The shared part of both backends: the slab, the buffer pools, the finished completions, and the end of an
+//! operation: its outcome, the release of resources that a discarded one brings, and the order of a close after the
+//! operations that it ended.
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -16,23 +16,23 @@ use crate::op::{OpId, OpKind, OpTable, Payload, Token};
 use crate::pool::{Pool, RecvBuf};
 use crate::waker::Waker;
 
-/// What both backends share.
+/// The shared part of both backends.
 pub(crate) struct Common {
     pub(crate) table: OpTable,
     pub(crate) stream: Rc<Pool>,
     pub(crate) datagram: Rc<Pool>,
-    /// Completions that exist before the next reap.
+    /// Completions that exist before the next `take_completions`.
     pub(crate) ready: VecDeque<Completion>,
     pub(crate) stats: DriverStats,
     pub(crate) waker: Waker,
-    /// Boxes of finished messages, for the next ones. Boxed because a payload points into itself.
+    /// Boxes of finished messages, for reuse. Boxed because a payload points into itself.
     #[expect(clippy::vec_box)]
     spare_messages: Vec<Box<MessagePayload>>,
-    /// The same of sends of several pieces.
+    /// Boxes of finished sends of several pieces, for reuse.
     #[expect(clippy::vec_box)]
     spare_gathers: Vec<Box<GatherPayload>>,
     pub(crate) scratch: Vec<u32>,
-    /// About so many completions are brought at once.
+    /// The approximate number of completions returned at once.
     pub(crate) batch: usize,
 }
 
@@ -57,7 +57,7 @@ impl Common {
         }
     }
 
-    /// A message in the kernel's words, in a used box if there is one.
+    /// A message in the kernel's format, in a reused box if there is one.
     pub(crate) fn message(&mut self, message: SendMsg) -> Box<MessagePayload> {
         let mut payload = self
             .spare_messages
@@ -67,7 +67,7 @@ impl Common {
         payload
     }
 
-    /// Several pieces in the kernel's words, in a used box if there is one.
+    /// Several pieces in the kernel's format, in a reused box if there is one.
     pub(crate) fn gather(&mut self, pieces: impl IntoIterator<Item = Bytes>) -> Box<GatherPayload> {
         let mut payload = self
             .spare_gathers
@@ -83,14 +83,14 @@ impl Common {
         let op = self.table.id_at(index);
         let slot = self.table.at(index);
         slot.is_silent = false;
-        // A discarded operation's outcome is dropped here, which closes or returns what it carries.
+        // A discarded operation's outcome is dropped here, which closes or returns its resource.
         if !slot.discarded {
             self.stats.completions += 1;
             out.push_back(Completion::new(op, slot.token, outcome, true));
         }
     }
 
-    /// Ends an operation with data in hand.
+    /// Ends an operation with received data.
     pub(crate) fn finish_with(
         &mut self,
         index: u32,
@@ -102,8 +102,8 @@ impl Common {
         self.finish_close(close, out);
     }
 
-    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only
-    /// when nothing that it waits for is left.
+    /// Ends an operation with the kernel's result: a count or a negative errno. A close ends only after all
+    /// operations that it waits for.
     pub(crate) fn finish(&mut self, index: u32, result: i32, out: &mut VecDeque<Completion>) {
         let slot = self.table.at(index);
         let kind = slot.kind;
@@ -118,7 +118,7 @@ impl Common {
         self.finish_close(close, out);
     }
 
-    /// [`finish`](Self::finish) outside of a reap.
+    /// [`finish`](Self::finish) outside of `take_completions`.
     pub(crate) fn finish_later(&mut self, index: u32, result: i32) {
         let mut ready = std::mem::take(&mut self.ready);
         self.finish(index, result, &mut ready);
@@ -151,7 +151,7 @@ impl Common {
         }
     }
 
-    /// Ends an operation that never got a slot.
+    /// Fails an operation that never got a slot.
     pub(crate) fn refuse(
         &mut self,
         kind: OpKind,
@@ -182,8 +182,8 @@ impl Common {
     }
 }
 
-/// The outcome of an operation's last result. Successful receives come with their data and don't
-/// pass through here, except the empty one.
+/// The outcome of an operation's last result. Successful receives have their data and don't pass through here,
+/// except the empty one.
 fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
     let result = if result < 0 {
         Err(Errno(-result))
@@ -202,8 +202,8 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
             _ => Outcome::Done(result),
         },
         OpKind::Close => {
-            // The descriptor's number is gone whatever close(2) answered; only a close that was
-            // never executed leaves it open, and then dropping the OwnedFd closes it.
+            // close(2) releases the descriptor's number whatever its result. Only a close that was never executed
+            // leaves it open, and then dropping the OwnedFd closes it.
             if let Payload::Descriptor(fd) = std::mem::replace(payload, Payload::None)
                 && result != Err(Errno::CANCELED)
             {
@@ -217,5 +217,5 @@ fn outcome(kind: OpKind, result: i32, payload: &mut Payload) -> Outcome {
     }
 }
 
-/// Of each kind.
+/// The limit for each kind.
 const SPARES_MAX: usize = 256;

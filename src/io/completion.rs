@@ -1,6 +1,6 @@
-//! What comes back from the kernel: completions and their outcomes.
+//! The results of the kernel: completions and their outcomes.
 //!
-//! Not here: how an outcome is produced (`uring/`, `epoll/`) and who routes it (the engine).
+//! Not here: how an outcome is produced (`uring/`, `epoll/`) and its routing (the engine).
 
 use std::os::fd::OwnedFd;
 
@@ -14,12 +14,12 @@ use crate::pool::RecvBuf;
 /// One result of one operation. A multishot operation produces many, the last without `more`.
 #[derive(Debug)]
 pub struct Completion {
-    /// The operation, and in the bit that no identifier has, whether there is more to come: each
-    /// completion is moved several times on its way, so its size counts.
+    /// The operation, with the `more` flag in the bit that no identifier uses: each completion is moved several
+    /// times, so its size matters.
     op_and_more: u64,
     /// The token given when the operation was queued.
     pub token: Token,
-    /// What happened.
+    /// The result.
     pub outcome: Outcome,
 }
 
@@ -34,7 +34,7 @@ impl Completion {
         }
     }
 
-    /// The operation that this belongs to.
+    /// The operation of this completion.
     pub fn op(&self) -> OpId {
         OpId::from_u64(self.op_and_more & !(1 << OpId::FREE_BIT))
     }
@@ -45,8 +45,8 @@ impl Completion {
     }
 }
 
-/// The result of an operation. The variant follows from the operation's kind alone, also when it
-/// failed or was cancelled: a cancelled `recv` is `Received(Err(Errno::CANCELED))`.
+/// The result of an operation. Its variant depends only on the operation's kind, even if it failed or was
+/// cancelled: a cancelled `recv` is `Received(Err(Errno::CANCELED))`.
 #[derive(Debug)]
 pub enum Outcome {
     /// `send`, `send_vectored`, `send_msg`: bytes. `poll`: the `POLL*` bits.
@@ -58,11 +58,12 @@ pub enum Outcome {
     Received(Result<RecvBuf, Errno>),
     /// A datagram, or several of one peer that GRO joined.
     Datagram(Result<Datagram, Errno>),
-    /// No operation's: what [`net::accept`](crate::net::accept) brought a host that waited by `poll`.
+    /// Not an operation's: a result of [`net::accept`](crate::net::accept), for a host that waited by `poll`.
     AcceptedFrom(Result<(OwnedFd, PeerName), Errno>),
-    /// No operation's: what [`net::recv_message`](crate::net::recv_message) brought such a host.
+    /// Not an operation's: a result of [`net::recv_message`](crate::net::recv_message), for a host that waited by
+    /// `poll`.
     ReceivedFrom(Result<Incoming, Errno>),
-    /// `file`: what the request came to.
+    /// `file`: the result of the request.
     File(Box<FileOutcome>),
 }
 
@@ -82,17 +83,17 @@ impl Interest {
     }
 }
 
-/// Why [`enter`](crate::Driver::enter) returned. Completions may wait in every case: always reap.
+/// Why [`enter`](crate::Driver::enter) returned. Completions may wait in every case: always take them.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub enum Entered {
-    /// Completions wait, or the call was asked not to block.
+    /// Completions wait, or the call did not block.
     Ready,
     /// The time-out passed with nothing to report.
     TimedOut,
     /// Another thread called [`Waker::wake`](crate::Waker::wake).
     Woken,
-    /// A signal arrived: run the signal handlers, then enter again. A signal that comes together
-    /// with a completion or a wake is not told: a host with signal handlers of its own looks for
-    /// pending ones after every blocking call.
+    /// A signal arrived: run the signal handlers, then enter again. A signal that arrives together with a
+    /// completion or a wake is not reported: a host with signal handlers of its own must check for pending ones
+    /// after every blocking call.
     Interrupted,
 }

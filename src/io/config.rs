@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Which kernel interface carries the operations.
+/// The kernel interface that carries out the operations.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
 pub enum Backend {
     /// io_uring, Linux 6.1 or later.
@@ -12,7 +12,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The name users see: `"uring"` or `"epoll"`.
+    /// The public name: `"uring"` or `"epoll"`.
     pub fn as_str(self) -> &'static str {
         match self {
             Backend::Uring => "uring",
@@ -21,38 +21,37 @@ impl Backend {
     }
 }
 
-/// Settings of a [`Driver`](crate::Driver). The defaults suit a server of thousands of connections.
+/// Settings of a [`Driver`](crate::Driver). The defaults suit a server with thousands of connections.
 #[derive(Clone, Debug)]
 pub struct DriverConfig {
-    /// `None` takes io_uring where it works and epoll elsewhere; `Some` insists.
+    /// `None` uses io_uring if it works and epoll otherwise; `Some` has no fallback.
     pub backend: Option<Backend>,
-    /// Submission queue entries; the kernel rounds up to a power of two. A full queue is submitted
-    /// inline, so this bounds a batch, not the number of operations.
+    /// Submission queue entries; the kernel rounds up to a power of two. A full queue is submitted inline, so this
+    /// bounds a batch, not the number of operations.
     pub ring_entries: u32,
-    /// Completion queue entries. When it overflows the kernel keeps the rest and multishot
-    /// operations are armed again.
+    /// Completion queue entries. If the queue overflows the kernel keeps the rest and multishot operations are
+    /// armed again.
     pub cq_entries: u32,
-    /// Receive buffers for streams, a power of two up to 32,768. When all are held the sockets
-    /// keep the data until one returns. A ring is gone through in a circle: 8 of them stay in the
-    /// cache and measured better than 64, with a thousand connections as well.
+    /// Receive buffers for streams, a power of two up to 32,768. If all are held the sockets keep the data until
+    /// one is returned. The ring is used in a circle: 8 buffers stay in the cache and measured better than 64, even
+    /// with a thousand connections.
     pub stream_buffers: u16,
-    /// Bytes of one stream buffer: the most that one completion brings. Small receives share one.
+    /// The size of one stream buffer, which limits the data of one completion. Small receives share one.
     pub stream_buffer_size: u32,
-    /// Lets several receives share a stream buffer, which needs Linux 6.12 with io_uring. Without
-    /// it, there or by this switch, io_uring gets four times as many buffers of a quarter of the
-    /// size, for each receive takes a whole one.
+    /// Lets several receives share a stream buffer, which needs Linux 6.12 with io_uring. Without it io_uring gets
+    /// four times as many buffers of a quarter of the size, because each receive takes a whole one.
     pub share_stream_buffers: bool,
-    /// Receive buffers for datagrams, a power of two up to 32,768. Few stay in the cache: 32
-    /// measured better than 128.
+    /// Receive buffers for datagrams, a power of two up to 32,768. A few stay in the cache: 32 measured better than
+    /// 128.
     pub datagram_buffers: u16,
-    /// Payload bytes of one datagram buffer; GRO joins up to 65,535. A longer datagram is cut and
-    /// marked truncated.
+    /// Payload bytes of one datagram buffer; GRO joins up to 65,535. A longer datagram is cut and marked as
+    /// truncated.
     pub datagram_buffer_size: u32,
-    /// The most operations in flight at once. One more completes with `ENOBUFS` at once.
+    /// The limit of operations in flight. A further operation completes with `ENOBUFS` at once.
     pub operations_max: u32,
-    /// How long an `enter` that would block looks for completions before it sleeps: it saves the
-    /// sleep and the wake, some tens of microseconds, for the price of a busy processor. Zero: not
-    /// at all. `None`: for 25 microseconds, and only while the last waits were that short.
+    /// How long a blocking `enter` polls for completions before it sleeps: that saves the sleep and the wake-up,
+    /// some tens of microseconds, at the cost of CPU time. Zero: not at all. `None`: 25 microseconds, and only
+    /// while the last waits were that short.
     pub busy_poll: Option<Duration>,
 }
 
@@ -74,7 +73,7 @@ impl Default for DriverConfig {
 }
 
 impl DriverConfig {
-    /// What is wrong with the settings.
+    /// The first invalid setting, as text.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let buffers_wrong = |count: u16| !count.is_power_of_two() || count > BUFFERS_MAX;
         let size_wrong = |size: u32| !(64..=BUFFER_SIZE_MAX).contains(&size);
@@ -100,26 +99,26 @@ impl DriverConfig {
 const BUFFERS_MAX: u16 = 1 << 15;
 const BUFFER_SIZE_MAX: u32 = 16 << 20;
 
-/// Counters of a [`Driver`](crate::Driver), cumulative unless they say "now".
+/// Counters of a [`Driver`](crate::Driver), cumulative unless marked "now".
 #[derive(Copy, Clone, Default, Eq, PartialEq, Debug)]
 pub struct DriverStats {
     /// Calls of `enter` that reached the kernel.
     pub enters: u64,
-    /// All system calls that the driver made for operations, `enters` included.
+    /// All system calls that the driver made for operations, including `enters`.
     pub syscalls: u64,
-    /// Operations queued, re-arms not counted.
+    /// Operations queued, without re-arms.
     pub submissions: u64,
-    /// Completions handed out.
+    /// Completions returned.
     pub completions: u64,
-    /// Operations in flight now (occupied slab slots, discarded ones included).
+    /// Operations in flight now (occupied slab slots, including discarded ones).
     pub in_flight: u64,
-    /// Slab slots allocated now; it grows on demand and never shrinks.
+    /// Slab slots allocated now; the slab grows on demand and never shrinks.
     pub slots_capacity: u64,
     /// Receive buffers, streams and datagrams together.
     pub buffers_total: u64,
     /// Receive buffers held now by `RecvBuf` and `Datagram` values.
     pub buffers_out: u64,
-    /// Times that a receive found no free buffer.
+    /// Receives that found no free buffer.
     pub enobufs: u64,
     /// Multishot operations armed again.
     pub rearms: u64,
@@ -127,9 +126,9 @@ pub struct DriverStats {
     pub wakes: u64,
     /// Waits that ended while still spinning ([`DriverConfig::busy_poll`]).
     pub busy_polls: u64,
-    /// Bytes of the receive buffers. Pages that were never used are not in memory yet.
+    /// Bytes of the receive buffers. Unused pages are not in memory yet.
     pub buffers_bytes: u64,
-    /// Bytes of the driver altogether: buffers, queues shared with the kernel, slots. What operations
-    /// in flight send or read into is their callers' and not in it.
+    /// All bytes of the driver: buffers, queues shared with the kernel, slots. Memory that operations in flight
+    /// send or read into belongs to their callers and is not included.
     pub memory_bytes: u64,
 }

@@ -1,8 +1,8 @@
-//! A received datagram with what the kernel said about it.
+//! A received datagram with the kernel's metadata.
 //!
-//! A buffer holds, as multishot `recvmsg` lays it out: a 16-byte header, room for the address, room
-//! for control messages, the payload. The epoll backend writes the same layout. Everything is read
-//! where it lies and only when asked for; nothing is copied.
+//! The buffer has the layout of multishot `recvmsg`: a 16-byte header, room for the address, room for control
+//! messages, the payload. The epoll backend writes the same layout. Fields are parsed in place and on demand;
+//! nothing is copied.
 
 use std::fmt;
 use std::mem;
@@ -28,13 +28,13 @@ pub(crate) struct Header {
 }
 
 impl Datagram {
-    /// `None` if the buffer is too short to hold the header and both areas.
+    /// `None` if the buffer is too short for the header and both areas.
     pub(crate) fn new(buffer: RecvBuf) -> Option<Datagram> {
         (buffer.len() >= HEADER_ROOM).then_some(Datagram { buffer })
     }
 
-    /// The received bytes. With [`segment_size`](Datagram::segment_size) several datagrams back to
-    /// back, all of that size but the last, which may be shorter.
+    /// The received bytes. With [`segment_size`](Datagram::segment_size) they are several datagrams back to back,
+    /// all of that size except the last, which may be shorter.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         let available = self.buffer.len() - HEADER_ROOM;
@@ -96,7 +96,7 @@ impl Datagram {
         Some(IpAddr::V6(Ipv6Addr::from(*data.first_chunk::<16>()?)))
     }
 
-    /// The datagram was longer than the buffer; the rest is lost.
+    /// True if the datagram was longer than the buffer; the rest is lost.
     pub fn truncated(&self) -> bool {
         self.header().flags & libc::MSG_TRUNC as u32 != 0
     }
@@ -172,11 +172,11 @@ pub(crate) fn parse_inet(name: &[u8]) -> Option<SocketAddr> {
 }
 
 pub(crate) const HEADER_SIZE: usize = mem::size_of::<Header>();
-/// Any address: `sockaddr_storage`.
+/// Room for any address: `sockaddr_storage`.
 pub(crate) const NAME_ROOM: usize = mem::size_of::<libc::sockaddr_storage>();
 /// GRO 24 + TOS 24 + TCLASS 24 + packet info 32 and 40 (a dual-stack socket reports both).
 pub(crate) const CONTROL_ROOM: usize = 144;
-/// Where the payload starts.
+/// The offset of the payload.
 pub(crate) const HEADER_ROOM: usize = HEADER_SIZE + NAME_ROOM + CONTROL_ROOM;
 /// `CMSG_LEN(0)`: the header is a multiple of the alignment on every Linux target.
 const CMSG_HEADER: usize = mem::size_of::<libc::cmsghdr>();
@@ -189,7 +189,7 @@ mod tests {
     fn damaged_control_areas_find_nothing_and_end() {
         assert_eq!(find_control(&[], 0, 0), None);
         assert_eq!(find_control(&[0; 15], 0, 0), None);
-        // A length of zero must not loop, one beyond the area must not read.
+        // A length of zero must not cause a loop, and one beyond the area must not be read.
         assert_eq!(find_control(&[0; 64], 1, 1), None);
         let mut long = [0u8; 64];
         long[..8].copy_from_slice(&usize::MAX.to_ne_bytes()[..8]);

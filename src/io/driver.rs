@@ -1,11 +1,11 @@
-//! The public face: one driver, two backends.
+//! The public interface: one driver, two backends.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `operations` | the methods that start an operation |
 //!
-//! Here: the life of a driver and its turn, whose results come back from [`Driver::take_completions`]. The code that both
-//! backends share is in `common`.
+//! This file has a driver's construction and end, and its turn, whose results [`Driver::take_completions`] returns.
+//! The code that both backends share is in `common`.
 
 mod operations;
 
@@ -29,21 +29,20 @@ use crate::waker::Waker;
 /// A queue of operations to the kernel and of completions from it.
 ///
 /// Operations only queue and never fail synchronously: a bad descriptor, a full slab
-/// ([`DriverConfig::operations_max`]) or a dead driver is an ordinary completion with `EBADF`,
-/// `ENOBUFS` or `ECANCELED`. An operation that found no slot has [`OpId::NONE`] and is known by
-/// its token.
+/// ([`DriverConfig::operations_max`]) or a dead driver results in an ordinary completion with `EBADF`, `ENOBUFS` or
+/// `ECANCELED`. An operation that found no slot has [`OpId::NONE`] and is identified by its token.
 ///
-/// A turn is: queue operations, [`enter`](Driver::enter), [`take_completions`](Driver::reap). Sockets must be
-/// non-blocking; the epoll backend relies on it.
+/// A turn is: queue operations, [`enter`](Driver::enter), [`take_completions`](Driver::take_completions). Sockets
+/// must be non-blocking; the epoll backend relies on it.
 ///
-/// The thread that enters owns the driver. With io_uring another thread can take over only while no
-/// operation is in the kernel, which [`suspend`](Driver::park) sees to; its `enter` fails otherwise. It is not
-/// `Send`, for the buffers handed out share counters with it ([`RecvBuf`](crate::RecvBuf)): whoever moves
-/// it has to know where they are.
+/// The thread that enters owns the driver. With io_uring another thread can take over only while no operation is in
+/// the kernel, which [`suspend`](Driver::suspend) ensures; its `enter` fails otherwise. The driver is not `Send`,
+/// because returned buffers share counters with it ([`RecvBuf`](crate::RecvBuf)): code that moves it to another
+/// thread must account for all of them.
 ///
-/// After `fork` the child's copy, which notices by itself, goes on with kernel state of its own: the
-/// parent's is never touched. What was suspended or waits for readiness waits in both processes. What may be
-/// under way in the parent's kernel (a send, a file operation) ends with `ECANCELED` in the child.
+/// After `fork` the child's copy detects the fork and continues with kernel state of its own; it never touches the
+/// parent's. Operations that were suspended or wait for readiness wait in both processes. Operations that may be in
+/// progress in the parent's kernel (a send, a file operation) end with `ECANCELED` in the child.
 pub struct Driver {
     common: Common,
     inner: Inner,
@@ -51,7 +50,7 @@ pub struct Driver {
     backend: Backend,
     fallback_reason: Option<String>,
     spin: SpinPolicy,
-    /// The end of the last wait that was timed.
+    /// The end of the last timed wait.
     last_wait: Instant,
 }
 
@@ -65,8 +64,8 @@ enum Inner {
 }
 
 impl Driver {
-    /// Sets a backend up. `config.backend` of `None` tries io_uring first and falls back to epoll;
-    /// `Some` is strict.
+    /// Sets up a backend. `config.backend` of `None` tries io_uring first and falls back to epoll; `Some` has no
+    /// fallback.
     pub fn new(config: &DriverConfig) -> Result<Driver, SetupError> {
         if let Some(problem) = config.problem() {
             return Err(SetupError::config(
@@ -100,12 +99,12 @@ impl Driver {
         self.backend
     }
 
-    /// Why the automatic choice fell on epoll; `None` if it did not, or nobody asked.
+    /// Why the automatic choice fell back to epoll; `None` if it did not, or if there was no choice.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    /// When the last wait came to its end.
+    /// The end of the last wait.
     pub fn last_wait(&self) -> Instant {
         self.last_wait
     }
@@ -142,7 +141,7 @@ impl Driver {
         }
     }
 
-    /// Nothing is queued or ready, and no more than one operation in flight.
+    /// True if nothing is queued or ready, and at most one operation is in flight.
     pub fn waits_for_one_at_most(&self) -> bool {
         let is_queued = match &self.inner {
             Inner::Epoll(epoll) => epoll.has_work(),
@@ -151,8 +150,8 @@ impl Driver {
         self.common.ready.is_empty() && self.common.table.len() <= 1 && !is_queued
     }
 
-    /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued
-    /// and nothing waits. [`take_completions`](Driver::reap) is always worth its few nanoseconds.
+    /// False if a turn that would not block may skip [`enter`](Driver::enter): nothing is queued and nothing waits.
+    /// [`take_completions`](Driver::take_completions) should be called in any case; it costs a few nanoseconds.
     pub fn needs_enter(&self) -> bool {
         if !self.common.ready.is_empty() {
             return true;
@@ -164,16 +163,16 @@ impl Driver {
         }
     }
 
-    /// Submits what is queued and waits for a completion, a wake, a signal or the time-out, in one
-    /// system call. `Some(ZERO)` does not block, `None` waits for ever. Afterwards
-    /// [`take_completions`](Driver::reap), whatever it returned. A wake is used up by returning
-    /// [`Entered::Woken`], never by a call that does not block.
+    /// Submits queued operations and waits for a completion, a wake, a signal or the time-out, in one system call.
+    /// `Some(ZERO)` does not block, `None` waits without a time-out. Call
+    /// [`take_completions`](Driver::take_completions) afterwards, whatever it returned. A wake is consumed by
+    /// returning [`Entered::Woken`], never by a call that does not block.
     ///
-    /// Fails if the driver was shut down, or is busy on another thread, and in a forked child if there
-    /// can be no ring.
+    /// Fails if the driver was shut down, or is in use on another thread, and in a forked child if a new ring
+    /// cannot be set up.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.leave_if_forked();
-        // Finished completions must not wait behind a sleep.
+        // Finished completions must not wait for a sleep.
         let timeout = if self.has_completions() {
             Some(Duration::ZERO)
         } else {
@@ -218,8 +217,8 @@ impl Driver {
         entered
     }
 
-    /// Looks for completions for a while, then waits for them. With io_uring looking is reading two
-    /// words of shared memory; with epoll it is a system call each time, so there are pauses.
+    /// Polls for completions for a while, then waits for them. With io_uring a poll reads two words of shared
+    /// memory; with epoll each is a system call, so there are pauses between them.
     fn look_then_sleep(
         &mut self,
         timeout: Option<Duration>,
@@ -243,10 +242,10 @@ impl Driver {
                     next_call = start.elapsed() + LOOK_INTERVAL;
                 }
             }
-            // A wake is reported, and used up, by the call that would have slept.
+            // A wake is reported, and consumed, by the call that would have slept.
             let woken = self.common.waker.is_notified();
             if woken || passed >= look {
-                // A time-out that came first says nothing of the work.
+                // If the time-out came first, the time says nothing about the work.
                 let found = woken || timeout == Some(look);
                 self.spin.looked(found.then_some(passed), worked);
                 break;
@@ -269,7 +268,7 @@ impl Driver {
             || matches!(&self.inner, Inner::Uring(uring) if uring.has_completions())
     }
 
-    /// Gives the kernel what is queued, without waiting: for a host that has much more to queue, whose first
+    /// Submits queued operations without waiting: for a host that has much more to queue, so that the first
     /// operations need not wait for the last. The next [`enter`](Driver::enter) does it anyway.
     pub fn submit(&mut self) {
         self.leave_if_forked();
@@ -280,24 +279,24 @@ impl Driver {
         }
     }
 
-    /// Submits what is queued and takes all operations back from the kernel, to be armed again by the
-    /// next [`enter`](Driver::enter), which may then come from any thread. No operation is lost or
-    /// carried out twice; a send may complete short, as after a cancel. Returns after `limit` if a
-    /// file operation that has begun does not end: then only this thread can go on.
+    /// Submits queued operations and takes all operations back from the kernel, to be armed again by the next
+    /// [`enter`](Driver::enter), which may then come from any thread. No operation is lost or carried out twice; a
+    /// send may complete short, as after a cancel. Returns after `limit` if a file operation that has begun does
+    /// not end: then only this thread can continue.
     ///
-    /// Call it whenever entering stops for an unknown time. Costs a system call if anything but
+    /// Call it whenever entering stops for an unknown time. It costs a system call if anything but
     /// [`poll`](Driver::poll)s is in flight, nothing otherwise.
     pub fn suspend(&mut self, limit: Duration) {
         self.leave_if_forked();
         match &mut self.inner {
             Inner::Uring(uring) => uring.suspend(&mut self.common, limit),
-            // The set knows no threads.
+            // An epoll set is not bound to a thread.
             Inner::Epoll(epoll) => epoll.start_queued(&mut self.common),
             Inner::Inherited(_) | Inner::Dead => {}
         }
     }
 
-    /// True if [`suspend`](Driver::park) would make no system call.
+    /// True if [`suspend`](Driver::suspend) would make no system call.
     pub fn suspends_at_once(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.suspends_at_once(&self.common),
@@ -306,7 +305,7 @@ impl Driver {
         }
     }
 
-    /// True if cancelling and closing need no [`enter`](Driver::enter) to take effect.
+    /// True if cancelling and closing take effect without [`enter`](Driver::enter).
     pub fn is_suspended(&self) -> bool {
         match &self.inner {
             Inner::Uring(uring) => uring.is_resting(),
@@ -315,9 +314,9 @@ impl Driver {
         }
     }
 
-    /// Moves the completions that are ready to `out`. No system call, except to release what
-    /// discarded operations bring. Ended multishots that nobody cancelled (no buffers, overflow)
-    /// are armed again in the same slot and not reported.
+    /// Moves the ready completions to `out`. Makes no system call, except to release resources of discarded
+    /// operations. Multishots that ended without being cancelled (no buffers, overflow) are armed again in the same
+    /// slot and not reported.
     pub fn take_completions(&mut self, out: &mut VecDeque<Completion>) {
         self.leave_if_forked();
         out.append(&mut self.common.ready);
@@ -327,34 +326,33 @@ impl Driver {
         }
     }
 
-    /// From now on a [`take_completions`](Driver::reap) brings about so many completions (at least one), oldest first; the
-    /// others stay where they are until the next [`enter`](Driver::enter) and reap. `usize::MAX`, which it is
-    /// at first: all.
+    /// From now on [`take_completions`](Driver::take_completions) returns about this many completions (at least
+    /// one), oldest first; the others wait for the next [`enter`](Driver::enter) and `take_completions`. The
+    /// default is `usize::MAX`: all.
     pub fn bring_at_most(&mut self, completions: usize) {
         self.common.batch = completions.max(1);
     }
 
-    /// Lets go of the parent's kernel state without touching it. Called in a forked child; every other
-    /// method notices by itself too. Connections that were accepted before the fork and not reported yet
-    /// are the parent's.
+    /// Drops the parent's kernel state without touching it. Called in a forked child; every other method detects a
+    /// fork as well. Connections that were accepted before the fork and not reported yet belong to the parent.
     pub fn after_fork_in_child(&mut self) {
         if self.birthplace.is_here() {
             return;
         }
-        // The page is there, or there would be no driver.
+        // The page exists, because there is a driver.
         self.birthplace = Birthplace::here().unwrap_or(self.birthplace);
         let common = &mut self.common;
         common.ready.retain_mut(|completion| {
             let is_connection = matches!(completion.outcome, Outcome::Accepted(Ok(_)));
             if is_connection && !completion.more() {
-                // The end of the operation is this process's as well, the connection is not.
+                // The operation ends in this process as well, but the connection belongs to the parent.
                 completion.outcome = Outcome::Accepted(Err(Errno::CANCELED));
                 return true;
             }
             !is_connection
         });
         let inner = std::mem::replace(&mut self.inner, Inner::Dead);
-        // A child that is out of descriptors has a dead driver.
+        // If the child is out of descriptors its driver is dead.
         if common.waker.leave_to_parent().is_ok() {
             self.inner = match inner {
                 Inner::Uring(uring) => Inner::Inherited(uring.leave_to_parent(common)),
@@ -370,13 +368,12 @@ impl Driver {
         }
     }
 
-    /// Starts what is queued, cancels everything, waits up to `limit` for the kernel to let go, and
-    /// drops the completions.
-    /// Memory that the kernel still holds after `limit` is leaked, the only safe answer. The
+    /// Starts queued operations, cancels all, waits up to `limit` until the kernel has released them, and drops the
+    /// completions. Memory that the kernel still holds after `limit` is leaked, which is the only safe option. The
     /// driver is dead afterwards. Also runs on drop, with a limit of one second.
     ///
-    /// Unless the driver is [suspended](Driver::suspend), it belongs on the thread that entered it: from
-    /// another one nothing can be cancelled, and what is in flight is leaked at once.
+    /// Unless the driver is [suspended](Driver::suspend), call this on the thread that entered it: another thread
+    /// cannot cancel anything, and operations in flight are leaked at once.
     pub fn shutdown(&mut self, limit: Duration) {
         self.leave_if_forked();
         match std::mem::replace(&mut self.inner, Inner::Dead) {
@@ -395,7 +392,7 @@ impl Driver {
         }
     }
 
-    /// After the backend is gone: every operation left ends with ECANCELED.
+    /// After the backend is gone: every remaining operation ends with ECANCELED.
     fn cancel_everything(&mut self) {
         for index in self.common.table.indexes() {
             // A close in the list may have been finished by the operation it waited for.
@@ -439,7 +436,7 @@ fn new_epoll(config: &DriverConfig) -> Result<(Common, Inner), SetupError> {
     ))
 }
 
-/// Between two looks that cost a system call each.
+/// The pause between two polls that cost a system call each.
 const LOOK_INTERVAL: Duration = Duration::from_micros(2);
-/// Longer ones overflow the kernel's arithmetic; the caller enters again.
+/// Longer time-outs overflow the kernel's arithmetic; the caller enters again.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -1,6 +1,6 @@
 //! The kernel's error numbers.
 //!
-//! Not here: which operation one belongs to (`completion`).
+//! Not here: the operation that an error belongs to (`completion`).
 
 use std::fmt;
 use std::io;

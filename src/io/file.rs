@@ -1,12 +1,12 @@
-//! File operations: opening, reading and writing without a copy, and what changes a directory.
+//! File operations: opening, reading and writing without a copy, and changes of directories.
 //!
-//! One [`FileRequest`] is one operation and owns everything that the kernel looks at meanwhile. The
-//! ring carries them out asynchronously (`entry`); the epoll backend has nothing of the kind and
-//! carries them out on the spot (`carry_out`), which blocks: a host that cares uses threads there.
+//! One [`FileRequest`] is one operation and owns all memory that the kernel reads meanwhile. The ring carries them
+//! out asynchronously (`entry`); the epoll backend has no equivalent and carries them out at once (`carry_out`),
+//! which blocks: there a host that must not block uses threads.
 //!
-//! [`read_now`] and [`describe`] are outside of any driver: what can be had without waiting.
+//! [`read_now`] and [`describe`] need no driver: they return results that are available without waiting.
 //!
-//! Not here: what has no operation in io_uring (reading directories, `readlink`, `access`).
+//! Not here: operations that io_uring lacks (reading directories, `readlink`, `access`).
 
 use std::any::Any;
 use std::ffi::CString;
@@ -22,24 +22,24 @@ use io_uring::types::{Fd, FsyncFlags};
 
 use crate::errno::Errno;
 
-/// Memory that a read fills, and what keeps it alive.
+/// Memory that a read fills, and the owner that keeps it alive.
 ///
-/// The owner is kept until the last completion, like everything that the kernel may write to.
+/// The owner is kept until the last completion, like all memory that the kernel may write to.
 pub struct ReadTarget {
     start: NonNull<u8>,
     length: usize,
     owner: Box<dyn Any + Send>,
 }
 
-// SAFETY: whoever made the target promised that the memory is nobody else's while the owner lives;
-// the owner itself is `Send`.
+// SAFETY: the caller of `new` guaranteed exclusive access to the memory while the owner lives; the owner itself is
+// `Send`.
 unsafe impl Send for ReadTarget {}
 
 impl ReadTarget {
     /// # Safety
     ///
-    /// `start` points to `length` writable bytes that stay where they are, and that nobody else
-    /// reads or writes, for as long as `owner` lives.
+    /// `start` points to `length` writable bytes that stay where they are, and that nothing else reads or writes,
+    /// for as long as `owner` lives.
     pub unsafe fn new(start: NonNull<u8>, length: usize, owner: Box<dyn Any + Send>) -> ReadTarget {
         ReadTarget {
             start,
@@ -48,7 +48,7 @@ impl ReadTarget {
         }
     }
 
-    /// Memory of its own.
+    /// A target that owns newly allocated memory.
     pub fn allocate(length: usize) -> ReadTarget {
         let mut memory = vec![0; length];
         let start = NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling());
@@ -59,7 +59,7 @@ impl ReadTarget {
         }
     }
 
-    /// Gives the owner back, after the last completion.
+    /// Returns the owner, after the last completion.
     pub fn into_owner(self) -> Box<dyn Any + Send> {
         self.owner
     }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for ReadTarget {
     }
 }
 
-/// A path, and the directory that it starts from (`AT_FDCWD` for the working directory).
+/// A path, and the directory that it is relative to (`AT_FDCWD` for the working directory).
 pub struct At {
     pub directory: RawFd,
     pub path: CString,
@@ -79,8 +79,8 @@ pub struct At {
 
 /// One operation on a file or a directory.
 pub enum FileRequest {
-    /// `openat(2)`. `wait` has the kernel open as a blocking caller would, which matters for FIFOs:
-    /// otherwise one without a peer opens at once for reading and fails with ENXIO for writing.
+    /// `openat(2)`. `wait` makes the kernel open like a blocking caller, which matters for FIFOs: otherwise one
+    /// without a peer opens at once for reading and fails with ENXIO for writing.
     Open {
         at: At,
         flags: i32,
@@ -92,7 +92,7 @@ pub enum FileRequest {
         fd: RawFd,
         target: ReadTarget,
         offset: Option<u64>,
-        /// True if a kernel thread copies: a large read would keep the submitting thread busy.
+        /// True if a kernel thread copies: a large read would block the submitting thread.
         kernel_thread: bool,
     },
     /// Writes once, at `offset` or at the file's position.
@@ -123,19 +123,19 @@ pub enum FileRequest {
     Link { from: At, to: At, flags: i32 },
 }
 
-/// What a [`FileRequest`] came to. The variant follows from the request.
+/// The result of a [`FileRequest`]. The variant follows from the request.
 #[derive(Debug)]
 pub enum FileOutcome {
     Opened(Result<OwnedFd, Errno>),
-    /// The byte count, and the memory whoever succeeded or not.
+    /// The byte count, and the memory in any case.
     Read(Result<u32, Errno>, ReadTarget),
     Stat(Result<Box<libc::statx>, Errno>),
-    /// `Write`: bytes. All else: 0.
+    /// `Write`: bytes. Others: 0.
     Done(Result<u32, Errno>),
 }
 
 impl FileRequest {
-    /// A request for the attributes of what a path names.
+    /// A request for the attributes of a path.
     pub fn stat(at: At, flags: i32) -> FileRequest {
         FileRequest::Stat {
             at,
@@ -144,8 +144,8 @@ impl FileRequest {
         }
     }
 
-    /// The descriptor that the operation works on; -1 if it works on paths. A directory that a
-    /// path starts from does not count: closing it does not disturb the operation.
+    /// The descriptor that the operation works on; -1 if it works on paths. A directory that a path is relative to
+    /// does not count: closing it does not affect the operation.
     pub(crate) fn fd(&self) -> RawFd {
         match self {
             FileRequest::Read { fd, .. }
@@ -156,7 +156,7 @@ impl FileRequest {
         }
     }
 
-    /// What the operation waits for when it answers EAGAIN; `None` if that is final.
+    /// The readiness to wait for after EAGAIN; `None` if EAGAIN is final.
     pub(crate) fn readiness(&self) -> Option<libc::c_short> {
         match self {
             FileRequest::Read { .. } => Some(libc::POLLIN),
@@ -165,8 +165,8 @@ impl FileRequest {
         }
     }
 
-    /// True if doing it again after EINTR is the same as doing it once: nothing was done, or it does
-    /// not matter. What changes a directory may have been done by a server that was not heard of.
+    /// True if a repetition after EINTR is safe: nothing was done, or repeating it does not matter. A change of a
+    /// directory may have been done by a server whose answer was lost.
     pub(crate) fn may_repeat(&self) -> bool {
         matches!(
             self,
@@ -258,7 +258,7 @@ impl FileRequest {
         }
     }
 
-    /// Does it now, blocking. A count or a negative errno, as the ring answers.
+    /// Carries it out now, blocking. Returns a count or a negative errno, like the ring.
     pub(crate) fn carry_out(&mut self) -> i32 {
         loop {
             let result = self.call();
@@ -273,8 +273,8 @@ impl FileRequest {
     }
 
     fn call(&mut self) -> i64 {
-        // SAFETY: paths are nul-terminated and owned by the request, buffers are owned by it and as
-        // long as is said, descriptors are plain numbers to the kernel, and no call keeps anything.
+        // SAFETY: paths are nul-terminated and owned by the request; buffers are owned by it and have the given
+        // lengths; descriptors are plain numbers to the kernel; and no call keeps a pointer.
         unsafe {
             match self {
                 FileRequest::Open {
@@ -333,7 +333,7 @@ impl FileRequest {
         }
     }
 
-    /// The kernel's result in the request's own terms.
+    /// Converts the kernel's result to the request's outcome.
     pub(crate) fn outcome(self, result: Result<u32, Errno>) -> FileOutcome {
         match self {
             FileRequest::Open { .. } => FileOutcome::Opened(result.map(|fd| {
@@ -351,13 +351,13 @@ impl FileRequest {
     }
 }
 
-/// Reads what can be had without waiting: bytes in the page cache, or in a pipe.
+/// Reads bytes that are available without waiting: in the page cache, or in a pipe.
 ///
 /// Returns how many bytes of `into` were filled, 0 at the end of the file.
 ///
 /// # Errors
 ///
-/// `EAGAIN` when nothing is there, `EOPNOTSUPP` when this kind of file cannot tell, and those of
+/// `EAGAIN` if no bytes are available, `EOPNOTSUPP` if this kind of file does not support it, and those of
 /// `preadv2(2)`.
 pub fn read_now(
     fd: RawFd,
@@ -382,24 +382,24 @@ pub fn read_now(
     }
 }
 
-/// What is known about an open file without asking a server or a disk.
+/// Attributes of an open file that are known without asking a server or a disk.
 #[derive(Copy, Clone, Debug)]
 pub struct Description {
     /// `st_mode`.
     pub mode: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes: the unit that reads and writes are best done in.
+    /// The preferred size of reads and writes, in bytes.
     pub block_size: u32,
     /// Bytes; `None` if the file has no position.
     pub position: Option<u64>,
 }
 
-/// Describes an open file from what the kernel has cached.
+/// Describes an open file from the kernel's cache.
 ///
 /// # Errors
 ///
-/// Those of `statx(2)`, `EBADF` above all.
+/// Those of `statx(2)`, mainly `EBADF`.
 pub fn describe(fd: RawFd) -> io::Result<Description> {
     let mut out = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -429,10 +429,10 @@ fn on_kernel_thread(yes: bool, entry: Entry) -> Entry {
     }
 }
 
-/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones come back short.
+/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones complete short.
 fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }
 
-/// "At the file's position", also right for what has none.
+/// At the file's position; also valid for files without one.
 const CURRENT_POSITION: u64 = u64::MAX;

@@ -1,5 +1,4 @@
-//! What comes with a sender's address: the memory of one-shot accepts and of receives into memory of
-//! their own, and what they bring.
+//! Results with a sender's address: the memory of one-shot accepts and of receives into memory of their own.
 //!
 //! Multishot datagram receives use the buffer pool instead, see `datagram`.
 
@@ -11,11 +10,11 @@ use socket2::SockAddr;
 
 use crate::message::empty_header;
 
-/// A message received into memory of its own, which is the operation's.
+/// A message received into memory that the operation owns.
 pub struct Incoming(Box<IncomingPayload>);
 
 impl Incoming {
-    /// The bytes, at most as many as were asked for.
+    /// The bytes, at most as many as requested.
     pub fn data(&self) -> &[u8] {
         &self.0.data
     }
@@ -64,14 +63,14 @@ impl NamePayload {
         })
     }
 
-    /// Where the kernel writes; also before a second try, which finds the length as it was.
+    /// Pointers for the kernel; they reset the length for each attempt.
     pub(crate) fn pointers(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
         self.length = NAME_SIZE;
         ((&raw mut self.storage).cast(), &raw mut self.length)
     }
 }
 
-/// The `msghdr` of a receive. It points into itself, so its box is never moved out of.
+/// The `msghdr` of a receive. It points into itself, so its content never leaves its box.
 pub(crate) struct IncomingPayload {
     header: libc::msghdr,
     iovec: libc::iovec,
@@ -92,7 +91,7 @@ impl IncomingPayload {
         })
     }
 
-    /// The header, pointed at this very box; for each try anew, since the kernel writes lengths back.
+    /// The header, with pointers into this box; it is set for each attempt, because the kernel overwrites lengths.
     pub(crate) fn header(&mut self) -> *mut libc::msghdr {
         self.iovec.iov_base = self.data.as_mut_ptr().cast();
         self.header.msg_iov = &raw mut self.iovec;
@@ -102,7 +101,7 @@ impl IncomingPayload {
         &raw mut self.header
     }
 
-    /// What a receive of `length` bytes brought.
+    /// The result of a receive of `length` bytes.
     pub(crate) fn received(mut self: Box<Self>, length: usize) -> Incoming {
         let length = length.min(self.data.capacity()).min(self.iovec.iov_len);
         // SAFETY: the kernel reported that many bytes written to the start of this vector's memory,

@@ -2,34 +2,34 @@
 //!
 //! The map, from the kernel upwards:
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `net/` | socket options, addresses, the error queue |
 //! | `errno` | the kernel's error numbers |
-//! | `memory`, `buffer_ring`, `pool` | anonymous mappings; where the kernel finds receive buffers; the buffers and the `RecvBuf` that hands one out |
-//! | `descriptors` | how many descriptors the process may have; duplicates |
-//! | `heap` | freed memory that goes back to the system |
+//! | `memory`, `buffer_ring`, `pool` | anonymous mappings; rings of receive buffers; the buffers and their `RecvBuf`s |
+//! | `descriptors` | the limit of descriptors; duplicates |
+//! | `heap` | returns freed memory to the system |
 //! | `message`, `datagram` | one message to send or received, with its control messages |
-//! | `file` | file operations: open, read, write, and what changes directories |
+//! | `file` | file operations: open, read, write, and changes of directories |
 //! | `sent_file` | a file that is read to be sent |
 //! | `shared_bytes` | a file of bytes that several processes share |
 //! | `journal/` | files that grow record by record, written by a thread |
-//! | `stable_vec` | a vector that grows by the piece |
-//! | `op` | the operation slab: identifiers, generations, what the kernel may touch |
-//! | `completion` | what comes back |
-//! | `incoming` | what comes with a sender's address |
-//! | `per_process` | a value that a forked child begins anew |
-//! | `waker`, `fork` | wake from another thread; notice that we are a forked child |
-//! | `spin_policy` | how long a wait looks for work before it sleeps |
+//! | `stable_vec` | a vector whose elements never move |
+//! | `op` | the operation slab: identifiers, generations, memory for the kernel |
+//! | `completion` | completions and their outcomes |
+//! | `incoming` | results with a sender's address |
+//! | `per_process` | a value that a forked child creates again |
+//! | `waker`, `fork` | waking from another thread; detecting a forked child |
+//! | `spin_policy` | how long a wait polls before it sleeps |
 //! | `spawn` | starting a child process from any thread |
 //! | `config` | the driver's settings and counters |
-//! | `setup_error` | why a backend could not be set up, and what to do about it |
+//! | `setup_error` | why a backend could not be set up, and the remedy |
 //! | `uring/`, `epoll/` | the two backends |
-//! | `common` | what they share: how operations end |
-//! | `driver` | the public face that dispatches to one of them: its turn, and what it can be asked to do |
+//! | `common` | the backends' shared part: the end of operations |
+//! | `driver` | the public interface, which dispatches to a backend: its turn and its operations |
 //!
-//! What does not live here: protocols, timers, write queues, anything that knows Python or QUIC.
-//! This is the only room where `unsafe` is normal; every block names the invariant it leans on.
+//! Not here: protocols, timers, write queues, and anything that depends on Python or QUIC. This is the only room where
+//! `unsafe` is normal; every block names the invariant it relies on.
 
 mod buffer_ring;
 mod common;

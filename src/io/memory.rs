@@ -1,4 +1,4 @@
-//! Page-aligned anonymous memory: what buffer rings and receive buffers live in.
+//! Page-aligned anonymous memory for buffer rings and receive buffers.
 
 use std::{io, ptr};
 
@@ -29,9 +29,9 @@ impl Mapping {
         self.base
     }
 
-    /// A child process sees zeroes here.
+    /// Makes the kernel zero this memory in a child process.
     pub(crate) fn wipe_on_fork(&self) -> io::Result<()> {
-        // SAFETY: exactly the range that we mapped.
+        // SAFETY: exactly the range of this mapping.
         let result = unsafe { libc::madvise(self.base.cast(), self.length, libc::MADV_WIPEONFORK) };
         if result < 0 {
             Err(io::Error::last_os_error())
@@ -40,7 +40,7 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory up for the rest of the process: the answer when the kernel may still write.
+    /// Leaks the memory, because the kernel may still write to it.
     pub(crate) fn leak(self) -> *mut u8 {
         let base = self.base;
         std::mem::forget(self);
@@ -50,8 +50,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever handed out pointers into it has checked that the
-        // kernel is done (see `Pool`).
+        // SAFETY: this object owns the range, and the owner of pointers into it has checked that the kernel has
+        // released them (see `Pool`).
         unsafe { libc::munmap(self.base.cast(), self.length) };
     }
 }

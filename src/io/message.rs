@@ -1,7 +1,7 @@
-//! Messages to send: what the caller describes and the `msghdr` that the kernel reads.
+//! Messages to send: the caller's description and the `msghdr` for the kernel.
 //!
-//! Both payload types point into themselves, so they live in boxes that are filled after they have
-//! reached their final address and never moved out of. Received messages are in `datagram`.
+//! Both payload types point into themselves, so they live in boxes that are filled at their final address and whose
+//! content never moves. Received messages are in `datagram`.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,8 +20,8 @@ pub struct SendMsg {
     pub data: Bytes,
     /// The destination; `None` on a connected socket.
     pub to: Option<SockAddr>,
-    /// GSO: the kernel cuts `data` into datagrams of this size, the last may be shorter. Needs
-    /// support of the device; without it the send fails with `EIO` or `EINVAL`.
+    /// GSO: the kernel cuts `data` into datagrams of this size, the last may be shorter. It needs support of the
+    /// device; without it the send fails with `EIO` or `EINVAL`.
     pub segment_size: Option<u16>,
     /// The two ECN bits of the IP header.
     pub ecn: Option<u8>,
@@ -30,7 +30,7 @@ pub struct SendMsg {
 }
 
 impl SendMsg {
-    /// One datagram that asks for nothing else.
+    /// One datagram without options.
     pub fn plain(data: Bytes, to: Option<SockAddr>) -> Self {
         Self {
             data,
@@ -42,10 +42,10 @@ impl SendMsg {
     }
 }
 
-/// How whatever is sent at once is sent.
+/// The flags of every direct send.
 pub(crate) const SEND_FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
-/// A [`SendMsg`] in the kernel's words.
+/// A [`SendMsg`] in the kernel's format.
 pub(crate) struct MessagePayload {
     header: libc::msghdr,
     iovec: libc::iovec,
@@ -68,7 +68,7 @@ impl MessagePayload {
         })
     }
 
-    /// Takes the message in and points the header at it. The box must not be opened afterwards.
+    /// Stores the message and points the header at it. Its content must not leave the box afterwards.
     pub(crate) fn fill(&mut self, message: SendMsg) {
         let SendMsg {
             data,
@@ -95,7 +95,7 @@ impl MessagePayload {
         }
     }
 
-    /// Lets go of the caller's data so that the box can wait for its next use.
+    /// Drops the caller's data so that the box can be reused.
     pub(crate) fn clear(&mut self) {
         self.data = Bytes::new();
         self.to = None;
@@ -105,7 +105,7 @@ impl MessagePayload {
         &raw const self.header
     }
 
-    /// Gives it to the kernel at once, which keeps nothing of it. `EAGAIN` where there is no room.
+    /// Sends it at once; the kernel keeps no pointer. `EAGAIN` if the socket has no room.
     pub(crate) fn send_now(&self, fd: RawFd) -> Result<(), Errno> {
         loop {
             // SAFETY: the header points into this payload, which outlives the call.
@@ -135,9 +135,8 @@ impl MessagePayload {
             writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
         }
         if let Some(ecn) = ecn {
-            // The kernel ignores the level that is not the packet's, so an unknown destination
-            // (connected socket) gets both. A mapped IPv4 destination on an IPv6 socket leaves
-            // through the IPv4 code and wants IP_TOS.
+            // The kernel ignores the level that is not the packet's, so an unknown destination (connected socket)
+            // gets both. A mapped IPv4 destination on an IPv6 socket is sent by the IPv4 code and needs IP_TOS.
             let bits = i32::from(ecn & 0b11).to_ne_bytes();
             writer.put(libc::SOL_IP, libc::IP_TOS, &bits);
             writer.put(libc::SOL_IPV6, libc::IPV6_TCLASS, &bits);
@@ -171,7 +170,7 @@ pub(crate) struct GatherPayload {
     header: libc::msghdr,
     iovecs: Vec<libc::iovec>,
     data: Vec<Bytes>,
-    /// The first piece that is not sent entirely (epoll only).
+    /// The first piece that was not sent entirely (epoll only).
     first: usize,
 }
 
@@ -185,7 +184,7 @@ impl GatherPayload {
         })
     }
 
-    /// Takes the pieces in and points at them. The box must not be opened afterwards.
+    /// Stores the pieces and points the header at them. Their content must not leave the box afterwards.
     pub(crate) fn fill(&mut self, pieces: impl IntoIterator<Item = Bytes>) {
         self.data.extend(pieces);
         let iovec = |piece: &Bytes| libc::iovec {
@@ -197,7 +196,7 @@ impl GatherPayload {
         self.point();
     }
 
-    /// Lets go of the caller's data so that the box can wait for its next use.
+    /// Drops the caller's data so that the box can be reused.
     pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.iovecs.clear();
@@ -237,7 +236,7 @@ impl GatherPayload {
     }
 }
 
-/// Appends control messages; the buffer is large enough for one of each kind that we send.
+/// Appends control messages; the buffer has room for one of each kind that is sent.
 struct ControlWriter<'a> {
     buffer: &'a mut [u8; CONTROL_SIZE],
     used: usize,

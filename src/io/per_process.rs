@@ -1,14 +1,14 @@
-//! A value that each process has for itself: a forked child begins with a new one.
+//! A value of one process: a forked child creates a new one.
 //!
-//! What the parent had is left alone in the child. The parent's threads do not run there, so a lock that one of them
-//! held would never be released, and what they were counted for would never be given back. Not here: what becomes of
-//! a loop's driver (`driver`).
+//! The child does not touch the parent's value. The parent's threads do not run in the child, so a lock that one of
+//! them held would never be released, and their counts would never be returned. Not here: a loop's driver after a
+//! fork (`driver`).
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork::Birthplace;
 
-/// A `T` of this process, made when it is first asked for.
+/// A `T` of this process, created on first use.
 #[derive(Debug)]
 pub struct PerProcess<T: Default + Send + Sync> {
     latest: AtomicPtr<Slot<T>>,
@@ -16,7 +16,7 @@ pub struct PerProcess<T: Default + Send + Sync> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// `None` if no page for it can be had: then a child has what its parent had.
+    /// `None` if its page cannot be mapped: then a child has its parent's value.
     birthplace: Option<Birthplace>,
     value: T,
 }
@@ -46,19 +46,19 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             birthplace: Birthplace::here().ok(),
             value: T::default(),
         }));
-        // A parent's slot stays where it is: somebody may have a reference to it.
+        // A parent's slot is not freed, because there may be references to it.
         let won = self
             .latest
             .compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire);
         let slot = match won {
             Ok(_) => made,
             Err(winner) => {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(made) });
                 winner
             }
         };
-        // SAFETY: a slot as above; another thread has made the winner in this process.
+        // SAFETY: a slot as above, or the winner's slot, which another thread of this process has made.
         unsafe { &(*slot).value }
     }
 }
@@ -72,7 +72,8 @@ impl<T: Default + Send + Sync> Default for PerProcess<T> {
 impl<T: Default + Send + Sync> Drop for PerProcess<T> {
     fn drop(&mut self) {
         let slot = *self.latest.get_mut();
-        // SAFETY: null, or a slot of `Box::into_raw` to which no reference is left, since each borrows this object.
+        // SAFETY: null, or a slot of `Box::into_raw` without remaining references, because each borrows this
+        // object.
         unsafe {
             if slot.as_ref().is_some_and(Slot::is_here) {
                 drop(Box::from_raw(slot));

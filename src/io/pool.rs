@@ -1,14 +1,14 @@
-//! Receive buffers: a fixed set, lent to the kernel, handed out as [`RecvBuf`], returned on drop.
+//! Receive buffers: a fixed set, lent to the kernel, returned to callers as [`RecvBuf`], released on drop.
 //!
-//! A pool either feeds a provided-buffer ring (io_uring picks a buffer when data is there) or is a
-//! plain stack (epoll). In both cases its size is the bound on received bytes that nobody has
-//! consumed; when every buffer is held, data stays in the sockets and the peers are slowed down.
+//! A pool either feeds a provided-buffer ring (io_uring picks a buffer when data is there) or is a plain stack
+//! (epoll). In both cases its size bounds the received bytes that were not consumed; if every buffer is held, data
+//! stays in the sockets and the peers are slowed down.
 //!
-//! With `IOU_PBUF_RING_INC` one buffer serves several receives, one behind the other. It then goes
-//! back when the kernel has finished it and the last `RecvBuf` into it is gone.
+//! With `IOU_PBUF_RING_INC` one buffer serves several receives, one behind the other. It is released when the
+//! kernel has finished it and the last `RecvBuf` into it was dropped.
 //!
-//! Few buffers stay in the processor's cache. With 64 buffers of 64 KiB for streams instead of 8, an echo of 10 KiB
-//! cost 6 % more processor time with 100 connections and 25 % more with 1,000, most of which wait for a buffer in
+//! A few buffers stay in the processor's cache. With 64 buffers of 64 KiB for streams instead of 8, an echo of 10
+//! KiB cost 6 % more CPU time with 100 connections and 25 % more with 1,000, most of which wait for a buffer in
 //! turn.
 
 use std::cell::{Cell, RefCell};
@@ -22,8 +22,8 @@ use std::rc::Rc;
 use crate::buffer_ring::BufferRing;
 use crate::memory::Mapping;
 
-/// Received bytes. They live in the driver's buffer pool: copy out promptly and drop, a held one
-/// shrinks what can be received meanwhile. Belongs to the driver's thread.
+/// Received bytes in the driver's buffer pool: copy them out promptly and drop this, because a held buffer reduces
+/// what can be received. Belongs to the driver's thread.
 pub struct RecvBuf {
     /// `None` only for the empty buffer that marks the end of a stream.
     pool: Option<Rc<Pool>>,
@@ -49,9 +49,9 @@ impl Deref for RecvBuf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start..start + length` was written by the kernel inside the pool's mapping,
-        // which `pool` keeps alive; while our reference is counted the range goes neither back to
-        // the kernel nor to anybody else (`Pool::release`).
+        // SAFETY: `start..start + length` was written by the kernel inside the pool's mapping, which `pool` keeps
+        // alive; while this reference is counted the range is not returned to the kernel or given to another
+        // receive (`Pool::release`).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length as usize) }
     }
 }
@@ -79,14 +79,14 @@ impl fmt::Debug for RecvBuf {
     }
 }
 
-/// Where one buffer is.
+/// The state of one buffer.
 #[derive(Copy, Clone, Default)]
 struct Lent {
-    /// `RecvBuf`s that point into it.
+    /// The number of `RecvBuf`s that point into it.
     references: u32,
-    /// Bytes that the kernel has filled since it got the buffer; moves only with INC rings.
+    /// Bytes that the kernel has filled since it got the buffer; it only grows with INC rings.
     filled: u32,
-    /// The kernel (or the free stack) holds it.
+    /// True if the kernel (or the free stack) has it.
     available: bool,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Pool {
     lent: Box<[Cell<Lent>]>,
     ring: RefCell<Option<BufferRing>>,
     free: RefCell<Vec<u16>>,
-    /// The buffer off the stack that the next receives share.
+    /// The buffer from the stack that the next receives share.
     open: Cell<Option<u16>>,
     available: Cell<u32>,
     out: Cell<u32>,
@@ -137,7 +137,7 @@ impl Pool {
         self.out.get()
     }
 
-    /// Buffers that a receive can take, as far as the completions reaped so far tell.
+    /// The number of buffers that a receive can take, as of the last processed completion.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.available.get()
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// The kernel took buffer `id` but reported nothing worth handing out.
+    /// The kernel took buffer `id` but reported no data.
     pub(crate) fn wasted(&self, id: u16, kernel_keeps: bool) {
         if !kernel_keeps {
             self.take_from_available(id);
@@ -184,15 +184,15 @@ impl Pool {
         }
     }
 
-    /// Room for a receive without a ring: the rest of the open buffer, or a fresh one. What was
-    /// received is told to [`received`](Self::received).
+    /// Room for a receive without a ring: the rest of the open buffer, or a new one. After the receive call
+    /// [`received`](Self::received).
     pub(crate) fn room(&self) -> Option<(*mut u8, usize)> {
         let id = self.open.get().or_else(|| self.take())?;
         self.open.set(Some(id));
         let cell = &self.lent[id as usize];
         let mut lent = cell.get();
         if lent.references == 0 {
-            // Nobody looks at what was there: the cache still holds it, use it again.
+            // No `RecvBuf` points into it: reuse it from the start, because it is still in the cache.
             lent.filled = 0;
             cell.set(lent);
         }
@@ -214,8 +214,8 @@ impl Pool {
         self.filled(id, length, keep)
     }
 
-    /// Takes a buffer off the free stack (epoll). It is passed on with [`filled`](Self::filled)
-    /// or returned with [`untake`](Self::untake).
+    /// Takes a buffer off the free stack (epoll). It is returned as data by [`filled`](Self::filled), or unused by
+    /// [`untake`](Self::untake).
     pub(crate) fn take(&self) -> Option<u16> {
         self.free.borrow_mut().pop()
     }
@@ -236,8 +236,8 @@ impl Pool {
         }
     }
 
-    /// Feeds a ring from now on, with every buffer that nobody holds. A ring that was fed before
-    /// must have no receive in flight.
+    /// Feeds a ring from now on, with every buffer that is not held. A ring that was fed before must have no
+    /// receive in flight.
     pub(crate) fn attach(&self, ring: BufferRing) {
         *self.ring.borrow_mut() = Some(ring);
         self.free.borrow_mut().clear();
@@ -249,19 +249,19 @@ impl Pool {
             lent.available = false;
             cell.set(lent);
             self.available.set(self.available.get() - 1);
-            // One that is shared and still looked at comes back with its last `RecvBuf`.
+            // A shared buffer that is still referenced is returned with its last `RecvBuf`.
             if lent.references == 0 {
                 self.give_back(id as u16);
             }
         }
     }
 
-    /// The kernel side is gone: buffers that come back from now on go nowhere.
+    /// The kernel side is gone: buffers that are released from now on are not published.
     pub(crate) fn detach(&self) -> Option<BufferRing> {
         self.ring.borrow_mut().take()
     }
 
-    /// The kernel may still write here: never unmap.
+    /// The kernel may still write here: the mapping is never unmapped.
     pub(crate) fn leak(&self) {
         self.leaked.set(true);
         if let Some(ring) = self.detach() {
@@ -309,7 +309,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.leaked.get() {
-            // SAFETY: dropped once, here. No `RecvBuf` is left, they hold the Rc; the driver has
+            // SAFETY: dropped once, here. No `RecvBuf` exists any more, because each holds the Rc; the driver has
             // waited for every receive to complete or has called `leak`.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }

@@ -1,6 +1,6 @@
-//! A file that is read to be sent: what the page cache has at once, the rest by a thread that may wait.
+//! A file that is read to be sent: data in the page cache at once, the rest by a thread that may block.
 //!
-//! Not here: operations that programs ask for (`file`), and which thread that is (the host's).
+//! Not here: operations of programs (`file`), and that thread (the host's).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,16 +13,16 @@ use crate::descriptors;
 use crate::errno::Errno;
 use crate::file::read_now;
 
-/// Which file a name stands for.
+/// The identity of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
     number: u64,
-    /// Some file systems do not know. What they do know changes with the file.
+    /// `None` on file systems without it. It changes with the file.
     made: Option<SystemTime>,
 }
 
-/// A regular file that is open for reading. Its descriptor is its own, and its position is nobody's.
+/// A regular file that is open for reading, with a descriptor of its own. Its position is not used.
 #[derive(Debug)]
 pub struct SentFile(File);
 
@@ -31,21 +31,21 @@ impl SentFile {
     ///
     /// # Errors
     ///
-    /// `open(2)`'s; `EISDIR` and `EINVAL` for what is no regular file.
+    /// Those of `open(2)`; `EISDIR` and `EINVAL` if it is not a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
-            // A FIFO without a writer would keep the caller; a regular file does not mind.
+            // A FIFO without a writer would block the caller; a regular file ignores the flag.
             .custom_flags(libc::O_NONBLOCK)
             .open(path)?;
         Self::checked(file)
     }
 
-    /// A duplicate of a descriptor, so that its owner may close that.
+    /// Duplicates a descriptor, so that its owner may close it.
     ///
     /// # Errors
     ///
-    /// `EBADF` for what is not open; else as [`open`](Self::open).
+    /// `EBADF` if it is not open; otherwise those of [`open`](Self::open).
     pub fn duplicate(fd: RawFd) -> io::Result<Self> {
         Self::checked(descriptors::duplicate(fd)?.into())
     }
@@ -59,8 +59,8 @@ impl SentFile {
         }
     }
 
-    /// What tells it from every other file, whatever is written into it: where its file system knows when a file
-    /// was made, also from one that has its number when it is gone.
+    /// Distinguishes the file from every other file, whatever is written into it. If the file system stores
+    /// creation times, this includes a later file with the same number.
     pub fn identity(&self) -> io::Result<FileIdentity> {
         let metadata = self.0.metadata()?;
         Ok(FileIdentity {
@@ -74,8 +74,8 @@ impl SentFile {
         Ok(self.0.metadata()?.len())
     }
 
-    /// Up to `length` bytes from `offset` on as far as they can be had without waiting, empty at the end of the
-    /// file. `None`: one would have to wait, or this file system cannot tell.
+    /// Up to `length` bytes from `offset` on that are available without waiting, empty at the end of the file.
+    /// `None`: the read would wait, or this file system does not support it.
     pub fn read_now(&self, length: usize, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(length);
         let room = &mut bytes.spare_capacity_mut()[..length];
@@ -90,7 +90,7 @@ impl SentFile {
         }
     }
 
-    /// The same, and waits: as many as the file has.
+    /// Reads and waits: returns as many bytes as the file has.
     pub fn read(&self, length: usize, offset: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let mut filled = 0;
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(file.read(4, 3).unwrap(), b"3456");
             assert_eq!(file.read(40, 8).unwrap(), b"89");
             assert_eq!(file.read(4, 10).unwrap(), b"");
-            // It was written a moment ago; a file system that cannot tell says so.
+            // It was written a moment ago; a file system without support returns `None`.
             for (length, offset, expected) in [(4, 3, &b"3456"[..]), (40, 8, b"89"), (4, 10, b"")] {
                 let read = file.read_now(length, offset).unwrap();
                 assert!(read.is_none_or(|read| read == expected));

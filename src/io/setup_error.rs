@@ -1,4 +1,4 @@
-//! Why a backend could not be set up, in words that tell the reader what to do.
+//! Why a backend could not be set up, with a remedy for the reader.
 
 use std::fmt;
 use std::io;
@@ -9,13 +9,13 @@ use crate::errno::Errno;
 use crate::memory::Mapping;
 use crate::waker::Waker;
 
-/// Setting up a driver failed. `Display` names the cause and the cure.
+/// A failure to set up a driver. `Display` has the cause and the remedy.
 #[derive(Clone, Debug)]
 pub struct SetupError {
     backend: Backend,
     step: &'static str,
     errno: Errno,
-    /// What to tell beyond the errno.
+    /// The explanation beyond the errno.
     explanation: String,
 }
 
@@ -25,7 +25,7 @@ impl SetupError {
         self.backend
     }
 
-    /// The errno behind it.
+    /// The errno of the failure.
     pub fn errno(&self) -> Errno {
         self.errno
     }
@@ -40,7 +40,7 @@ impl SetupError {
         }
     }
 
-    /// One step of setting `backend` up has failed.
+    /// A failed step of setting up `backend`.
     pub(crate) fn of(backend: Backend, step: &'static str, error: &io::Error) -> SetupError {
         let errno = errno_of(error);
         let refused = match errno.0 {
@@ -95,7 +95,7 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// What the machine says about itself.
+/// Properties of the host.
 struct Host {
     /// `uname -r`.
     release: String,
@@ -128,8 +128,8 @@ impl Host {
     }
 }
 
-/// The errno alone misleads: container profiles answer EPERM, ENOSYS or EOPNOTSUPP, the sysctl
-/// EPERM, an old kernel EINVAL or ENOSYS, a small lock limit ENOMEM.
+/// The errno alone is misleading: container profiles return EPERM, ENOSYS or EOPNOTSUPP, the sysctl EPERM, an old
+/// kernel EINVAL or ENOSYS, a small lock limit ENOMEM.
 fn explain(errno: Errno, host: &Host) -> String {
     let Host { release, disabled } = host;
     if host.is_old() {
@@ -155,13 +155,13 @@ fn explain(errno: Errno, host: &Host) -> String {
              RLIMIT_MEMLOCK, which all processes of a user share (ulimit -l, LimitMEMLOCK= of a systemd unit); \
              raise it, or the memory limit of the container, or use the epoll backend"
             .to_owned(),
-        (libc::EINVAL, _) => format!("Linux {release} does not know a needed feature: use the epoll backend"),
+        (libc::EINVAL, _) => format!("Linux {release} lacks a needed feature: use the epoll backend"),
         _ => String::new(),
     }
 }
 
-/// Which system call is refused that both backends make: a filter may forbid one of these and no call of
-/// io_uring's own, and the step that fails does not show it (a ring is mapped, too).
+/// The system call, used by both backends, that a filter rejects, if any. A filter may reject one of these and no
+/// call of io_uring itself, and the failed step does not show it (a ring is mapped, too).
 fn refused_everywhere() -> Option<&'static str> {
     let is_refused = |error: &io::Error| {
         let code = error.raw_os_error();

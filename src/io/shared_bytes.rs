@@ -15,12 +15,12 @@ use crate::descriptors;
 pub struct SharedBytes(File);
 
 impl SharedBytes {
-    /// Duplicates `fd`; `EBADF` when it is not open.
+    /// Duplicates `fd`; `EBADF` if it is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<Self> {
         Ok(Self(descriptors::duplicate(fd)?.into()))
     }
 
-    /// The byte at `index`; `UnexpectedEof` behind the last one.
+    /// The byte at `index`; `UnexpectedEof` beyond the last one.
     pub fn get(&self, index: u64) -> io::Result<u8> {
         let mut byte = [0];
         self.0.read_exact_at(&mut byte, index)?;

@@ -1,14 +1,13 @@
-//! Starting a child process without copying this one and without holding it up.
+//! Starts a child process without copying this process and without blocking its other threads.
 //!
-//! The child is cloned as `vfork` does it: it borrows the parent's memory, on a stack of its own, until
-//! it executes its program, and only the *calling thread* waits for that. A process of any size starts
-//! children equally fast, and a host that calls [`Command::spawn`] on a thread of its own goes on
-//! meanwhile. Such a thread has to outlive the child ([`await_end`]): to the kernel it is the parent with
-//! which a child may have asked to die. What the child does before its program runs follows CPython's `_posixsubprocess`, so that
-//! the same options mean the same.
+//! The child is cloned as with `vfork`: it borrows the parent's memory, on a stack of its own, until it executes
+//! its program, and only the *calling thread* waits for that. So the size of the process does not matter, and a
+//! host that calls [`Command::spawn`] on a separate thread continues meanwhile. That thread has to outlive the
+//! child ([`await_end`]): for the kernel it is the parent whose death may kill the child (PR_SET_PDEATHSIG). The
+//! child's steps before its program follow CPython's `_posixsubprocess`, so that the options have the same meaning.
 //!
-//! Not here: changing user or group (with borrowed memory that would hand secrets to another user), code
-//! of the caller's between clone and exec, who waits for the child's end.
+//! Not here: changing user or group (borrowed memory would expose secrets to another user), code of the caller between
+//! clone and exec, and waiting for the child's end.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -21,9 +20,9 @@ use crate::descriptors;
 use crate::errno::Errno;
 use crate::memory::Mapping;
 
-/// A program to run and everything about the process that runs it.
+/// A program to run and the properties of its process.
 pub struct Command {
-    /// Tried in order until one can be executed, as `execvp` walks `PATH`.
+    /// Tried in order until one can be executed, as `execvp` does with `PATH`.
     pub executables: Vec<CString>,
     /// `argv`, the program's own name first.
     pub arguments: Vec<CString>,
@@ -31,25 +30,24 @@ pub struct Command {
     pub environment: Vec<CString>,
     /// `None`: the parent's.
     pub directory: Option<CString>,
-    /// What becomes the child's descriptors 0, 1 and 2; `None` inherits the parent's.
+    /// The child's descriptors 0, 1 and 2; `None` inherits the parent's.
     pub stdio: [Option<ChildFd>; 3],
-    /// Descriptors that the child has under these numbers; all others above 2 are closed.
+    /// Descriptors that the child gets under these numbers; all others above 2 are closed.
     pub passed: Vec<(RawFd, ChildFd)>,
     pub umask: Option<u32>,
-    /// Gives the child the default action for the signals that Python ignores.
+    /// Restores the default action for the signals that Python ignores.
     pub restore_signals: bool,
     pub new_session: bool,
     pub process_group: Option<i32>,
-    /// The signals that the child starts with blocked.
+    /// The child's initial signal mask.
     pub signal_mask: SignalMask,
 }
 
-/// A private duplicate of a descriptor, out of the way of the numbers 0 to 2: what its owner does to the
-/// original before the child exists does not matter any more.
+/// A private duplicate of a descriptor, above the numbers 0 to 2: later changes of the original do not affect it.
 pub struct ChildFd(OwnedFd);
 
 impl ChildFd {
-    /// Duplicates `fd`; `EBADF` when it is not open.
+    /// Duplicates `fd`; `EBADF` if it is not open.
     pub fn duplicate(fd: RawFd) -> io::Result<ChildFd> {
         descriptors::duplicate(fd).map(ChildFd)
     }
@@ -70,7 +68,7 @@ impl SignalMask {
         }
     }
 
-    /// Blocks every signal in the calling thread; returns what was blocked before.
+    /// Blocks every signal in the calling thread; returns the previous mask.
     pub fn block_all() -> SignalMask {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -82,7 +80,7 @@ impl SignalMask {
         }
     }
 
-    /// Makes it the calling thread's.
+    /// Sets it as the calling thread's mask.
     pub fn restore(&self) {
         // SAFETY: reads an initialised set.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
@@ -93,7 +91,7 @@ impl SignalMask {
 #[derive(Debug)]
 pub struct Child {
     pub pid: i32,
-    /// Readable when the child has ended. `None` where the kernel has no such thing.
+    /// Readable when the child has ended. `None` if the kernel does not support it.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -101,7 +99,7 @@ impl Child {
     /// Kills the child and waits for its end.
     pub fn kill_and_reap(self) {
         match &self.pidfd {
-            // The number may be another process's by now: where SIGCHLD is ignored, the kernel reaps.
+            // The number may belong to another process by now: if SIGCHLD is ignored, the kernel reaps.
             Some(pidfd) => {
                 let (fd, info) = (pidfd.as_raw_fd(), ptr::null::<libc::siginfo_t>());
                 // SAFETY: the descriptor is the child's, alive or not, and no further information is given.
@@ -114,10 +112,10 @@ impl Child {
     }
 }
 
-/// What the child was doing when it failed.
+/// The child's step that failed.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub enum Stage {
-    /// Making the process, or giving it what was asked for.
+    /// Creating the process, or applying its options.
     SetUp,
     /// Changing to [`Command::directory`].
     ChangeDirectory,
@@ -141,7 +139,7 @@ impl SpawnError {
 }
 
 impl Command {
-    /// Starts the child. The calling thread returns when the child's program runs, or could not.
+    /// Starts the child. The call returns when the child's program runs, or failed to start.
     pub fn spawn(&self) -> Result<Child, SpawnError> {
         let stack = Mapping::new(STACK_BYTES).map_err(|error| SpawnError {
             stage: Stage::SetUp,
@@ -159,14 +157,14 @@ impl Command {
             failure: Cell::new(None),
         };
         let mut pidfd: c_int = -1;
-        // A handler that ran in the child would run on the parent's memory.
+        // A signal handler in the child would run on the parent's memory.
         let mask = SignalMask::block_all();
         let pidfd_place = &raw mut pidfd;
-        // SAFETY: the child runs `run_child` on `stack`, whose top is aligned to a page, and the parent's
-        // thread is suspended (CLONE_VFORK) until the child has executed or exited, so `plan`, `stack`
-        // and `pidfd` outlive every use. `run_child` calls nothing of the C library but wrappers of system calls that
-        // take none of its locks: those are in the memory that both share, and one that the child was killed with
-        // would be held for ever. It never returns.
+        // SAFETY: the child runs `run_child` on `stack`, whose top is page-aligned, and the parent's thread is
+        // suspended (CLONE_VFORK) until the child has executed or exited, so `plan`, `stack` and `pidfd` outlive
+        // every use. `run_child` calls only wrappers of system calls in the C library, which take none of its
+        // locks: locks are in the shared memory, and one that a killed child holds would never be released. It
+        // never returns.
         let clone = |flags| unsafe {
             let top = stack.base().add(STACK_BYTES).cast::<c_void>();
             let plan = ptr::from_ref(&plan).cast_mut().cast::<c_void>();
@@ -175,14 +173,14 @@ impl Command {
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         let mut pid = clone(flags | libc::CLONE_PIDFD);
         if pid < 0 && Errno::last().0 == libc::EINVAL {
-            pid = clone(flags); // a sandbox's kernel that has no such flag
+            pid = clone(flags); // a sandbox's kernel without this flag
         }
         let failed_to_clone = (pid < 0).then(|| SpawnError::last(Stage::SetUp));
         mask.restore();
         if let Some(error) = failed_to_clone {
             return Err(error);
         }
-        // SAFETY: the kernel made the descriptor for this call; nobody else owns it.
+        // SAFETY: the kernel made the descriptor for this call; nothing else owns it.
         let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
         match plan.failure.get() {
             None => Ok(Child { pid, pidfd }),
@@ -194,7 +192,7 @@ impl Command {
     }
 }
 
-/// Everything that the child needs, made before it exists: it must not allocate.
+/// All data that the child needs, prepared before it exists: it must not allocate.
 struct Plan<'a> {
     command: &'a Command,
     executables: Vec<*const c_char>,
@@ -227,7 +225,7 @@ extern "C" fn run_child(plan: *mut c_void) -> c_int {
     unsafe { libc::_exit(255) }
 }
 
-/// The child's side. Only async-signal-safe calls: other threads were stopped nowhere in particular.
+/// The child's side. Only async-signal-safe calls: other threads were stopped at arbitrary points.
 impl Plan<'_> {
     fn prepare(&self) -> Result<(), SpawnError> {
         let command = self.command;
@@ -263,7 +261,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Closes everything above the standard streams that is not passed on.
+    /// Closes all descriptors above the standard streams that are not passed on.
     fn close_others(&self) {
         let mut first = 3;
         for &keep in self.keep.iter().filter(|&&number| number >= 3) {
@@ -273,8 +271,7 @@ impl Plan<'_> {
         close_from_to(first, RawFd::MAX, self.descriptors_max);
     }
 
-    /// Returns only if no program could be executed: with the first error that says more than that a
-    /// file is not there.
+    /// Returns only if no program could be executed: with the first error other than a missing file.
     fn execute(&self) -> SpawnError {
         self.command.signal_mask.restore();
         let mut telling = None;
@@ -308,9 +305,9 @@ fn change_directory(directory: &CStr) -> Result<(), SpawnError> {
     Ok(())
 }
 
-/// A signal that arrives once the mask is the parent's again must not run a handler of the parent's: the
-/// memory is shared. Dispositions are the child's own, so the parent notices nothing. Executing a program does the same
-/// to every handler, those of the C library's own signals included.
+/// A signal that arrives once the parent's mask is restored must not run a handler of the parent, because the
+/// memory is shared. Dispositions are the child's own, so this does not affect the parent. Executing a program
+/// resets every handler in the same way, including those of the C library's own signals.
 fn reset_handlers() {
     for signal in 1..=SIGNALS {
         let mut action = KernelAction::default();
@@ -333,7 +330,7 @@ fn reset_handlers() {
     }
 }
 
-/// The call itself: the C library's `sigaction` takes a lock for SIGABRT (glibc from 2.41 on).
+/// The direct system call: the C library's `sigaction` takes a lock for SIGABRT (glibc from 2.41 on).
 fn set_default(signal: c_int) {
     let action = KernelAction::default();
     // SAFETY: all zero is the default action, without flags, in every architecture's layout.
@@ -350,20 +347,20 @@ fn set_default(signal: c_int) {
     }
 }
 
-/// Room for the kernel's `struct sigaction`, which is not the C library's: a handler, flags, where there is one a
-/// restorer, and a mask.
+/// Room for the kernel's `struct sigaction`, which differs from the C library's: a handler, flags, on some
+/// architectures a restorer, and a mask.
 #[derive(Default)]
 #[repr(C)]
 struct KernelAction([usize; 8]);
 
-/// Where the handler is in it.
+/// The position of the handler in it.
 const HANDLER_WORD: usize = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
     1
 } else {
     0
 };
 
-/// Of the kernel's, whose mask has a bit for each.
+/// The number of the kernel's signals; its mask has a bit for each.
 const SIGNALS: c_int = if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
     128
 } else {
@@ -377,7 +374,7 @@ fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     // SAFETY: the descriptor table is the child's own copy.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if closed != 0 && !close_listed(first, last) {
-        // A kernel before 5.9, or a filter that does not know the call, and no /proc.
+        // A kernel before 5.9, or a filter that rejects the call, and no /proc.
         for number in first..=last.min(descriptors_max) {
             // SAFETY: as above; a number that is not open is EBADF.
             unsafe { libc::close(number) };
@@ -385,8 +382,8 @@ fn close_from_to(first: RawFd, last: RawFd, descriptors_max: RawFd) {
     }
 }
 
-/// The same for those that `/proc` tells of: a limit of a thousand million, as some containers have it,
-/// is no number to count to. False where there is no such list.
+/// Closes the descriptors listed in `/proc`: some containers have a limit of a thousand million, which is too many
+/// to try one by one. False if there is no such list.
 fn close_listed(first: RawFd, last: RawFd) -> bool {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a NUL-terminated path.
@@ -404,7 +401,7 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
         let Ok(count @ 1..) = usize::try_from(count) else {
             break count == 0;
         };
-        // What is closed meanwhile does not disturb: the list goes on after the last number it gave.
+        // Closing meanwhile does not disturb the list: it continues after the last number that it returned.
         entries.each_number(count, |number| {
             if (first..=last).contains(&number) && number != list {
                 // SAFETY: as in close_from_to().
@@ -417,12 +414,12 @@ fn close_listed(first: RawFd, last: RawFd) -> bool {
     complete
 }
 
-/// Room for what `getdents64` writes: `linux_dirent64` after `linux_dirent64`.
+/// Room for the result of `getdents64`: a sequence of `linux_dirent64`.
 #[repr(align(8))]
 struct DirectoryEntries([u8; 4096]);
 
 impl DirectoryEntries {
-    /// Calls `each` with the names that are numbers, in the first `count` bytes.
+    /// Calls `each` with the numeric names in the first `count` bytes.
     fn each_number(&self, count: usize, mut each: impl FnMut(RawFd)) {
         const LENGTH_AT: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
         const NAME_AT: usize = std::mem::offset_of!(libc::dirent64, d_name);
@@ -460,12 +457,12 @@ fn take_completions(pid: i32) {
     }
 }
 
-/// Waits until a child of this process has ended, and leaves it to be waited for by whoever reaps it.
-/// Returns at once when it was reaped already.
+/// Waits until a child of this process has ended, and leaves it for its owner to reap. Returns at once if it was
+/// reaped already.
 pub fn await_end(pid: i32) {
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
-        // SAFETY: the call writes at most `info`, which nobody reads.
+        // SAFETY: the call writes at most `info`, which is not read.
         let ended = unsafe {
             let flags = libc::WEXITED | libc::WNOWAIT;
             libc::waitid(libc::P_PID, pid as libc::id_t, info.as_mut_ptr(), flags)
@@ -482,5 +479,5 @@ fn descriptors_max() -> RawFd {
     RawFd::try_from(open_max).unwrap_or(RawFd::MAX)
 }
 
-/// The child's deepest call is a few frames of this file and of the C library's wrappers.
+/// The child's deepest call has a few frames of this file and of the C library's wrappers.
 const STACK_BYTES: usize = 64 * 1024;

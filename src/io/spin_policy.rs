@@ -1,55 +1,54 @@
-//! How long a wait looks for work before it sleeps.
+//! How long a wait polls for work before it sleeps.
 //!
-//! A sleep and its wake cost tens of microseconds of latency and, in a virtual machine above all,
-//! some ten of processor time. Where the answer to the last request is the next request (one client,
-//! one in flight) most waits are shorter than that, so looking for a moment is cheaper than sleeping.
-//! Elsewhere it is waste. What the last waits were like decides:
+//! A sleep and its wake-up cost tens of microseconds of latency and, especially in a virtual machine, about ten of
+//! CPU time. If the answer to the last request is the next request (one client, one request in flight) most waits
+//! are shorter than that, so polling for a moment is cheaper than sleeping. Otherwise it is waste. The lengths of
+//! the last waits decide:
 //!
-//! - A loop starts to look when it has slept shortly several times, with few long sleeps in between;
-//!   so one that is idle, or that only its timers wake, never does.
-//! - A look takes as long as short sleeps have lately taken, the wake included. Each that finds something
-//!   earns credit, one that finds nothing takes four times as much. Without credit the loop sleeps for a
-//!   while, longer each time, before it tries once more.
-//! - A look that finds its work hardly sooner than a sleep would have brought it (by less than a third of
-//!   that, or [`SAVING`]) is as good as one in vain. Where a wake costs little, as on bare metal, work is looked
-//!   for only if it comes at once; where it costs much, as in a virtual machine, most of a sleep is the wake,
-//!   and a loop whose looks succeed uses about as much processor time as one that sleeps. Where client and
-//!   server share a processor the kernel hands it from one to the other in a few microseconds; looking only
-//!   delays the other, though most looks find something once it has run.
-//! - Where there is always more work as soon as the last is done, looking gains nothing and has something to
-//!   lose: what arrives during a sleep is one large piece where it would have been two, and several
-//!   connections' work in one turn. So [`WINDOW`] looks that found theirs at once, and took less than a quarter
-//!   of what was worked between them, were in vain too. 100 connections with 100 KiB each: 5 to 15 % of the
-//!   processor time.
+//! - A loop starts to poll when it has had several short sleeps, with few long ones in between. So a loop that is
+//!   idle, or that only its timers wake, never does.
+//! - A poll takes as long as recent short sleeps, including the wake-up. Each poll that finds something earns
+//!   credit, one that finds nothing costs four times as much. Without credit the loop sleeps for a while, longer
+//!   each time, before it tries again.
+//! - A poll that finds its work hardly sooner than a sleep would have (by less than a third of that, or [`SAVING`])
+//!   counts as failed. If a wake-up is cheap, as on bare metal, polling therefore continues only if work arrives at
+//!   once; if it is expensive, as in a virtual machine, most of a sleep is the wake-up, and a loop with successful
+//!   polls uses about as much CPU time as one that sleeps. If client and server share a processor the kernel
+//!   switches between them in a few microseconds; polling only delays the other, although most polls find something
+//!   once it has run.
+//! - If there is always more work as soon as the last is done, polling gains nothing and may cost something: data
+//!   that arrives during a sleep is one large piece instead of two, and several connections' work in one turn. So
+//!   [`WINDOW`] polls that found their work at once, and took less than a quarter of the working time between them,
+//!   count as failed, too. 100 connections with 100 KiB each: 5 to 15 % of the CPU time.
 //!
-//! Not here: the looking itself (`driver`).
+//! Not here: the polling itself (`driver`).
 //!
-//! In a virtual machine, where a wake takes 50 µs and more, a QUIC round trip takes 0.6 of the time for the same
-//! processor time. Looking always costs an open load more than it saves; `busy_poll` is for programs that want it.
+//! In a virtual machine, where a wake-up takes 50 µs and more, a QUIC round trip takes 0.6 of the time for the same CPU
+//! time. Always polling costs an open load more than it saves; `busy_poll` is for programs that want it.
 
 use std::time::Duration;
 
 pub(crate) struct SpinPolicy {
-    /// What the configuration says; `None`: what the waits say.
+    /// The configured time; `None`: the last waits decide.
     fixed: Option<Duration>,
-    /// Looks that may fail, in quarters.
+    /// The number of polls that may fail, in quarters.
     credit: u32,
-    /// Short sleeps lately, less the long ones.
+    /// Recent short sleeps, less the long ones.
     short_sleeps: u32,
-    /// Short sleeps that are needed before the next look.
+    /// Short sleeps that are needed before the next poll.
     pause: u32,
-    /// What a short sleep takes: a moving average.
+    /// The length of a short sleep: a moving average.
     sleep: Duration,
     window: Window,
 }
 
-/// Some looks in a row.
+/// Some consecutive polls.
 #[derive(Default)]
 struct Window {
     looks: u32,
-    /// What they took.
+    /// The time that they took.
     waited: Duration,
-    /// What was done before each of them.
+    /// The working time before each of them.
     worked: Duration,
 }
 
@@ -65,7 +64,7 @@ impl SpinPolicy {
         }
     }
 
-    /// How long to look now. Zero: sleep at once.
+    /// How long to poll now. Zero: sleep at once.
     pub(crate) fn look(&self) -> Duration {
         match self.fixed {
             Some(fixed) => fixed,
@@ -74,12 +73,12 @@ impl SpinPolicy {
         }
     }
 
-    /// True if the time that a sleep takes is of interest.
+    /// True if sleeps must be timed.
     pub(crate) fn is_learning(&self) -> bool {
         self.fixed.is_none()
     }
 
-    /// A wait slept at once, and took this long.
+    /// Records a wait that slept at once, for `waited`.
     pub(crate) fn slept(&mut self, waited: Duration) {
         if waited > SHORT_SLEEP {
             self.short_sleeps = self.short_sleeps.saturating_sub(LONG_SLEEP);
@@ -93,8 +92,8 @@ impl SpinPolicy {
         }
     }
 
-    /// A look is over: it has found something after this time, or nothing. `worked` is the time since the wait
-    /// before it.
+    /// Records a poll that has found something after `found`, or nothing. `worked` is the time since the previous
+    /// wait.
     pub(crate) fn looked(&mut self, found: Option<Duration>, worked: Duration) {
         let saving = (self.sleep / 3).max(SAVING);
         let is_good = found.is_some_and(|waited| waited + saving <= self.sleep);
@@ -122,27 +121,26 @@ impl SpinPolicy {
     }
 }
 
-/// What a look takes at least, that of a loop whose sleeps are shorter still.
+/// The minimum length of a poll, even if sleeps are shorter.
 const LOOK_MIN: Duration = Duration::from_micros(25);
-/// A sleep that a look might have spared; the wake alone may be half of it. No look that nobody asked for is
-/// longer.
+/// The longest sleep that a poll may replace; the wake-up alone may be half of it. No automatic poll is longer.
 const SHORT_SLEEP: Duration = Duration::from_micros(200);
 /// How many short sleeps a long one outweighs.
 const LONG_SLEEP: u32 = 4;
-/// What a failed look takes; a good one earns 1.
+/// The cost of a failed poll; a successful one earns 1.
 const FAILURE: u32 = 4;
 const CREDIT_MAX: u32 = 16;
 const WINDOW: u32 = 16;
-/// A look that takes less found what was there by then, or nearly. The answer of a lone client takes longer.
+/// A shorter poll found work that was there already, or nearly. The answer of a lone client takes longer.
 const AT_ONCE: Duration = Duration::from_micros(3);
-/// How much sooner than a sleep a good look is over. Sleep and wake are worth twice this where the other
-/// side has a processor of its own.
+/// How much sooner than a sleep a successful poll must be. Sleep and wake-up cost twice this if the other side has
+/// a processor of its own.
 const SAVING: Duration = Duration::from_micros(10);
-/// Not more than the shortest pause has: the first look knows what it competes with.
+/// At most the shortest pause, so that the first poll can be compared with an average.
 const AVERAGE_OF: u32 = 4;
 const PAUSE_MIN: u32 = 8;
-/// At worst one look in so many short sleeps is in vain, a tenth of a microsecond each; or a window of
-/// looks, which hardly wait.
+/// At worst one poll in this many short sleeps fails, which costs a tenth of a microsecond each; or a window of
+/// polls, which hardly wait.
 const PAUSE_MAX: u32 = 256;
 
 #[cfg(test)]
@@ -152,12 +150,12 @@ mod tests {
     const SHORT: Duration = Duration::from_micros(40);
     const LONG: Duration = Duration::from_millis(5);
 
-    /// What a sleep takes longer than a look, where the other side has a processor of its own.
+    /// How much longer a sleep takes than a poll, if the other side has a processor of its own.
     const WAKE: Duration = Duration::from_micros(30);
-    /// What a request takes.
+    /// The time of a request.
     const WORK: Duration = Duration::from_micros(10);
 
-    /// One wait of a loop whose work comes after `gap`; true if it looked.
+    /// One wait of a loop whose work arrives after `gap`; true if it polled.
     fn wait(spin: &mut SpinPolicy, gap: Duration, wake: Duration) -> bool {
         let look = spin.look();
         if look.is_zero() {
@@ -190,7 +188,7 @@ mod tests {
     #[test]
     fn looks_in_vain_become_rare() {
         let mut spin = SpinPolicy::new(None);
-        // Short sleeps, of which the wake is a small part: a look has next to nothing to gain.
+        // Short sleeps with a cheap wake-up: a poll has almost nothing to gain.
         let cheap = Duration::from_micros(5);
         let vain = (0..100_000).filter(|_| wait(&mut spin, SHORT, cheap));
         let vain = vain.count();
@@ -211,7 +209,7 @@ mod tests {
     #[test]
     fn looks_that_are_no_quicker_than_a_sleep_become_rare() {
         let mut spin = SpinPolicy::new(None);
-        // What a look finds comes after 5 to 14 microseconds, as after a sleep.
+        // Polls find work after 5 to 14 microseconds, like sleeps.
         let gap = |n: usize| Duration::from_micros(5 + n as u64 % 10);
         let sleep = Duration::from_micros(10);
         let mut look = |n: usize| {
@@ -231,7 +229,7 @@ mod tests {
     #[test]
     fn a_loop_that_always_has_more_work_hardly_looks() {
         let mut spin = SpinPolicy::new(None);
-        // As soon as it has worked, there is more.
+        // There is more work as soon as the last is done.
         let gap = Duration::from_micros(2);
         let mut look = |gap: Duration, worked: Duration| {
             if spin.look().is_zero() {
@@ -245,10 +243,10 @@ mod tests {
         let all = (0..100_000).filter(|_| look(gap, much)).count();
         let rare = 4_000..7_000;
         assert!(rare.contains(&all), "one window in 256 sleeps: {all}");
-        // A lone client, whose requests take long.
+        // A lone client with long requests.
         let all = (0..10_000).filter(|_| look(SHORT / 4, SHORT * 10));
         assert!(all.count() > 9_500);
-        // Less work, and it looks again.
+        // With less work it polls again.
         assert!(looks(&mut spin, 10_000, |_| SHORT / 4) > 9_500);
     }
 
@@ -258,7 +256,7 @@ mod tests {
         looks(&mut spin, 1000, |_| SHORT / 4);
         let vain = looks(&mut spin, 1000, |_| LONG);
         assert!((1..=4).contains(&vain), "{vain}");
-        // And finds back at once.
+        // It recovers at once.
         let found = looks(&mut spin, 1000, |_| SHORT / 4);
         assert!(found > 950, "{found}");
     }

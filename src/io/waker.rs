@@ -1,22 +1,22 @@
-//! Waking a sleeping driver from another thread.
+//! Wakes a sleeping driver from another thread.
 //!
-//! One atomic word decides who pays: a waker writes the eventfd only when the driver is asleep or
-//! about to sleep, so a busy loop is woken for the price of one swap. The word has three values
-//! and each side changes it with one atomic operation, which is why no wake can be lost:
+//! One atomic word avoids needless system calls: a waker writes the eventfd only if the driver is asleep or about
+//! to sleep, so waking a busy loop costs one swap. The word has three values and each side changes it with one
+//! atomic operation, so no wake can be lost:
 //!
-//! - the driver goes AWAKE → ASLEEP before it blocks; finding NOTIFIED it does not block;
-//! - a waker swaps in NOTIFIED; finding ASLEEP it writes the eventfd;
-//! - the driver swaps in AWAKE when it is back.
+//! - the driver goes AWAKE → ASLEEP before it blocks; if it finds NOTIFIED it does not block;
+//! - a waker swaps in NOTIFIED; if it finds ASLEEP it writes the eventfd;
+//! - the driver swaps in AWAKE when it returns.
 //!
-//! The eventfd is never read: both backends watch it edge-triggered, every write is an edge, and
-//! its 64-bit counter does not fill up in the lifetime of a machine.
+//! The eventfd is never read: both backends watch it edge-triggered, every write is an edge, and its 64-bit counter
+//! does not fill up in the lifetime of a machine.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, io};
 
-/// Wakes the driver it came from; cheap to clone, usable from any thread and after the driver died.
+/// Wakes its driver; cheap to clone, usable from any thread and after the driver has ended.
 #[derive(Clone)]
 pub struct Waker {
     shared: Arc<Shared>,
@@ -28,28 +28,28 @@ struct Shared {
 }
 
 impl Waker {
-    /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Never lost,
-    /// never blocks; many wakes may collapse into one.
+    /// Makes the current or the next blocking [`enter`](crate::Driver::enter) return at once. Never lost, never
+    /// blocks; several wakes may merge into one.
     pub fn wake(&self) {
         if self.notify() {
             self.rouse();
         }
     }
 
-    /// The first half of [`wake`](Self::wake), which is all of it if the driver does not sleep. True: it
-    /// does, and [`rouse`](Self::rouse) has to follow.
+    /// The first half of [`wake`](Self::wake), and all of it if the driver does not sleep. True if the driver
+    /// sleeps and [`rouse`](Self::rouse) has to follow.
     #[must_use]
     pub fn notify(&self) -> bool {
-        // AcqRel: what the waker wrote before (a queued callback) is visible to the driver after
-        // its own swap, and the driver's ASLEEP is visible here.
+        // AcqRel: earlier writes of the waker (a queued callback) are visible to the driver after its own swap, and
+        // the driver's ASLEEP is visible here.
         self.shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
     }
 
     /// The second half: the system call.
     pub fn rouse(&self) {
         let one: u64 = 1;
-        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result needs no
-        // look: EAGAIN would mean a full counter, which is a pending edge already.
+        // SAFETY: eight readable bytes; the descriptor lives as long as `self`. The result need not be checked:
+        // EAGAIN would mean a full counter, which is a pending edge already.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
@@ -62,15 +62,15 @@ impl Waker {
         })
     }
 
-    /// In a forked child: every clone wakes this process's driver from now on, by an eventfd of its own
-    /// under the same number, and no more the parent's.
+    /// In a forked child: from now on every clone wakes this process's driver instead of the parent's, by an
+    /// eventfd of its own under the same number.
     pub(crate) fn leave_to_parent(&self) -> io::Result<()> {
         let own = eventfd()?;
-        // SAFETY: two descriptors that live; the second one's number stays ours, over another file.
+        // SAFETY: two open descriptors; the second one's number stays this object's, with another file.
         if unsafe { libc::dup3(own.as_raw_fd(), self.fd(), libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // Who sleeps is the parent's thread. A wake that is under way may be for this process.
+        // The parent's thread sleeps, not this process's. A wake in progress may be for this process.
         let state = &self.shared.state;
         let _ = state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Acquire);
         Ok(())
@@ -80,7 +80,7 @@ impl Waker {
         self.shared.eventfd.as_raw_fd()
     }
 
-    /// The driver is about to block. False: a wake has arrived, don't.
+    /// The driver is about to block. False: a wake has arrived and it must not.
     pub(crate) fn fall_asleep(&self) -> bool {
         let change =
             self.shared
@@ -89,17 +89,17 @@ impl Waker {
         change.is_ok()
     }
 
-    /// A wake has arrived and waits to be reported.
+    /// True if a wake has arrived that was not reported.
     pub(crate) fn is_notified(&self) -> bool {
         self.shared.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// The driver is back. True: a wake arrived, and is used up by this.
+    /// The driver has returned. True: a wake arrived, and this call consumes it.
     pub(crate) fn get_up(&self) -> bool {
         self.shared.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// The wake that [`get_up`](Self::get_up) told of could not be reported: keep it for later.
+    /// The wake from [`get_up`](Self::get_up) could not be reported: keeps it for later.
     pub(crate) fn keep(&self) {
         self.shared.state.store(NOTIFIED, Ordering::Release);
     }
@@ -111,7 +111,7 @@ fn eventfd() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

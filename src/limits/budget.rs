@@ -1,20 +1,21 @@
-//! One budget for the bytes that clients make a process hold, and an account for each client address.
+//! A budget of the bytes that clients make a process hold, with an account for each client address.
 //!
-//! A [`Budget`] has the limit and the sums; its endpoints share it. An [`Account`] belongs to an address. Each
-//! connection of that address has a [`Holding`] in the account, which its endpoint brings up to date. A [`Charge`]
-//! is what the connection's host keeps beside it: messages, content, datagrams that wait for the application.
+//! A [`Budget`] has the limit and the sums; all endpoints share it. An [`Account`] belongs to an address. Each
+//! connection of that address has a [`Holding`] in the account, which its endpoint updates. A [`Charge`] counts the
+//! bytes that the connection's host keeps for it: messages, content, datagrams that wait for the application.
 //!
-//! The share of an account is what the budget has left ("dynamic thresholds", Choudhury and Hahne 1998): one
-//! account alone may hold half of the budget, and n accounts that all want more hold a part of n + 1 each. So
-//! accounts need not be counted, and room is left for clients that come later.
+//! The share of an account is the unused part of the budget ("dynamic thresholds", Choudhury and Hahne 1998). So a
+//! single account may hold half of the budget, and n accounts that all want more hold a part of n + 1 each.
+//! Accounts need not be counted, and there is always room for clients that come later.
 //!
-//! Connections that hold nothing count in the budget, and not against their account's share: an address with
-//! thousands of idle clients is not the one that floods. They are bounded where they begin instead, by the same rule
-//! within half of the budget ([`Budget::has_room_at`]). So the other half is data, which can be shed.
+//! Connections without data count in the budget but not against their account's share: an address with thousands of
+//! idle clients is not the one that floods. Connections are limited when they begin, by the same rule within half
+//! of the budget ([`Budget::has_room_at`]). So the other half is data, which can be shed.
 //!
-//! - `accounts`: which of them hold most; `charge`: what hosts keep; `flood`: the end of a flood.
+//! - `accounts`: the search for the accounts that hold most; `charge`: bytes that hosts keep; `flood`: the end of a
+//!   flood.
 //!
-//! Not here: what counts, and what happens above a share (`quic::endpoint::memory`).
+//! Not here: which bytes count, and the reaction to an account above its share (`quic::endpoint::memory`).
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,13 +30,13 @@ use accounts::Accounts;
 pub use charge::{Charge, Queued};
 use flood::Flood;
 
-/// The addresses that limits count together: an IPv4 address, or the /64 that one IPv6 subscriber has (RFC 6177).
-/// The log of the Python side has the same rule (`_client_log.network`).
+/// The addresses that limits count together: an IPv4 address, or the /64 of one IPv6 subscriber (RFC 6177). The log
+/// of the Python side applies the same rule (`_client_log.network`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressBlock {
     V4(u32),
     V6(u64),
-    /// Clients that have proved no address, together. No client's address is in it.
+    /// All clients without a validated address, together. No client's address is in it.
     Unproved,
 }
 
@@ -53,35 +54,35 @@ impl From<IpAddr> for AddressBlock {
 pub struct Budget {
     limit: usize,
     held: AtomicUsize,
-    /// Of that, what the connections themselves take.
+    /// The part of `held` that the connections themselves take.
     fixed: AtomicUsize,
-    /// Credit beyond what every connection begins with.
+    /// Credit beyond the initial credit of every connection.
     promised: AtomicUsize,
     accounts: Mutex<Accounts>,
     flood: Flood,
 }
 
-/// What the clients of one address hold.
+/// The bytes that the clients of one address hold.
 #[derive(Debug)]
 pub struct Account {
     block: AddressBlock,
     budget: Arc<Budget>,
-    /// Beside the connections themselves.
+    /// Bytes beside the connections themselves.
     held: AtomicUsize,
-    /// What the connections themselves take.
+    /// Bytes of the connections themselves.
     fixed: AtomicUsize,
     promised: AtomicUsize,
-    /// Its class in `Budget::accounts`, changed under their lock.
+    /// The account's class in `Budget::accounts`, changed under their lock.
     class: AtomicUsize,
 }
 
-/// What one connection holds. Dropping it gives all of it back.
+/// The bytes that one connection holds. Dropping it releases all of them.
 #[derive(Debug)]
 pub struct Holding {
     account: Arc<Account>,
-    /// What the connection itself takes.
+    /// Bytes of the connection itself.
     fixed: usize,
-    /// What it holds beside itself.
+    /// Bytes that the connection holds beside itself.
     held: usize,
     promised: usize,
 }
@@ -104,12 +105,12 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// What the connections themselves take.
+    /// Bytes of the connections themselves.
     fn fixed(&self) -> usize {
         self.fixed.load(Ordering::Relaxed)
     }
 
-    /// What is held beside the connections themselves.
+    /// Bytes held beside the connections themselves.
     #[inline]
     pub fn data(&self) -> usize {
         self.held().saturating_sub(self.fixed())
@@ -120,8 +121,8 @@ impl Budget {
         self.held() > self.limit
     }
 
-    /// How much has to be given back before nobody loses more: a little below the limit, so that each byte
-    /// that comes next does not cost a search.
+    /// How many bytes to release until shedding stops. The target is a little below the limit, so that not every
+    /// further byte causes a search.
     pub fn excess(&self) -> usize {
         self.held().saturating_sub(self.limit - self.limit / 8)
     }
@@ -131,19 +132,19 @@ impl Budget {
         self.limit.saturating_sub(self.held())
     }
 
-    /// What the connections of each account may take, beside `pending` bytes of connections that have not entered.
+    /// How much the connections of each account may take, with `pending` bytes of connections that have not
+    /// entered.
     fn connections_share(&self, pending: usize) -> usize {
         let taken = self.fixed().saturating_add(pending);
         (self.limit / 2).saturating_sub(taken)
     }
 
-    /// True if another connection that takes `bytes` finds room in the half of the budget that connections themselves
-    /// may take.
+    /// True if another connection of `bytes` fits in the half of the budget that connections themselves may take.
     pub fn has_room(&self, bytes: usize, pending: usize) -> bool {
         bytes <= self.connections_share(pending)
     }
 
-    /// True if it finds room in the part of that half which connections of these addresses may take.
+    /// True if the connection fits in the part of that half that connections of these addresses may take.
     pub fn has_room_at(
         &self,
         block: impl Into<AddressBlock>,
@@ -155,7 +156,7 @@ impl Budget {
         taken.saturating_add(bytes) <= self.connections_share(pending)
     }
 
-    /// A connection from these addresses.
+    /// Adds a connection from these addresses.
     pub fn enter(self: &Arc<Self>, block: impl Into<AddressBlock>) -> Holding {
         let block = block.into();
         let make = |class| Account {
@@ -174,29 +175,29 @@ impl Budget {
         }
     }
 
-    /// Accounts that hold most, the first of them most of all. Looks at a bounded number of accounts.
+    /// The `count` accounts that hold most, the largest first. Visits a bounded number of accounts.
     pub fn heaviest(&self, count: usize) -> Vec<Arc<Account>> {
         let found = self.accounts().heaviest();
         accounts::largest(found, count)
     }
 
-    /// When the flood that clients have made will be over, if it has gone; that may be said to several endpoints.
+    /// When the clients' flood will be over, if it has receded. Several endpoints may get the same time.
     pub fn flood_over_at(&self, now: Instant) -> Option<Instant> {
         self.flood.look(now, [self.fixed(), self.data()])
     }
 
-    /// True once after each flood: its memory can go back to the system.
+    /// True once after each flood: its memory can be returned to the system.
     pub fn take_flood_over(&self, now: Instant) -> bool {
         self.flood.take_over(now)
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // Nothing in here panics half-way.
+        // No code that holds this lock panics, so the accounts are consistent.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One that is never used up.
+/// A budget without a limit.
 impl Default for Budget {
     fn default() -> Self {
         Self {
@@ -211,7 +212,7 @@ impl Default for Budget {
 }
 
 impl Account {
-    /// What its connections hold beside themselves.
+    /// Bytes that the account's connections hold beside themselves.
     #[inline]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -224,7 +225,7 @@ impl Account {
         self.sort();
     }
 
-    /// Its sum has changed, and perhaps its class.
+    /// Moves the account to another class if its sum has left the current one.
     fn sort(&self) {
         let class = self.class.load(Ordering::Relaxed);
         if accounts::is_misplaced(class, self.held()) {
@@ -240,13 +241,13 @@ impl Drop for Account {
 }
 
 impl Holding {
-    /// All that is charged for the connection.
+    /// All bytes charged for the connection.
     #[inline]
     pub fn held(&self) -> usize {
         self.fixed + self.held
     }
 
-    /// What the connection holds beside itself.
+    /// Bytes that the connection holds beside itself.
     #[inline]
     pub fn data(&self) -> usize {
         self.held
@@ -258,7 +259,7 @@ impl Holding {
         self.held == 0
     }
 
-    /// The connection itself takes so much.
+    /// Sets the bytes of the connection itself.
     #[inline]
     pub fn set_fixed(&mut self, bytes: usize) {
         let budget = &self.account.budget;
@@ -268,7 +269,8 @@ impl Holding {
         self.fixed = bytes;
     }
 
-    /// The connection holds so much now, beside itself. A change of a few bytes waits for the next.
+    /// Sets the bytes that the connection holds beside itself. A change of a few bytes is deferred to the next
+    /// call.
     #[inline]
     pub fn set(&mut self, held: usize) {
         if held == self.held || (held != 0 && held.abs_diff(self.held) < STEP) {
@@ -278,7 +280,7 @@ impl Holding {
         self.held = held;
     }
 
-    /// The connection counts at `address` from now on, with what it holds.
+    /// Moves the connection, with the bytes it holds, to the account of `address`.
     pub fn move_to(&mut self, address: IpAddr) {
         let block = AddressBlock::from(address);
         if self.account.block == block {
@@ -296,13 +298,13 @@ impl Holding {
         self.account.held() > self.account.budget.share()
     }
 
-    /// True if the process holds more than its budget, and this account a part of that which counts.
+    /// True if the process exceeds its budget and this account holds a significant part of it.
     pub fn is_short(&self) -> bool {
         let budget = &self.account.budget;
         budget.is_exceeded() && self.account.held() > budget.limit / FEW
     }
 
-    /// Sets room aside for `bytes` of further credit, if the share has them beside what is promised already.
+    /// Reserves room for `bytes` of further credit, if the share has that much beside what is already promised.
     pub fn promise(&mut self, bytes: usize) -> bool {
         let (account, budget) = (&self.account, &self.account.budget);
         if budget.limit == usize::MAX {
@@ -324,7 +326,7 @@ impl Holding {
         self.promised > 0
     }
 
-    /// The credit has been taken back.
+    /// Releases the reservation after the credit was withdrawn.
     pub fn break_promise(&mut self) {
         self.set_promised(0);
     }
@@ -358,7 +360,7 @@ fn move_by(sum: &AtomicUsize, old: usize, new: usize) {
 
 /// Changes below this do not reach the account.
 const STEP: usize = 4 << 10;
-/// Below this part of the budget an account does not make the process short of memory.
+/// Below this part of the budget an account is not a cause of memory shortage.
 const FEW: usize = 64;
 
 #[cfg(test)]
@@ -460,7 +462,7 @@ mod tests {
         let mut holding = budget.enter(address(1));
         holding.set(50 * KIB);
         assert!(!holding.promise(1) && holding.held() == 50 * KIB);
-        // Less than a step.
+        // A change of less than a step.
         holding.set(50 * KIB + 1);
         assert_eq!(budget.held(), 50 * KIB);
         drop(holding);

@@ -1,4 +1,4 @@
-//! How many of something expensive one client may have at once. The host says what it is and who asks.
+//! A semaphore for something expensive that one client may use. The host defines the resource and the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub struct Semaphore {
     taken: AtomicUsize,
     max: usize,
-    /// Somebody has asked in vain.
+    /// True if a request for a permit was refused.
     is_wanted: AtomicBool,
 }
 
-/// One of them; free again when this is dropped.
+/// One permit. Dropping it releases it.
 pub struct Permit(Arc<Semaphore>);
 
 impl Semaphore {
@@ -32,7 +32,7 @@ impl Semaphore {
         None
     }
 
-    /// True if somebody has asked in vain, and there is one by now. Said once.
+    /// True if a request was refused and a permit is free now. Each refusal is reported once.
     pub fn take_wanted(&self) -> bool {
         let has_room = self.taken.load(Ordering::Relaxed) < self.max;
         has_room && self.is_wanted.swap(false, Ordering::Relaxed)

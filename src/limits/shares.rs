@@ -1,12 +1,12 @@
-//! Places for something scarce, shared fairly among clients. The host says what it is, and who asks.
+//! Places for something scarce, shared fairly among clients. The host defines the resource and the clients.
 //!
 //! A holder *works* with a place, or *keeps* an item in one until it works again. A kept item only saves the host from
-//! making it again, so it gives way: when a place is needed, the client that keeps the most loses its oldest one. A
-//! place that is worked with is not taken away; the holder waits, and waiting holders get places in the order of how
-//! many places their clients work with.
+//! making it again, so it can be dropped: when a place is needed, the client that keeps the most loses its oldest item.
+//! A place in work is not taken away; other holders wait, and get places in the order of how many places their clients
+//! work with.
 //!
 //! One client works with no more places than are left for all others (a dynamic threshold, as switches have for their
-//! buffers): a single one gets half of all, and the next one finds room.
+//! buffers): a single client gets half of all, and the next one finds room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 /// Identifies the holder of a place, or one that waits for a place.
 pub type HolderId = u64;
 
-/// The places of all clients. `K` is a client, `T` what is kept.
+/// The places of all clients. `K` identifies a client, `T` is a kept item.
 pub struct Shares<K, T> {
     holders: FxHashMap<HolderId, Holder<K, T>>,
     clients: BTreeMap<K, Client>,
@@ -23,36 +23,36 @@ pub struct Shares<K, T> {
     next_stamp: u64,
     working: usize,
     kept: usize,
-    /// Clients by how much they keep; those that keep nothing are not in it.
+    /// Clients by the number of items they keep; clients that keep none are absent.
     by_kept: BTreeSet<(usize, K)>,
-    /// Clients with holders that wait, by the places that they work with and their oldest waiting holder.
+    /// Clients with waiting holders, by the places that they work with and their oldest waiting holder.
     by_wait: BTreeSet<(usize, HolderId, K)>,
     changes: Changes<T>,
 }
 
-/// What the host has to see to.
+/// Results that the host must handle.
 #[derive(Debug)]
 pub struct Changes<T> {
-    /// Items that gave way, to be dropped.
+    /// Items that lost their place, to be dropped.
     pub dropped: Vec<T>,
     /// Holders that waited and have a place now.
     pub granted: Vec<HolderId>,
 }
 
-/// What came of a request for a place.
+/// The result of a request for a place.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<T> {
-    /// The item is still there.
+    /// The kept item is still there.
     Kept(T),
     /// A place without an item.
     Empty,
-    /// [`Changes::granted`] says when there is one.
+    /// [`Changes::granted`] lists the holder when it gets a place.
     Waits,
 }
 
 struct Holder<K, T> {
     client: K,
-    /// Places of all clients together, as far as this holder goes.
+    /// The total of places, as this holder counts it.
     max: usize,
     state: State<T>,
 }
@@ -77,7 +77,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         Self::default()
     }
 
-    /// A holder without a place. It has to [`leave`](Self::leave) in the end.
+    /// Adds a holder without a place. The caller must [`leave`](Self::leave) in the end.
     pub fn join(&mut self, client: K, max: usize) -> HolderId {
         self.next_id += 1;
         let holder = Holder {
@@ -95,12 +95,12 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         holder.is_some_and(|holder| matches!(holder.state, State::Working))
     }
 
-    /// Places that are in use, whether they are worked with or kept.
+    /// Places in use, worked with or kept.
     pub fn used(&self) -> usize {
         self.working + self.kept
     }
 
-    /// Asks for a place to work with. For a holder that has waited, says whether it has one by now.
+    /// Requests a place to work with. For a holder that waits, returns the current state.
     pub fn take(&mut self, id: HolderId) -> Taken<T> {
         let Some(holder) = self.holders.get_mut(&id) else {
             return Taken::Waits;
@@ -135,8 +135,8 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         }
     }
 
-    /// The holder does not work for now, and keeps `item` for as long as nobody needs the place. Without a place the
-    /// item is given back.
+    /// The holder stops working and keeps `item` until the place is needed. If it has no place, the item is
+    /// returned.
     pub fn keep(&mut self, id: HolderId, item: T) -> Option<T> {
         match self.holders.get(&id) {
             Some(holder) if matches!(holder.state, State::Working) => {}
@@ -155,7 +155,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         None
     }
 
-    /// Gives the place back, or waits for none any more.
+    /// Releases the place, or stops waiting for one.
     pub fn release(&mut self, id: HolderId) {
         let Some(holder) = self.holders.get_mut(&id) else {
             return;
@@ -179,13 +179,13 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         self.admit();
     }
 
-    /// Nothing is asked for this holder any more.
+    /// Removes the holder.
     pub fn leave(&mut self, id: HolderId) {
         self.release(id);
         self.holders.remove(&id);
     }
 
-    /// Has the oldest item of the client that keeps the most give way. False if nothing is kept.
+    /// Drops the oldest item of the client that keeps the most. False if nothing is kept.
     pub fn drop_one(&mut self) -> bool {
         match self.by_kept.last().cloned() {
             Some((_, client)) => self.drop_oldest(&client),
@@ -193,7 +193,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         }
     }
 
-    /// What has come of the calls so far.
+    /// Takes the results of the calls so far.
     pub fn take_changes(&mut self) -> Changes<T> {
         std::mem::take(&mut self.changes)
     }
@@ -238,7 +238,7 @@ impl<K: Ord + Clone, T> Shares<K, T> {
         true
     }
 
-    /// Gives free places to those that wait.
+    /// Gives free places to waiting holders.
     fn admit(&mut self) {
         while let Some((working, id, client)) = self.by_wait.first().cloned() {
             let max = self.holders.get(&id).map_or(1, |holder| holder.max);
@@ -349,7 +349,7 @@ mod tests {
         working(&mut shares, 2);
         assert_eq!(shares.take_changes().dropped, [0]);
         assert_eq!(shares.used(), MAX);
-        // Its holder asks for a place again, and is given one at the expense of its own client.
+        // The holder requests a place again and gets one at the expense of its own client.
         assert_eq!(shares.take(ids[0]), Taken::Empty);
         assert_eq!(shares.take_changes().dropped, [1]);
     }
@@ -364,7 +364,7 @@ mod tests {
         for item in 0..6 {
             keeping(&mut shares, 2, 20 + item);
         }
-        // Neither the one that keeps a single item nor those that keep less than others lose anything.
+        // Neither the client that keeps a single item nor those that keep less than others lose anything.
         assert_eq!(shares.take_changes().dropped, [0, 1, 2, 3, 20, 21]);
         assert_eq!(shares.used(), MAX);
     }
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(shares.take(new), Taken::Waits);
         shares.release(second);
         assert_eq!(shares.take_changes().granted, [new]);
-        // One that gives up waiting is forgotten.
+        // A holder that stops waiting is removed.
         shares.leave(same);
         shares.release(first);
         assert_eq!(shares.take_changes().granted, [] as [u64; 0]);
@@ -448,7 +448,7 @@ mod tests {
                 count(|state| matches!(state, State::Keeping(..))),
                 shares.kept
             );
-            // Nobody waits while there is room for all clients alike.
+            // No holder waits while there is room for all clients alike.
             let waits = count(|state| matches!(state, State::Waiting)) > 0;
             assert!(!waits || shares.working > 0);
         }

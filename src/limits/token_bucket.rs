@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// Events in a second, and at once after a quiet time.
+/// Events per second, and at once after a quiet time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
     pub burst: u32,
 }
 
-/// Tokens come at a rate and are taken one by one. At most a burst of them is kept.
+/// Tokens arrive at a rate and are taken one by one. At most a burst is kept.
 pub struct TokenBucket {
     per_second: f64,
     burst: f64,
@@ -28,7 +28,7 @@ impl TokenBucket {
         }
     }
 
-    /// The tokens that are there now.
+    /// The current number of tokens.
     fn filled(&mut self, now: Instant) -> f64 {
         let since = self
             .filled_at
@@ -38,7 +38,7 @@ impl TokenBucket {
         self.tokens
     }
 
-    /// Takes one; the bucket owes it if there is none.
+    /// Takes a token; the count becomes negative if there is none.
     pub fn take(&mut self, now: Instant) {
         self.tokens = self.filled(now) - 1.0;
     }
@@ -48,12 +48,12 @@ impl TokenBucket {
         self.filled(now) < self.burst / 2.0
     }
 
-    /// True if there is one to take.
+    /// True if there is a token.
     pub fn has_one(&mut self, now: Instant) -> bool {
         self.filled(now) >= 1.0
     }
 
-    /// Takes one if there is one.
+    /// Takes a token if there is one.
     pub fn try_take(&mut self, now: Instant) -> bool {
         let is_there = self.filled(now) >= 1.0;
         if is_there {

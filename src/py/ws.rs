@@ -32,7 +32,7 @@ impl WebSocketReader {
         Self(GilCell::new((reader, BytesMut::new())))
     }
 
-    /// More has come.
+    /// Handles received data.
     fn feed(&self, py: Python<'_>, data: &[u8]) {
         self.0
             .with(py, |(_, unread)| unread.extend_from_slice(data));

@@ -1,17 +1,17 @@
-//! The errors that a host's own calls can raise. A peer's misdeeds close the connection instead.
+//! The errors of a host's own calls. A peer's protocol violations close the connection instead.
 
 use std::{fmt, net::SocketAddr};
 
-/// Why a connection was not even begun.
+/// Why a connection was not begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
     /// The name is neither a DNS name nor an IP address.
     InvalidServerName(String),
     /// Port 0, or an unspecified address.
     InvalidRemoteAddress(SocketAddr),
-    /// The endpoint has as many connections as it may have.
+    /// The endpoint has reached its limit of connections.
     TooManyConnections { limit: usize },
-    /// The TLS configuration refused to begin a session.
+    /// The TLS configuration could not begin a session.
     Tls(String),
 }
 
@@ -35,18 +35,18 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a client's connection was not moved to another socket.
+/// Why a client's connection was not migrated to another socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationError {
-    /// Only clients move of their own accord (RFC 9000 section 9).
+    /// Only clients initiate migration (RFC 9000 section 9).
     Server,
     /// The handshake is not confirmed yet (RFC 9001 section 4.1.2).
     NotConfirmed,
-    /// The peer said `disable_active_migration`.
+    /// The peer has sent `disable_active_migration`.
     Forbidden,
-    /// The peer has given no connection ID to spare (RFC 9000 section 9.5).
+    /// The peer has issued no spare connection ID (RFC 9000 section 9.5).
     NoConnectionId,
-    /// An earlier move has neither succeeded nor failed yet.
+    /// An earlier migration has neither succeeded nor failed yet.
     UnderWay,
     /// The connection is closed.
     Closed,
@@ -67,12 +67,12 @@ impl fmt::Display for MigrationError {
 
 impl std::error::Error for MigrationError {}
 
-/// Why a stream command was not carried out.
+/// Why a stream command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
     /// The peer has not opened this stream.
     Unknown,
-    /// Both directions of the stream have ended, and it is forgotten.
+    /// Both directions of the stream have ended, and it was removed.
     Over,
     /// The stream has no such direction for us: sending on the peer's unidirectional stream, or
     /// receiving on our own.
@@ -106,9 +106,9 @@ impl std::error::Error for StreamError {}
 /// Why a datagram was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramError {
-    /// More than fits in one packet, or than the peer takes.
+    /// Larger than one packet or than the peer's limit.
     TooLarge { max: usize },
-    /// One of the two sides has DATAGRAM frames switched off (RFC 9221 section 3).
+    /// One of the two sides has DATAGRAM frames disabled (RFC 9221 section 3).
     Unsupported,
     /// The connection is closed.
     Closed,

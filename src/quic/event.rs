@@ -1,8 +1,6 @@
-//! What a connection tells its host: the [`Event`]s, the reason a connection ended, and the pieces
-//! of received stream data.
+//! The [`Event`]s of a connection, the kinds of its end, and received stream data.
 //!
-//! Not here: when an event is produced (`connection`), and what happens to it afterwards (the
-//! host's business).
+//! Not here: the emission of events (`connection`), and the host's reaction.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -13,9 +11,9 @@ use crate::tls::SessionTicket;
 /// Something that happened on a connection, in the order in which it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A server's endpoint took a new connection. Always the first event of such a connection.
+    /// A server's endpoint has accepted a new connection. Always the connection's first event.
     Accepted,
-    /// The application protocol is agreed (RFC 7301); `None` when neither side offered any.
+    /// The application protocol is negotiated (RFC 7301); `None` if neither side offered any.
     ProtocolNegotiated { alpn: Option<Vec<u8>> },
     /// The handshake is complete (RFC 9001 section 4.1.1): the peer is authenticated and streams
     /// may be used.
@@ -24,24 +22,23 @@ pub enum Event {
         early_data_accepted: bool,
         session_resumed: bool,
     },
-    /// All data that could be read in order when the event was polled. `fin` is said once, with the
-    /// last data.
+    /// All data that could be read in order when the event was polled. `fin` is set once, with the last data.
     StreamData {
         stream_id: u64,
         data: Chunks,
         fin: bool,
     },
-    /// The peer has opened the stream, or something can be read of it, or of its end. Instead of
-    /// `StreamData` and `StreamReset`, and once until the next read, on connections that are
-    /// [read on demand](super::Connection::read_on_demand).
+    /// The peer has opened the stream, or data or the end can be read. Emitted instead of `StreamData` and
+    /// `StreamReset`, once until the next read, on connections that are [read on
+    /// demand](super::Connection::read_on_demand).
     StreamReadable { stream_id: u64 },
-    /// The peer allows more streams of ours than before. Only on connections read on demand, whose host
-    /// opens its streams by [`open_stream`](super::Connection::open_stream).
+    /// The peer allows more streams of ours than before. Only on connections read on demand, whose host opens its
+    /// streams by [`open_stream`](super::Connection::open_stream).
     StreamsAvailable { unidirectional: bool },
-    /// The peer abandoned its side of the stream (RFC 9000 section 19.4).
+    /// The peer has reset its side of the stream (RFC 9000 section 19.4).
     StreamReset { stream_id: u64, error_code: u64 },
-    /// The peer wants no more data (RFC 9000 section 19.5). Our side has already been reset with
-    /// the same code, and the `unsent` bytes of its queue dropped.
+    /// The peer has sent STOP_SENDING (RFC 9000 section 19.5). Our side was already reset with the same code, and
+    /// the `unsent` bytes of its queue dropped.
     StopSending {
         stream_id: u64,
         error_code: u64,
@@ -49,59 +46,56 @@ pub enum Event {
     },
     /// The send queue fell to the low watermark after it had reached the high one.
     StreamWritable { stream_id: u64 },
-    /// Our side of the stream was reset, by whomever, while its send queue was at the high
-    /// watermark or on its way down from there: `StreamWritable` will not come.
+    /// Our side of the stream was reset, by either side, while its send queue was at the high watermark or on its
+    /// way down from there: `StreamWritable` will not come.
     StreamAbandoned { stream_id: u64 },
-    /// What waits on all streams together fell to the low watermark, and the datagrams that wait
-    /// to a quarter of their bound, after one of them had reached the high watermark, or half
-    /// of the bound.
+    /// The queues of all streams together fell to the low watermark, and the datagram queue to a quarter of its
+    /// bound, after the former had reached the high watermark or the latter half of its bound.
     ConnectionWritable { queued_bytes: usize },
-    /// The move to another socket that the host asked for has ended: the peer was heard there, or
-    /// the connection is back where it was.
+    /// The host's migration to another socket has ended: the peer has answered there, or the connection has
+    /// returned to its old path.
     MigrationFinished { succeeded: bool },
-    /// A server's client has moved, and has proved to receive packets at its new address (RFC 9000 section 9.3), which
-    /// [`validated_addr`](super::Connection::validated_addr) is from now on. Not told of a client's first address.
+    /// A server's client has migrated and has proved its new address (RFC 9000 section 9.3), which
+    /// [`validated_addr`](super::Connection::validated_addr) returns from now on. Not emitted for a client's first
+    /// address.
     AddressValidated { address: SocketAddr },
     /// Our FIN and all data before it were acknowledged.
     StreamFinished { stream_id: u64 },
-    /// One DATAGRAM frame (RFC 9221). `early`: it may have come as 0-RTT data, which an attacker can
-    /// replay (RFC 9001 section 9.2).
+    /// One DATAGRAM frame (RFC 9221). `early`: it may have been 0-RTT data, which an attacker can replay (RFC 9001
+    /// section 9.2).
     Datagram { data: Bytes, early: bool },
-    /// The next packets give the peer a further connection ID of this side's. Only with
+    /// The next packets issue a further connection ID of this side to the peer. Only with
     /// [`tells_connection_ids`](super::EndpointSettings::tells_connection_ids).
     ConnectionIdIssued { id: Vec<u8> },
-    /// The peer will not use one of this side's connection IDs any more.
+    /// The peer has retired one of this side's connection IDs.
     ConnectionIdRetired { id: Vec<u8> },
-    /// All that a batch of datagrams brought has been told, or what a timer did. Only after
+    /// All events of a batch of datagrams, or of a timer, have been delivered. Only after
     /// [`tell_batches`](super::Connection::tell_batches).
     BatchHandled,
-    /// A packet that carried the PING asked for with `uid` was acknowledged.
+    /// A packet with the PING of `uid` was acknowledged.
     PingAcknowledged { uid: u64 },
-    /// A client got a ticket with which it can resume the session in another connection.
+    /// A client received a ticket with which it can resume the session in another connection.
     SessionTicket(Box<SessionTicket>),
-    /// A client got a token that validates its address in another connection (RFC 9000 section
-    /// 8.1.3).
+    /// A client received a token that validates its address in another connection (RFC 9000 section 8.1.3).
     NewToken {
         token: Bytes,
-        /// The version that it is for (RFC 9369 section 5).
+        /// The version of the token (RFC 9369 section 5).
         version: u32,
     },
-    /// Of no connection: a client shows tickets, and the host is asked to put their sessions where
-    /// the server's store takes them from, and then to call
-    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). Only with
-    /// [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
+    /// A client offers tickets. The host must put their sessions where the server's store finds them, and then call
+    /// [`Endpoint::sessions_answered`](super::Endpoint::sessions_answered). This event belongs to no connection.
+    /// Only with [`ServerSettings::asks_for_sessions`](super::ServerSettings::asks_for_sessions).
     SessionsAsked {
         question: u64,
-        /// When the handshake goes on without an answer.
+        /// The time at which the handshake proceeds without an answer.
         deadline: Instant,
         tickets: Vec<Vec<u8>>,
-        /// What names the address validation token that the client shows too, with
-        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). One that was
-        /// used before is answered with
-        /// [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
+        /// The identifier of the address validation token that the client sent as well, with
+        /// [`ServerSettings::asks_for_tokens`](super::ServerSettings::asks_for_tokens). For a token that was used
+        /// before the host calls [`Endpoint::token_refused`](super::Endpoint::token_refused) instead.
         token: Option<u128>,
     },
-    /// The connection ended. Exactly once, and the last event of the connection.
+    /// The connection has ended. Emitted exactly once, as the last event of the connection.
     Closed {
         error_code: u64,
         frame_type: Option<u64>,
@@ -111,8 +105,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// True if it is about what a protocol above QUIC sends and receives, and not about the connection as
-    /// such.
+    /// True if the event concerns a protocol above QUIC, and not the connection as such.
     pub fn is_about_streams(&self) -> bool {
         matches!(
             self,
@@ -130,11 +123,10 @@ impl Event {
     }
 }
 
-/// Who or what ended a connection.
+/// The cause of a connection's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseKind {
-    /// This side: the host called `close`, or the peer broke the protocol (then the frame type is
-    /// known).
+    /// This side: the host called `close`, or the peer violated the protocol (then the frame type is known).
     Local,
     /// The peer's application, with its own error code.
     PeerApplication,
@@ -142,17 +134,17 @@ pub enum CloseKind {
     PeerTransport,
     /// The TLS handshake failed, at either side (RFC 9001 section 4.8).
     Tls { alert: u8 },
-    /// Nothing was heard for the idle time-out, or the handshake did not finish in its time.
+    /// Nothing arrived for the idle time-out, or the handshake did not complete in time.
     IdleTimeout,
     /// The peer lost its state (RFC 9000 section 10.3).
     StatelessReset,
-    /// The peer speaks no version that we do.
+    /// The peer supports no version that we do.
     VersionNegotiation,
-    /// The network said that nobody is there (ICMP), while the handshake was still running.
+    /// The network reported the peer as unreachable (ICMP) during the handshake.
     Unreachable { errno: i32 },
 }
 
-/// What a read of a stream gave: data, and its end if nothing comes behind that.
+/// The result of reading a stream: data, and the end if no data follows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Received {
     pub data: Chunks,
@@ -162,7 +154,7 @@ pub struct Received {
 /// How the peer's side of a stream has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// By a FIN: all of it has come.
+    /// By a FIN: all data has arrived.
     Finished,
     /// By a RESET_STREAM (RFC 9000 section 19.4).
     Reset { error_code: u64 },
@@ -188,7 +180,7 @@ impl Chunks {
         self.len == 0
     }
 
-    /// True if any of it came as 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
+    /// True if any of it was 0-RTT data, which an attacker can replay (RFC 9001 section 9.2).
     pub fn is_early(&self) -> bool {
         self.early
     }
@@ -205,7 +197,7 @@ impl Chunks {
     /// Copies everything into `target`.
     ///
     /// # Panics
-    /// When `target` is not exactly [`len`](Self::len) bytes long.
+    /// If `target` is not exactly [`len`](Self::len) bytes long.
     pub fn copy_into(&self, target: &mut [u8]) {
         assert_eq!(
             target.len(),
@@ -220,7 +212,7 @@ impl Chunks {
         }
     }
 
-    /// Takes the first `count` bytes out; all of them if there are fewer.
+    /// Takes out the first `count` bytes; all of them if there are fewer.
     pub fn split_to(&mut self, count: usize) -> Self {
         if count >= self.len {
             return std::mem::take(self);
@@ -244,7 +236,7 @@ impl Chunks {
         front
     }
 
-    /// Adds what came behind it.
+    /// Appends the data that follows.
     pub fn append(&mut self, behind: Self) {
         self.len += behind.len;
         self.early |= behind.early;
@@ -270,7 +262,7 @@ impl Chunks {
     }
 }
 
-/// Equal when the bytes are, however they are cut.
+/// Compares the bytes, not the pieces.
 impl PartialEq for Chunks {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len

@@ -1,4 +1,4 @@
-//! Parsers that are private otherwise, for the targets in `fuzz/` alone (feature `fuzzing`).
+//! Access to private parsers for the targets in `fuzz/` only (feature `fuzzing`).
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ pub mod reset_stream_at {
     pub use crate::seams::reset_stream_at::ResetSlot;
 }
 
-/// The events of qlog about a packet that was received.
+/// The qlog events of a received packet.
 pub fn qlog_events(payload: &[u8]) -> String {
     let recorder = Recorder::new(false);
     recorder.packet(&Packet {
@@ -66,7 +66,7 @@ impl FirstPackets {
     }
 }
 
-/// The address that a server at `remote` prefers, if its client may go there.
+/// The preferred address of a server at `remote`, if its client may migrate there.
 pub fn preferred_address(parameters: &[u8], remote: SocketAddr) -> Option<SocketAddr> {
     let preferred = PeerParameters::read(parameters).preferred_like(remote)?;
     Some(preferred.address)

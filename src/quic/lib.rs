@@ -1,21 +1,21 @@
-//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and
-//! the time go in, datagrams and events come out.
+//! QUIC (RFC 9000, 9001, 9002, 9221) as a state machine without sockets or clocks: datagrams and the time go in,
+//! datagrams and events come out.
 //!
-//! - `settings`: what a host may set, checked and built once.
-//! - `endpoint`: one UDP socket's worth of connections: routing, accepting, timers, fairness.
-//! - `accept_policy`: who may come in: the limits of a server, and a client's first packets.
-//! - `tokens`: address validation tokens, kept and used once.
+//! - `settings`: the host's settings, checked and built once.
+//! - `endpoint`: the connections of one UDP socket: routing, accepting, timers, fairness.
+//! - `accept_policy`: the admission of new clients: the limits of a server, and a client's first packets.
+//! - `tokens`: address validation tokens and their single use.
 //! - `connection`: one connection: commands in, [`Event`]s out.
-//! - `streams`: what is done for streams around the state machine.
-//! - `paths`: which addresses and sockets a connection uses (RFC 9000 section 9).
-//! - `event`, `error`, `stats`: what the host gets to see.
+//! - `streams`: extends the state machine's streams.
+//! - `paths`: the addresses and sockets of a connection (RFC 9000 section 9).
+//! - `event`, `error`, `stats`: types that the host gets.
 //! - `on_demand`: streams and datagrams that a program reads on demand.
 //! - `tls`: certificates, verification, the crypto session under QUIC; `qlog`: qlog events from packets.
 //! - `seams`: workarounds for gaps of quinn-proto and rustls, one a file.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
-//! The protocol itself is quinn-proto's, unforked. What it lacks is added around it: here, in the
-//! crypto session of [`tls`](crate::tls), and where that takes a trick, in `seams`.
+//! The protocol itself is quinn-proto's, unforked. Additions are around it: here, in the crypto session of
+//! [`tls`](crate::tls), and, if they depend on its internals, in `seams`.
 
 #![forbid(unsafe_code)]
 

@@ -50,39 +50,39 @@ pub struct ConnectionStats {
     pub min_rtt: Duration,
     /// The newest sample.
     pub latest_rtt: Duration,
-    /// RFC 9002 section 5.3, without the peer's delay taken off the samples.
+    /// RFC 9002 section 5.3, without subtracting the peer's delay from the samples.
     pub rtt_variance: Duration,
     /// Bytes sent and neither acknowledged nor lost.
     pub bytes_in_flight: u64,
-    /// Where slow start ends, bytes; `None` before the first loss.
+    /// The end of slow start, bytes; `None` before the first loss.
     pub ssthresh: Option<u64>,
     /// UDP payload bytes.
     pub path_mtu: u16,
     pub mtu_probes_sent: u64,
     pub mtu_probes_lost: u64,
-    /// How often the path turned out to carry less than it had.
+    /// How often the path was found to carry less than before.
     pub black_holes_detected: u64,
     pub ecn: EcnCounters,
-    /// How often the packet keys were changed, by whichever side.
+    /// The number of key updates, by either side.
     pub key_updates: u64,
-    /// Streams that are not over, in either direction.
+    /// Streams that have not ended, in either direction.
     pub streams_open: usize,
     /// The QUIC version on the wire, 0 before it is known.
     pub version: u32,
     /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
     pub cipher_suite: Option<u16>,
-    /// Application data waiting in front of the state machine, all streams together, bytes.
+    /// Application data waiting before the state machine, all streams together, bytes.
     pub send_queue_bytes: usize,
     pub stream_frames_sent: u64,
     pub stream_frames_received: u64,
     pub datagram_frames_sent: u64,
     pub datagram_frames_received: u64,
-    /// DATAGRAM frames that were queued and never sent: the oldest, when the queue was full, and
-    /// those that turned out not to be sendable once the handshake was complete.
+    /// DATAGRAM frames that were queued and never sent: the oldest, when the queue was full, and those that were
+    /// too large once the handshake was complete.
     pub datagram_frames_dropped: u64,
-    /// NEW_CONNECTION_ID frames, repeated ones as well.
+    /// NEW_CONNECTION_ID frames, including repeated ones.
     pub connection_ids_received: u64,
-    /// RETIRE_CONNECTION_ID frames, repeated ones as well.
+    /// RETIRE_CONNECTION_ID frames, including repeated ones.
     pub connection_ids_retired: u64,
 }
 
@@ -122,40 +122,40 @@ pub struct EndpointStats {
     pub bytes_received: u64,
     pub datagrams_sent: u64,
     pub bytes_sent: u64,
-    /// Batches handed out by `poll_transmit`: the number of system calls, were each sent alone.
+    /// Batches returned by `poll_transmit`: the number of system calls if each is sent alone.
     pub transmits: u64,
     pub connections_opened: u64,
     pub connections_accepted: u64,
     pub connections_closed: u64,
-    /// Incoming connections that were refused, altogether and by the reason: the host takes no more;
-    /// `max_connections`; `max_incoming`; `max_connections_per_address`.
+    /// Refused incoming connections, in all and by reason: the host accepts no more; `max_connections`;
+    /// `max_incoming`; `max_connections_per_address`.
     pub incoming_refused: u64,
     pub refused_for_closing: u64,
     pub refused_for_connections: u64,
     pub refused_for_handshakes: u64,
     pub refused_for_address: u64,
-    /// Incoming connections that were asked to prove their address.
+    /// Incoming connections that had to prove their address.
     pub incoming_retried: u64,
-    /// First packets dropped: because of the accept rate, which are counted again in
-    /// `ignored_for_rate`, or because they could not be authenticated.
+    /// Dropped first packets: because of the accept rate, which are counted in `ignored_for_rate` as well, or
+    /// because they could not be authenticated.
     pub incoming_ignored: u64,
     pub ignored_for_rate: u64,
-    /// Packets of connections that nobody here knows, answered so that the peer forgets them too.
+    /// Packets of unknown connections, answered so that the peer drops the connection too.
     pub stateless_resets_sent: u64,
     /// Stateless answers dropped because too many were waiting.
     pub responses_dropped: u64,
-    /// Pieces of datagrams dropped because their client, or somebody in its name, moved more often than a client may.
+    /// Pieces of datagrams dropped because their client, or a spoofed one, migrated too often.
     pub moves_dropped: u64,
-    /// First packets of versions that are not spoken, answered with those that are.
+    /// First packets of unsupported versions, answered with the supported ones.
     pub versions_negotiated: u64,
     /// Bytes that the clients of a server make it hold now.
     pub held_bytes: u64,
     /// How often a connection's credit was cut because its address held more than its share.
     pub credit_withheld: u64,
-    /// Streams and connections that were given up because the process held more than its budget.
+    /// Streams and connections that were shed because the process exceeded its budget.
     pub streams_shed: u64,
     pub connections_shed: u64,
-    /// Connections of ours that began again because the server asked for another version.
+    /// Connections of ours that began again because the server required another version.
     pub connections_begun_again: u64,
 }
 

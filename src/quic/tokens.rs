@@ -1,8 +1,8 @@
-//! Address validation tokens of NEW_TOKEN frames (RFC 9000 section 8.1.3): where a client keeps
-//! them, and how a server sees to it that each is used but once.
+//! Address validation tokens of NEW_TOKEN frames (RFC 9000 section 8.1.3): a client's store of them, and a server's
+//! log, which enforces single use.
 //!
-//! Not here: what is in a token and whether it is genuine, which is the state machine's work, and
-//! the tokens of Retry packets.
+//! Not here: the content and authenticity of a token, which the state machine handles, and the tokens of Retry
+//! packets.
 
 use std::{
     collections::BTreeMap,
@@ -26,15 +26,15 @@ use crate::{
     tls::{ConfigError, token_key},
 };
 
-/// The tokens of one client connection: the one that the host gave, else one of earlier connections
-/// with the same setup; and those that come in, which the host hears of too.
+/// The tokens of one client connection: the host's token, or else one of earlier connections with the same setup;
+/// and received tokens, which are reported to the host as well.
 pub(crate) struct ConnectionTokens {
     given: Bytes,
-    /// The version that the given one is for; `None`: the host answers for it.
+    /// The version of the host's token; `None`: the host guarantees that it fits.
     given_version: Option<u32>,
     earlier: Arc<EarlierTokens>,
-    /// The connection's. A token is for connections that begin with the version that it came with
-    /// (RFC 9369 section 5).
+    /// The connection's version. A token is for connections that begin with the version that it was issued in (RFC
+    /// 9369 section 5).
     version: AtomicU32,
     inbox: Mutex<Vec<(Bytes, u32)>>,
 }
@@ -54,7 +54,7 @@ impl ConnectionTokens {
         }
     }
 
-    /// The version may become another one until the handshake is complete.
+    /// The version may change until the handshake is complete.
     pub fn set_version(&self, version: u32) {
         self.version.store(version, Ordering::Relaxed);
     }
@@ -66,7 +66,7 @@ impl ConnectionTokens {
         }
     }
 
-    /// Those that came since the last call, and the versions that they are for.
+    /// The tokens received since the last call, and their versions.
     pub fn take_new(&self) -> Vec<(Bytes, u32)> {
         std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -81,11 +81,11 @@ pub(crate) struct EarlierTokens {
 
 impl TokenStore for ConnectionTokens {
     fn insert(&self, server_name: &str, token: Bytes) {
-        // One that leaves no room for a ClientHello beside it is of no use.
+        // A token that leaves no room for a ClientHello beside it is useless.
         if token.len() > TOKEN_BYTES_MAX {
             return;
         }
-        // What is kept would else pin the packet that it came in.
+        // Copied, because a stored slice would pin its packet.
         let token = Bytes::copy_from_slice(&token);
         self.earlier().insert(server_name, token.clone());
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,11 +104,11 @@ impl TokenStore for ConnectionTokens {
     }
 }
 
-/// What a server makes its tokens with, and which of them were used.
+/// A server's token key, and its log of used tokens.
 #[derive(Clone)]
 pub(crate) struct ServerTokens {
     pub key: Arc<dyn HandshakeTokenKey>,
-    /// The host named the key; else it is a random one.
+    /// True if the host gave the key; otherwise it is random.
     is_given: bool,
     used: Arc<UsedTokens>,
 }
@@ -122,7 +122,7 @@ impl ServerTokens {
         })
     }
 
-    /// For a server that goes on for one with `others`: a random key stays.
+    /// For a server that replaces one with `others`: a random key is kept.
     pub fn in_place_of(&self, others: &Self) -> Self {
         match self.is_given {
             true => Self {
@@ -133,7 +133,7 @@ impl ServerTokens {
         }
     }
 
-    /// Has a server seal and open tokens with the key, and accept each once.
+    /// Makes a server seal and open tokens with the key, and accept each once.
     pub fn enter(&self, config: &mut ServerConfig, context: &TokenContext) {
         let mut validation = ValidationTokenConfig::default();
         validation
@@ -146,9 +146,8 @@ impl ServerTokens {
     }
 }
 
-/// Remembers which tokens were used, by the period in which they were issued. Exact as long as there
-/// is room; when there is none, a token counts as used, and its client is asked to prove its address
-/// as if it had none.
+/// A log of used tokens, by the period in which they were issued. Exact as long as there is room; if it is full, a
+/// token counts as used, and its client has to prove its address as if it had none.
 #[derive(Default)]
 struct UsedTokens(Mutex<BTreeMap<u64, FxHashSet<u128>>>);
 
@@ -164,7 +163,7 @@ impl TokenLog for UsedTokens {
             .map_err(|_| TokenReuseError)?;
         let period = issued.as_secs() / lifetime.as_secs().max(1);
         let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token lives for one period, so those of more than one before the newest are dead.
+        // A token is valid for one period, so those of more than one period before the newest have expired.
         if let Some(newest) = periods
             .last_key_value()
             .map(|(newest, _)| *newest.max(&period))
@@ -179,14 +178,14 @@ impl TokenLog for UsedTokens {
     }
 }
 
-/// A packet has 1,200 bytes at least, and a ClientHello of 300 shall fit into the first.
+/// A packet has at least 1,200 bytes, and a ClientHello of 300 should fit in the first.
 pub(crate) const TOKEN_BYTES_MAX: usize = 600;
-/// How long a server's tokens are good for.
+/// The lifetime of a server's tokens.
 const LIFETIME: Duration = Duration::from_secs(86_400);
-/// How many tokens a server gives a client: one for its next connection, and one to spare.
+/// How many tokens a server gives a client: one for its next connection, and a spare one.
 const SENT: u32 = 2;
 const INBOX_MAX: usize = 16;
-/// Some 2 MiB.
+/// About 2 MiB.
 const USED_MAX: usize = 65_536;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! A datagram as a row of packets (RFC 9000 section 12.2).
+//! Splits a datagram into packets (RFC 9000 section 12.2).
 
 use super::header::{Extent, KNOWN_VERSIONS, PacketType, VERSION_1, is_long, version_of};
 
-/// What a datagram begins with.
+/// The kind of a datagram's first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// A packet of a known version, or one with a short header.
     Packet,
     /// A Version Negotiation packet.
     Negotiation,
-    /// A long header of a version that nobody knows.
+    /// A long header of an unknown version.
     UnknownVersion,
 }
 
@@ -32,10 +32,10 @@ pub fn initial_version(datagram: &[u8]) -> Option<u32> {
     (PacketType::of_long(datagram[0], version) == PacketType::Initial).then_some(version)
 }
 
-/// A packet in a datagram, as its header shows it.
+/// A packet in a datagram, as its header describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// `None`: it cannot be told.
+    /// `None` if the header does not show it.
     pub packet_type: Option<PacketType>,
     pub length: usize,
 }
@@ -60,7 +60,7 @@ pub fn arrivals(mut datagram: &[u8]) -> Vec<Arrival> {
     found
 }
 
-/// True if such a datagram is a Retry packet: nothing else can be in it.
+/// True if a datagram is a Retry packet, which is always alone in its datagram.
 #[inline]
 pub fn is_retry(datagram: &[u8]) -> bool {
     version_of(datagram).is_some()

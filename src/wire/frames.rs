@@ -1,16 +1,16 @@
-//! A walk over the frames of a packet in the clear (RFC 9000 section 19): where they begin, and what
-//! those say that somebody beside the state machine looks for.
+//! An iterator over the frames of a decrypted packet (RFC 9000 section 19): their positions, and the fields that
+//! code beside the state machine needs.
 //!
-//! Not a decoder: the state machine decodes. What is malformed or unknown here ends the walk.
+//! Not a full decoder: the state machine decodes. A malformed or unknown frame ends the iteration.
 
 use std::ops::RangeInclusive;
 
 use super::varint;
 
-/// A frame, and where it begins in the payload.
+/// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Stepped over.
+    /// Skipped.
     Padding,
     Ping,
     Ack(Ack<'a>),
@@ -28,7 +28,7 @@ pub enum Frame<'a> {
         offset: u64,
         data: &'a [u8],
     },
-    /// STREAM, with the offset of the byte behind its data.
+    /// STREAM, with the offset after its last byte.
     Stream {
         stream_id: u64,
         end: u64,
@@ -38,7 +38,7 @@ pub enum Frame<'a> {
         stream_id: u64,
         final_size: u64,
     },
-    /// How many bytes all streams together may have sent.
+    /// The limit of bytes on all streams together.
     MaxData(u64),
     Datagram,
     Other,
@@ -50,7 +50,7 @@ pub struct ResetAt {
     pub stream_id: u64,
     pub code: u64,
     pub final_size: u64,
-    /// So many bytes come all the same.
+    /// Data up to this size is delivered in spite of the reset.
     pub reliable_size: u64,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Ack<'a> {
         self.ecn_counts
     }
 
-    /// What is covered, from the largest numbers down. What cannot be ends the list.
+    /// The covered packet numbers, from the largest down. An invalid range ends the list.
     pub fn ranges(&self) -> impl Iterator<Item = RangeInclusive<u64>> + use<'a> {
         let mut rest = self.ranges;
         let mut further = self.range_count;
@@ -95,11 +95,11 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// Walks over the frames of `payload`.
+/// Iterates over the frames of `payload`.
 pub struct Frames<'a> {
     payload: &'a [u8],
     rest: &'a [u8],
-    /// The walk ended at something that is no frame.
+    /// True if the iteration ended at invalid input.
     is_stuck: bool,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Where the last frame ends that is not PADDING; `None`: the payload is malformed, or unknown in part.
+    /// The end of the last frame that is not PADDING; `None` if the payload is malformed or partly unknown.
     pub fn end(mut self) -> Option<usize> {
         let mut end = 0;
         for (_, until, _) in &mut self {
@@ -163,7 +163,7 @@ impl<'a> Frames<'a> {
                 skip_varints(rest, 2)?;
                 let (&length, after) = rest.split_first()?;
                 *rest = after;
-                // With the reset token.
+                // The ID and the stateless reset token.
                 skip_bytes(rest, usize::from(length) + 16)?;
                 Frame::Other
             }
@@ -202,7 +202,7 @@ impl<'a> Frames<'a> {
                 Frame::Crypto { offset, data }
             }
             0x10 => Frame::MaxData(varint::take(rest)?),
-            // To the end of the packet (RFC 9221 section 4).
+            // The length is missing: the data extends to the end of the packet (RFC 9221 section 4).
             0x30 => {
                 *rest = &[];
                 Frame::Datagram
@@ -238,8 +238,8 @@ impl<'a> Iterator for Frames<'a> {
             }
             let start = self.payload.len() - self.rest.len();
             match self.frame() {
-                // In more bytes than it needs (RFC 9000 section 12.4), which the state machine lets
-                // pass.
+                // A frame type in a longer encoding than necessary (RFC 9000 section 12.4), which the state machine
+                // accepts.
                 Some(Frame::Padding) => {}
                 Some(frame) => return Some((start, self.payload.len() - self.rest.len(), frame)),
                 None => {
@@ -252,7 +252,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// RFC 9000 section 19.8: 0x04 says that there is an offset, 0x02 that there is a length, 0x01 that it is the last.
+/// RFC 9000 section 19.8: bit 0x04 adds an offset, 0x02 a length, and 0x01 marks the end.
 fn stream<'a>(kind: u64, rest: &mut &[u8]) -> Option<Frame<'a>> {
     let stream_id = varint::take(rest)?;
     let offset = match kind & 0x04 {
@@ -357,7 +357,7 @@ mod tests {
             seen += 1;
         }
         assert_eq!(seen, frames.len());
-        // Cut anywhere, and with any first byte, the walk ends without a panic.
+        // Truncated anywhere, and with any first byte, the payload causes no panic.
         for length in 0..payload.len() {
             for first in 0..=255 {
                 let mut cut = payload[..length].to_vec();

@@ -1,7 +1,7 @@
 //! Packet headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
 //!
-//! Versions 1 and 2 differ in the type bits of long headers only. Not here: header protection, and
-//! what is behind a header (`frames`).
+//! Versions 1 and 2 differ only in the type bits of long headers. Not here: header protection, and the payload
+//! (`frames`).
 
 use super::varint;
 
@@ -10,7 +10,7 @@ pub const VERSION_1: u32 = 1;
 /// QUIC version 2, RFC 9369.
 pub const VERSION_2: u32 = 0x6b33_43cf;
 
-/// The versions whose packets can be told apart.
+/// The versions whose packet types are defined.
 pub const KNOWN_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
 /// The packet number spaces (RFC 9000 section 12.3).
@@ -21,7 +21,7 @@ pub enum Space {
     Data,
 }
 
-/// What a packet is, by its header.
+/// The packet type in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketType {
     Initial,
@@ -32,8 +32,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// Of a long header of `version`, by its first byte. Versions without a layout of their own have
-    /// that of version 1.
+    /// The type in a long header of `version`, from its first byte. Other versions have the layout of version 1.
     #[inline]
     pub fn of_long(first: u8, version: u32) -> Self {
         let first = match version {
@@ -48,7 +47,7 @@ impl PacketType {
         }
     }
 
-    /// Of a packet whose number is in `space`.
+    /// The type of a packet whose number is in `space`.
     #[inline]
     pub fn in_space(space: Space, is_long: bool) -> Self {
         match (space, is_long) {
@@ -76,31 +75,31 @@ pub fn version_of(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// The type bits of version 2 for those of version 1 (RFC 9369 section 3.2): one up, in a ring.
+/// Converts the type bits of version 1 to version 2 (RFC 9369 section 3.2): plus one, modulo four.
 #[inline]
 pub fn shift_type(first: u8) -> u8 {
     first & !TYPE_BITS | first.wrapping_add(0x10) & TYPE_BITS
 }
 
-/// The type bits of version 1 for those of version 2.
+/// Converts the type bits of version 2 to version 1.
 #[inline]
 pub fn unshift_type(first: u8) -> u8 {
     first & !TYPE_BITS | first.wrapping_sub(0x10) & TYPE_BITS
 }
 
-/// How many bytes a packet number takes, by the first byte of a header without protection (RFC 9000
-/// sections 17.2 and 17.3.1).
+/// The length of the packet number, from the first byte of a header without protection (RFC 9000 sections 17.2 and
+/// 17.3.1).
 #[inline]
 pub fn number_len(first: u8) -> usize {
     usize::from(first & 0x03) + 1
 }
 
-/// What the long headers of all versions have in common (RFC 8999 section 5.1).
+/// The version-independent part of a long header (RFC 8999 section 5.1).
 pub struct LongHeader<'a> {
     pub version: u32,
     pub destination: &'a [u8],
     pub source: &'a [u8],
-    /// What follows, which is the version's own.
+    /// The version-specific rest.
     pub rest: &'a [u8],
 }
 
@@ -117,7 +116,7 @@ impl<'a> LongHeader<'a> {
     }
 }
 
-/// Its length in one byte, then the ID. Of an unknown version it may be long.
+/// A connection ID with a one-byte length. IDs of unknown versions may be longer than 20 bytes.
 fn connection_id<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, tail) = rest.split_first()?;
     let (id, tail) = tail.split_at_checked(usize::from(*length))?;
@@ -125,16 +124,16 @@ fn connection_id<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(id)
 }
 
-/// Where the parts of a packet with a long header are.
+/// The positions in a packet with a long header.
 pub struct Extent {
-    /// Where the packet number begins.
+    /// The offset of the packet number.
     pub number_at: usize,
-    /// Where the packet ends, as it says itself.
+    /// The end of the packet, by its Length field.
     pub end: usize,
 }
 
 impl Extent {
-    /// `None` for a Retry packet too, which ends where its datagram does.
+    /// Also `None` for a Retry packet, which extends to the end of its datagram.
     pub fn of(packet: &[u8], packet_type: PacketType) -> Option<Self> {
         let mut rest = LongHeader::read(packet)?.rest;
         match packet_type {

@@ -1,16 +1,16 @@
-//! What is on the wire, as plain codecs: bytes to values and back, and nothing of a connection.
+//! Codecs of wire formats: bytes to values and back, without connection state.
 //!
 //! - `varint`: QUIC's variable-length integers.
-//! - `datagram`: a datagram as a row of packets.
-//! - `header`: packet headers, and the versions that lay them out.
+//! - `datagram`: splits a datagram into packets.
+//! - `header`: packet headers, and the versions that define them.
 //! - `negotiation`: Version Negotiation packets.
-//! - `frames`: the frames of a packet in the clear.
+//! - `frames`: the frames of a decrypted packet.
 //! - `parameters`: transport parameters.
 //! - `structured`: structured fields of HTTP.
-//! - `tls`: TLS' messages and records.
+//! - `tls`: TLS messages and records.
 //!
-//! A leaf: this crate depends on none of ours. No input makes anything here fail but
-//! by an answer that says so.
+//! This crate is a leaf: it depends on no other crate of the workspace. Every parser reports bad input by its return
+//! value and never panics.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Version Negotiation packets (RFC 9000 section 17.2.1). What follows from one is not here.
+//! Version Negotiation packets (RFC 9000 section 17.2.1). Not here: the choice of a version.
 
 use bytes::{Buf, BufMut};
 
@@ -29,9 +29,9 @@ impl<'a> VersionNegotiation<'a> {
         })
     }
 
-    /// The answer to a first packet of a version that is not spoken. `reserved`, a reserved version
-    /// that is not the one asked for, goes with those that are, so that clients keep ignoring what
-    /// they do not know (RFC 9000 section 6.3).
+    /// Builds the answer to a first packet of an unsupported version. `reserved`, a reserved version other than the
+    /// client's, is listed with the supported ones, so that clients keep ignoring unknown versions (RFC 9000
+    /// section 6.3).
     pub fn answer(
         first_packet: &[u8],
         reserved: u32,
@@ -39,7 +39,7 @@ impl<'a> VersionNegotiation<'a> {
         into: &mut Vec<u8>,
     ) -> Option<()> {
         let asked = LongHeader::read(first_packet)?;
-        // The other bits are arbitrary; a set fixed bit helps those who tell QUIC from other things.
+        // The other bits are arbitrary; a set fixed bit helps demultiplexers to recognise QUIC.
         into.put_u8(0xc0 | (reserved as u8 >> 4));
         into.put_u32(0);
         for id in [asked.source, asked.destination] {

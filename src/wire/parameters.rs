@@ -1,9 +1,8 @@
-//! Transport parameters as a row of numbers and values (RFC 9000 section 18). What each means is not
-//! here.
+//! Transport parameters as a sequence of identifiers and values (RFC 9000 section 18). Not here: their meaning.
 
 use super::varint;
 
-/// Each parameter's identifier and value, up to what is no parameter any more.
+/// Iterates over identifiers and values, and stops at the first malformed parameter.
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
@@ -12,8 +11,7 @@ impl<'a> Parameters<'a> {
         Self(encoded)
     }
 
-    /// True if there is something left, which after the last parameter can only be one that is cut
-    /// short.
+    /// True if input is left. After the iteration that can only be a truncated parameter.
     #[inline]
     pub fn is_cut_short(&self) -> bool {
         !self.0.is_empty()

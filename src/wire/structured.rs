@@ -1,18 +1,18 @@
-//! Structured fields (RFC 9651), as far as anybody here reads them: dictionaries and lists.
+//! Structured fields (RFC 9651): the dictionaries and lists that this crate reads.
 //!
-//! Not here: what a field's members mean.
+//! Not here: the meaning of a field's members.
 
-/// A bare item, as far as anything is made of it.
+/// A bare item, with the types that this crate uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     Integer(i64),
     Boolean(bool),
-    /// What is between the quotes, its escapes as they came: [`unescaped`] is what it says.
+    /// The text between the quotes with its escapes; [`unescaped`] decodes it.
     String(&'a [u8]),
     Other,
 }
 
-/// What a string says.
+/// Decodes the escapes of a string.
 pub fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = text.iter();
     let mut plain = Vec::with_capacity(text.len());
@@ -23,8 +23,8 @@ pub fn unescaped(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What is left to be read. Each method reads one production of RFC 9651 section 4.2, named there
-/// after what it reads, and gives `None` where the text is none of it.
+/// The unread input. Each method parses one production of RFC 9651 section 4.2 and returns `None` if the input does
+/// not match it.
 pub struct Parser<'a>(pub &'a [u8]);
 
 impl<'a> Parser<'a> {
@@ -44,7 +44,7 @@ impl<'a> Parser<'a> {
         Some(())
     }
 
-    /// Section 4.2.1. Inner lists are among the other values.
+    /// Section 4.2.1. Inner lists become [`Value::Other`].
     pub fn list(&mut self, mut member: impl FnMut(Value<'a>)) -> Option<()> {
         self.skip(|byte| byte == b' ');
         while !self.0.is_empty() {
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Behind a member: the end, or a comma and another one.
+    /// After a member: the end, or a comma and another member.
     fn next_member(&mut self) -> Option<()> {
         self.skip(is_optional_space);
         if self.0.is_empty() {
@@ -71,11 +71,11 @@ impl<'a> Parser<'a> {
         }
         self.accept(b',').then_some(())?;
         self.skip(is_optional_space);
-        // Nothing may end in a comma.
+        // A trailing comma is an error.
         self.0.first().map(|_| ())
     }
 
-    /// Section 4.2.3, and nothing behind it.
+    /// Section 4.2.3, up to the end of the input.
     pub fn item(&mut self) -> Option<Value<'a>> {
         self.skip(|byte| byte == b' ');
         let value = self.bare_item()?;
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.3.2. Nothing is known that has any that mean something.
+    /// Section 4.2.3.2. They are skipped: no field that is read here defines any.
     fn parameters(&mut self) -> Option<()> {
         while self.accept(b';') {
             self.skip(|byte| byte == b' ');
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.4: at most fifteen digits, or twelve and up to three behind a point.
+    /// Section 4.2.4: at most fifteen digits, or twelve and up to three after a decimal point.
     fn number(&mut self) -> Option<Value<'a>> {
         let is_negative = self.accept(b'-');
         let digits = self.take_while(|byte| byte.is_ascii_digit());
@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.7. Padding may be missing there, so none of it is asked for.
+    /// Section 4.2.7. Padding may be missing, so it is not required.
     fn byte_sequence(&mut self) -> Option<Value<'a>> {
         self.accept(b':').then_some(())?;
         self.take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Section 4.2.10, the text it stands for aside.
+    /// Section 4.2.10; the content is not decoded.
     fn display_string(&mut self) -> Option<Value<'a>> {
         self.accept(b'%').then_some(())?;
         self.accept(b'"').then_some(())?;

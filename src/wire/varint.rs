@@ -1,7 +1,8 @@
 //! Variable-length integers (RFC 9000 section 16), of QUIC's frames, headers and transport parameters
 //! and of HTTP/3's frames, settings and stream types.
+//! and of HTTP/3's frames, settings and stream types.
 //!
-//! Not here: the prefixed integers of QPACK, which are another encoding (`h3::qpack::integer`).
+//! Not here: the prefixed integers of QPACK, which have another encoding (`h3::qpack::integer`).
 
 use bytes::BufMut;
 
@@ -11,10 +12,9 @@ pub const MAX: u64 = (1 << 62) - 1;
 /// The most bytes that one variable-length integer takes.
 pub const SIZE_MAX: usize = 8;
 
-/// How many bytes `value` takes in its shortest form.
+/// The length of `value` in its shortest form.
 ///
-/// Values above [`MAX`] have no encoding; callers hold values that were checked or that came from a
-/// varint.
+/// Values above [`MAX`] have no encoding; callers pass checked values or values that came from a varint.
 #[inline]
 pub const fn size(value: u64) -> usize {
     match value {
@@ -37,8 +37,7 @@ pub fn put(out: &mut impl BufMut, value: u64) {
     }
 }
 
-/// Reads one integer from the front of `data`: the value and how many bytes it took, or `None`
-/// while it is incomplete.
+/// Reads one integer from the front of `data`. Returns its value and length, or `None` while it is incomplete.
 #[inline]
 pub fn get(data: &[u8]) -> Option<(u64, usize)> {
     let first = *data.first()?;
@@ -63,7 +62,7 @@ pub fn take(rest: &mut &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// How many bytes the integer at the front of `data` takes.
+/// The length of the integer at the front of `data`.
 #[inline]
 pub fn size_at(data: &[u8]) -> Option<usize> {
     Some(1 << (data.first()? >> 6))

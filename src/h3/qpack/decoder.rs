@@ -1,9 +1,7 @@
-//! The decoder: the peer's encoder stream and field sections in, field lines and our decoder stream
-//! out.
+//! The decoder: from the peer's encoder stream and field sections to field lines and our decoder stream.
 //!
-//! It does not keep blocked field sections; it says that a section is blocked and on which insert
-//! count, and the owner comes back with it. It does count the blocked streams, because the limit on
-//! them is ours to enforce.
+//! It does not store blocked field sections: it reports that a section is blocked and the required insert count,
+//! and its owner passes the section in again. It does count the blocked streams, because it enforces our limit.
 
 use std::collections::BTreeMap;
 
@@ -13,25 +11,25 @@ use super::table::{Table, joined};
 use super::{FIELD_OVERHEAD, Field, integer, keep_rest, static_table, string};
 use crate::error::{Code, ConnectionError, RemoteError};
 
-/// What we promised in SETTINGS, and a bound on what a section may unfold to.
+/// Our settings, and a bound on the decoded size of a section.
 #[derive(Debug, Clone, Copy)]
 pub struct DecoderSettings {
     /// SETTINGS_QPACK_MAX_TABLE_CAPACITY, in bytes.
     pub max_table_capacity: usize,
     /// SETTINGS_QPACK_BLOCKED_STREAMS.
     pub blocked_streams: usize,
-    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A section
-    /// that is larger is given up, whatever it is compressed to.
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE, in bytes as RFC 9114 section 4.2.2 counts them. A larger section is
+    /// rejected, whatever its compressed size.
     pub max_field_section_size: usize,
-    /// How many lines a section may have.
+    /// The maximal number of lines in a section.
     pub max_fields: usize,
 }
 
-/// The outcome of a well-formed field section.
+/// The result of a well-formed field section.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
     Fields(Vec<Field>),
-    /// The section needs the table to have had `required_insert_count` insertions.
+    /// The section needs a table with `required_insert_count` insertions.
     Blocked {
         required_insert_count: u64,
     },
@@ -41,20 +39,19 @@ pub enum Decoded {
 pub struct Decoder {
     settings: DecoderSettings,
     table: Table,
-    /// The start of an instruction whose end has not arrived. Bounded: see
-    /// [`Decoder::string_length_max`].
+    /// The start of an incomplete instruction. Bounded: see [`Decoder::string_length_max`].
     partial: Vec<u8>,
     /// The insert count that the peer's encoder can infer from our instructions.
     acknowledged: u64,
-    /// The streams that wait, and the insert counts that they wait for.
+    /// The blocked streams, and the insert counts that they need.
     blocked: BTreeMap<u64, u64>,
-    /// Our decoder stream's bytes that nobody has taken yet.
+    /// Bytes for our decoder stream that were not taken yet.
     instructions: Vec<u8>,
-    /// They hold a cancellation.
+    /// `instructions` contains a cancellation.
     urgent: bool,
     /// A field section was decoded since [`Decoder::take_has_decoded`].
     has_decoded: bool,
-    /// Decoded literals of the section at hand; kept for its allocation.
+    /// Decoded literals of the current section; kept for its allocation.
     arena: Vec<u8>,
 }
 
@@ -73,20 +70,20 @@ impl Decoder {
         }
     }
 
-    /// Keeps no room for what is to come.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.instructions.shrink_to_fit();
         self.partial.shrink_to_fit();
         self.arena = Vec::new();
     }
 
-    /// How many insertions have arrived: a section blocked on at most this many can go on.
+    /// The number of received insertions: a section that needs at most this many can be decoded.
     pub fn insert_count(&self) -> u64 {
         self.table.insert_count()
     }
 
-    /// Takes a piece of the peer's encoder stream (RFC 9204 section 4.3) and returns how many
-    /// instructions it brought to an end.
+    /// Handles data of the peer's encoder stream (RFC 9204 section 4.3). Returns the number of completed
+    /// instructions.
     pub fn handle_encoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
             let (used, count) = self.read_instructions(data)?;
@@ -100,14 +97,13 @@ impl Decoder {
         Ok(count)
     }
 
-    /// Decodes a field section (RFC 9204 section 4.5), or says what it waits for; the owner then
-    /// gives the same section again.
+    /// Decodes a field section (RFC 9204 section 4.5), or returns the insert count that it needs; the owner then
+    /// passes the section in again.
     ///
     /// # Errors
     ///
-    /// A connection error where RFC 9204 section 6 wants one; [`RemoteError::TooLarge`] for a section
-    /// that is larger than we accept, of which nothing is read beyond the limit; the owner then
-    /// cancels the stream.
+    /// A connection error as RFC 9204 section 6 requires; [`RemoteError::TooLarge`] for a section that is larger
+    /// than we accept, of which nothing is read beyond the limit; the owner then cancels the stream.
     pub fn decode(&mut self, stream_id: u64, section: &[u8]) -> Result<Decoded, RemoteError> {
         let (required_insert_count, base, used) = self.read_prefix(stream_id, section)?;
         if required_insert_count > self.table.insert_count() {
@@ -144,8 +140,7 @@ impl Decoder {
         std::mem::take(&mut self.has_decoded)
     }
 
-    /// Reading of the stream is given up: its sections will not be acknowledged (RFC 9204 section
-    /// 4.4.2).
+    /// Reading of the stream was abandoned: its sections will not be acknowledged (RFC 9204 section 4.4.2).
     pub fn cancel_stream(&mut self, stream_id: u64) {
         self.blocked.remove(&stream_id);
         // A decoder without a table may omit it: no encoder can hold references then.
@@ -155,17 +150,17 @@ impl Decoder {
         }
     }
 
-    /// True if the peer's encoder should hear of it now: insertions that it may refer to without
-    /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait for company:
-    /// until they arrive the encoder merely keeps the entries that those sections refer to.
+    /// True if instructions should be sent to the peer's encoder now: insertions that it may then refer to without
+    /// risk, a cancellation, or many acknowledgments. A few acknowledgments can wait: until they arrive the encoder
+    /// only keeps the entries that those sections refer to.
     pub fn wants_flush(&self) -> bool {
         self.urgent
             || self.table.insert_count() > self.acknowledged
             || self.instructions.len() >= DEFERRED_BYTES_MAX
     }
 
-    /// The bytes for our decoder stream since the last call, among them an Insert Count Increment
-    /// (RFC 9204 section 4.4.3) if insertions arrived that no acknowledgment covers.
+    /// The bytes for our decoder stream since the last call. They include an Insert Count Increment (RFC 9204
+    /// section 4.4.3) if insertions arrived that no acknowledgment covers.
     pub fn take_instructions(&mut self) -> Option<Bytes> {
         let increment = self.table.insert_count() - self.acknowledged;
         if increment > 0 {
@@ -181,7 +176,7 @@ impl Decoder {
         Some(bytes)
     }
 
-    /// Reads whole instructions from `data`: how many bytes they took, and how many they were.
+    /// Reads whole instructions from `data`. Returns their length and number.
     fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
         let (mut position, mut count) = (0, 0);
         while position < data.len() {
@@ -251,7 +246,7 @@ impl Decoder {
         &mut self,
         data: &[u8],
     ) -> Result<Option<usize>, ConnectionError> {
-        // Not decoded before all of it is here, or the name would be with each byte of the value.
+        // Decoded only once it is complete; otherwise each byte of the value would decode the name again.
         let Some(name_length) = self.string_size(data, 5)? else {
             return Ok(None);
         };
@@ -285,9 +280,8 @@ impl Decoder {
             .map_err(|_| encoder_stream_error("invalid string literal"))
     }
 
-    /// A string that does not fit the table makes an entry that does not fit; no code is longer
-    /// than 30 bits, so an encoded string has at most four times the bytes of the string. This
-    /// bounds `partial`.
+    /// A string that does not fit in the table makes an entry that does not fit. No code is longer than 30 bits, so
+    /// an encoded string has at most four times the bytes of the string. This bounds `partial`.
     fn string_length_max(&self) -> usize {
         self.table.capacity().saturating_mul(4)
     }
@@ -296,13 +290,12 @@ impl Decoder {
         if self.table.insert(name, value) {
             Ok(())
         } else {
-            // RFC 9204 section 3.2.2: an entry larger than the table is an error, it does not empty
-            // the table.
+            // RFC 9204 section 3.2.2: an entry larger than the table is an error; it does not empty the table.
             Err(encoder_stream_error("entry larger than the dynamic table"))
         }
     }
 
-    /// An index of the encoder stream, relative to the newest entry (RFC 9204 section 3.2.5).
+    /// Resolves an index of the encoder stream, relative to the newest entry (RFC 9204 section 3.2.5).
     fn relative_to_end(&self, index: u64) -> Result<&Field, ConnectionError> {
         self.table
             .insert_count()
@@ -312,7 +305,7 @@ impl Decoder {
             .ok_or_else(|| encoder_stream_error("no such dynamic table entry"))
     }
 
-    /// Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
+    /// Parses the Encoded Field Section Prefix (RFC 9204 section 4.5.1): required insert count, base and the
     /// prefix's length.
     fn read_prefix(
         &self,
@@ -321,8 +314,8 @@ impl Decoder {
     ) -> Result<(u64, u64, usize), ConnectionError> {
         let (encoded, used) = section_integer(section, 8)?;
         let required = match self.blocked.get(&stream_id) {
-            // What was sent means what it meant when it came: by now the same bytes could stand for
-            // another count.
+            // A blocked section keeps the count that was computed when it arrived: by now the encoded value could
+            // mean another one.
             Some(&required) => required,
             None => self.required_insert_count(encoded)?,
         };
@@ -339,8 +332,7 @@ impl Decoder {
         Ok((required, base, used + delta_used))
     }
 
-    /// RFC 9204 section 4.5.1.1: the count travels modulo twice the number of entries that the
-    /// table can hold.
+    /// RFC 9204 section 4.5.1.1: the count is encoded modulo twice the number of entries that the table can hold.
     fn required_insert_count(&self, encoded: u64) -> Result<u64, ConnectionError> {
         if encoded == 0 {
             return Ok(0);
@@ -398,7 +390,7 @@ impl Decoder {
     }
 }
 
-/// A string of a field line before the literals of its section have their one allocation.
+/// A string of a field line, before its section's literals are copied into one allocation.
 enum Text {
     Static(&'static [u8]),
     Dynamic(Bytes),
@@ -423,7 +415,7 @@ impl Text {
     }
 }
 
-/// The lines of a section, its literals copied at once.
+/// The lines of a section, with all literals in one allocation.
 fn fields(lines: Vec<(Text, Text)>, arena: &[u8]) -> Vec<Field> {
     let literals = Bytes::copy_from_slice(arena);
     lines
@@ -439,7 +431,7 @@ fn too_large(reason: &'static str, lines: Vec<(Text, Text)>, arena: &[u8]) -> Re
     RemoteError::TooLarge { reason, fields }
 }
 
-/// What the field lines of one section refer to.
+/// The table and limits that the field lines of one section refer to.
 struct Section<'a> {
     table: &'a Table,
     required_insert_count: u64,
@@ -447,7 +439,7 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// One field line representation (RFC 9204 sections 4.5.2 to 4.5.6) and how many bytes it took.
+    /// Parses one field line representation (RFC 9204 sections 4.5.2 to 4.5.6). Returns its length as well.
     fn read_line(
         &self,
         data: &[u8],
@@ -557,10 +549,10 @@ fn overflow() -> ConnectionError {
     encoder_stream_error("integer above 62 bits")
 }
 
-/// Of the room for literals so much is kept for the next section: an ordinary one's.
+/// The capacity for literals that is kept for the next section: an ordinary one's.
 const ARENA_KEPT_MAX: usize = 4096;
 
-/// So many bytes of acknowledgments are sent without waiting for more: one to three bytes each.
+/// This many bytes of acknowledgments are sent without waiting for more: each takes one to three bytes.
 const DEFERRED_BYTES_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
-//! The encoder: field lines in, field sections and our encoder stream out, the peer's decoder
-//! stream back in.
+//! The encoder: from field lines to field sections and our encoder stream; it also reads the peer's decoder stream.
 //!
-//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values
-//! cost no room and a short connection costs no insertion. Unless `may_block` is set, a section
-//! refers only to entries whose arrival the peer has acknowledged: such a section is never blocked
-//! by a lost packet of the encoder stream. What is secret by its name is never indexed, here or by
-//! an intermediary (RFC 9204 section 7.1).
+//! Policy. A field line enters the dynamic table the second time it is seen, so that one-off values take no room
+//! and a short connection needs no insertion. Unless `may_block` is set, a section refers only to entries whose
+//! arrival the peer has acknowledged: such a section is never blocked by a lost packet of the encoder stream.
+//! Fields with a secret by their name are never indexed, here or by an intermediary (RFC 9204 section 7.1).
 
 use std::collections::VecDeque;
 
@@ -16,14 +14,13 @@ use super::table::{Table, joined};
 use super::{FIELD_OVERHEAD, integer, keep_rest, string};
 use crate::error::{Code, ConnectionError};
 
-/// Our side's limits; the peer's come with its SETTINGS.
+/// Our side's limits; the peer's are in its SETTINGS.
 #[derive(Debug, Clone, Copy)]
 pub struct EncoderSettings {
-    /// The most memory that we spend on the table, in bytes as RFC 9204 section 3.2.1 counts them.
+    /// The maximal size of our table, in bytes as RFC 9204 section 3.2.1 counts them.
     pub table_capacity: usize,
-    /// True if a section may refer to entries that the peer may not have yet, within the peer's
-    /// limit on blocked streams. It saves bytes and risks that a request waits for a lost packet of
-    /// another stream.
+    /// True if a section may refer to entries that the peer may not have yet, within the peer's limit on blocked
+    /// streams. That saves bytes, but a request may have to wait for a lost packet of another stream.
     pub may_block: bool,
 }
 
@@ -31,27 +28,27 @@ pub struct EncoderSettings {
 pub struct Encoder {
     settings: EncoderSettings,
     table: Table,
-    /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY: what its insert counts are reduced by.
+    /// The peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY, which its insert counts are reduced by.
     peer_max_capacity: usize,
     peer_blocked_streams: usize,
     /// How many insertions the peer has acknowledged (RFC 9204 section 2.1.4).
     known_received: u64,
-    /// Sections with references that are not acknowledged yet, the oldest first: most are acknowledged in that
-    /// order. At most [`OUTSTANDING_SECTIONS_MAX`].
+    /// Sections with unacknowledged references, the oldest first, because most are acknowledged in that order. At
+    /// most [`OUTSTANDING_SECTIONS_MAX`].
     outstanding: VecDeque<Section>,
     index: Index,
-    /// The start of an instruction of the peer's whose end has not arrived; at most ten bytes.
+    /// The start of an incomplete instruction of the peer; at most ten bytes.
     partial: Vec<u8>,
-    /// Our encoder stream's bytes that nobody has taken yet.
+    /// Bytes for our encoder stream that were not taken yet.
     instructions: Vec<u8>,
 }
 
-/// What an unacknowledged section holds on to.
+/// The references of an unacknowledged section.
 #[derive(Debug, Clone, Copy)]
 struct Section {
     stream_id: u64,
     required_insert_count: u64,
-    /// No entry from here on may be evicted (RFC 9204 section 2.1.1).
+    /// No entry from this index on may be evicted (RFC 9204 section 2.1.1).
     lowest_reference: u64,
 }
 
@@ -84,7 +81,7 @@ impl Encoder {
 
     /// The peer's SETTINGS arrived: the table can be used (RFC 9204 section 3.2.3).
     pub fn handle_settings(&mut self, max_table_capacity: u64, blocked_streams: u64) {
-        // Beyond this the arithmetic of 4.5.1.1 has nothing to say that differs.
+        // Larger capacities give the same result in the arithmetic of section 4.5.1.1.
         self.peer_max_capacity = usize::try_from(max_table_capacity).unwrap_or(usize::MAX / 4);
         self.peer_blocked_streams = usize::try_from(blocked_streams).unwrap_or(usize::MAX);
         let capacity = self.settings.table_capacity.min(self.peer_max_capacity);
@@ -95,7 +92,7 @@ impl Encoder {
         }
     }
 
-    /// Keeps no room for what is to come, nor what was seen once.
+    /// Frees unused capacity, and the hashes of lines that were seen once.
     pub fn rest(&mut self) {
         self.outstanding.shrink_to_fit();
         self.instructions.shrink_to_fit();
@@ -103,8 +100,7 @@ impl Encoder {
         self.index.seen = Vec::new();
     }
 
-    /// Begins a section; its lines go to the end of `body`, and [`SectionEncoder::finish`] gives
-    /// the prefix.
+    /// Begins a section. Its lines are appended to `body`, and [`SectionEncoder::finish`] writes the prefix.
     pub fn section<'a>(&'a mut self, stream_id: u64, body: &'a mut Vec<u8>) -> SectionEncoder<'a> {
         let may_block = self.settings.may_block && self.may_block_stream(stream_id);
         let base = self.table.insert_count();
@@ -119,8 +115,8 @@ impl Encoder {
         }
     }
 
-    /// Takes a piece of the peer's decoder stream (RFC 9204 section 4.4) and returns how many
-    /// cancellations it brought: the other instructions answer what we sent, and are as few.
+    /// Handles data of the peer's decoder stream (RFC 9204 section 4.4). Returns the number of cancellations; the
+    /// number of the other instructions is bounded by our own output.
     pub fn handle_decoder_stream(&mut self, data: &[u8]) -> Result<usize, ConnectionError> {
         if self.partial.is_empty() {
             let (used, cancellations) = self.read_instructions(data)?;
@@ -134,8 +130,7 @@ impl Encoder {
         Ok(cancellations)
     }
 
-    /// Reads whole instructions from `data`: how many bytes they took, and how many of them were
-    /// cancellations.
+    /// Reads whole instructions from `data`. Returns their length and the number of cancellations.
     fn read_instructions(&mut self, data: &[u8]) -> Result<(usize, usize), ConnectionError> {
         let (mut position, mut cancellations) = (0, 0);
         while let Some(&first) = data.get(position) {
@@ -202,17 +197,17 @@ impl Encoder {
         Ok(())
     }
 
-    /// True if a section on this stream may be one that blocks (RFC 9204 section 2.1.2).
+    /// True if a section on this stream may block (RFC 9204 section 2.1.2).
     fn may_block_stream(&self, stream_id: u64) -> bool {
         let required = |section: &&Section| section.required_insert_count > self.known_received;
         let mut at_risk = self.outstanding.iter().filter(required);
-        // A stream with two of them counts twice: that allows less than the peer does.
+        // A stream with two of them counts twice, which is stricter than the peer's limit.
         at_risk.clone().count() < self.peer_blocked_streams
             || at_risk.any(|section| section.stream_id == stream_id)
     }
 
-    /// Inserts a field line if that evicts nothing that is referenced or unacknowledged, and
-    /// returns its absolute index.
+    /// Inserts a field line if that evicts no entry that is referenced or unacknowledged. Returns its absolute
+    /// index.
     fn insert(
         &mut self,
         name: &[u8],
@@ -221,7 +216,7 @@ impl Encoder {
         lowest_reference: u64,
     ) -> Option<u64> {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
-        // One line shall not take most of the table.
+        // One line must not take most of the table.
         if size > self.table.capacity() / 4 * 3 {
             return None;
         }
@@ -275,7 +270,7 @@ impl SectionEncoder<'_> {
         }
     }
 
-    /// Ends the section and gives its prefix (RFC 9204 section 4.5.1).
+    /// Ends the section and writes its prefix (RFC 9204 section 4.5.1).
     pub fn finish(self, prefix: &mut Vec<u8>) {
         if self.required_insert_count == 0 {
             prefix.extend_from_slice(&[0, 0]);
@@ -301,7 +296,7 @@ impl SectionEncoder<'_> {
         self.encoder.outstanding.push_back(section);
     }
 
-    /// An entry that this section may refer to, inserting one if policy and room allow it.
+    /// The index of an entry for the line. Inserts one if policy and room allow it.
     fn dynamic_reference(&mut self, name: &[u8], value: &[u8], named: Match) -> Option<u64> {
         if self.encoder.table.capacity() == 0
             || self.encoder.outstanding.len() >= OUTSTANDING_SECTIONS_MAX
@@ -327,8 +322,7 @@ impl SectionEncoder<'_> {
                     .encoder
                     .insert(name, value, named, self.lowest_reference);
                 let Some(absolute) = inserted else {
-                    // There is no room now. Looking for it at every sight would cost more than it
-                    // brings.
+                    // There is no room now. Searching for room each time would cost more than it gains.
                     self.encoder.index.forget(hash);
                     return None;
                 };
@@ -364,13 +358,11 @@ impl SectionEncoder<'_> {
     }
 }
 
-/// Where the newest entry with some hash is, and which hashes were seen lately. Direct-mapped and
-/// lossy: a collision costs compression, never correctness, since an entry is compared before it is
-/// used.
+/// The position of the newest entry by hash, and recently seen hashes. Direct-mapped and lossy: a collision costs
+/// compression, never correctness, because an entry is compared before it is used.
 #[derive(Debug, Default)]
 struct Index {
-    /// Absolute indices plus one, truncated; zero is empty. Allocated with the first use of the
-    /// table.
+    /// Absolute indices plus one, truncated; zero is empty. Allocated when the table is first used.
     entries: Vec<u64>,
     seen: Vec<u32>,
 }
@@ -389,7 +381,7 @@ impl Index {
         self.entries[hash as usize % INDEX_SLOTS] = absolute + 1;
     }
 
-    /// True if this hash was asked for before, as far as is remembered; from now on it was.
+    /// True if this hash was seen before and is still stored; stores it.
     fn seen_before(&mut self, hash: u64) -> bool {
         if self.seen.is_empty() {
             self.seen.resize(INDEX_SLOTS, 0);
@@ -406,9 +398,8 @@ impl Index {
     }
 }
 
-/// What must not end up in a table that someone else's guesses can be compared with (RFC 9204
-/// section 7.1.3). A long cookie cannot be guessed piece by piece, but the names of these say
-/// enough to leave them out altogether.
+/// Fields that must not enter a table in which an attacker can test guesses (RFC 9204 section 7.1.3). A long cookie
+/// cannot be guessed piece by piece, but these names are reason enough to exclude the field.
 fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,
@@ -417,7 +408,7 @@ fn is_secret(name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// A fast mixing of all bytes; quality matters only for the rate of hits.
+/// A fast hash of all bytes; its quality only affects the hit rate.
 fn hash(name: &[u8], value: &[u8]) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = (name.len() as u64) << 32 | value.len() as u64;
@@ -438,8 +429,8 @@ fn decoder_stream_error(reason: &'static str) -> ConnectionError {
     ConnectionError::new(Code::QPACK_DECODER_STREAM_ERROR, reason)
 }
 
-/// Beyond this many unacknowledged sections with references the table is left alone: a peer that
-/// never acknowledges costs no more memory than this.
+/// With more unacknowledged sections with references than this, the table is not used: it bounds the memory for a
+/// peer that never acknowledges.
 const OUTSTANDING_SECTIONS_MAX: usize = 256;
 
 const INDEX_SLOTS: usize = 256;

@@ -1,16 +1,14 @@
 //! The Huffman code of QPACK strings (RFC 9204 section 4.1.2, RFC 7541 section 5.2 and appendix B).
 //!
-//! The code is canonical: codes of one length follow each other in the order of their symbols, and
-//! shorter codes come before longer ones. So the lengths alone give the codes, and a code longer
-//! than a byte is found by its length's first code. `tests/h3_qpack.rs` holds the derived codes
-//! against the RFC's by its examples.
+//! The code is canonical: codes of one length follow each other in the order of their symbols, and shorter codes
+//! come before longer ones. So the lengths alone determine the codes, and a code longer than a byte is found by its
+//! length's first code. `tests/h3_qpack.rs` checks the derived codes with the RFC's examples.
 
-/// The string is not a Huffman encoding: it holds EOS, or its padding is longer than seven bits or
-/// not all ones.
+/// The string is not a Huffman encoding: it contains EOS, or its padding is longer than seven bits or not all ones.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// How many bytes `data` takes in Huffman code.
+/// The length of `data` in Huffman code.
 pub fn encoded_len(data: &[u8]) -> usize {
     let bits: usize = data
         .iter()
@@ -43,9 +41,9 @@ pub fn encode(data: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the string that `data` encodes.
+/// Appends the decoded string of `data`.
 ///
-/// A string grows by at most 8/5, the shortest code having five bits.
+/// A string grows by at most 8/5, because the shortest code has five bits.
 pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     let mut input = data.iter();
     let mut bits = 0u64; // the waiting bits, left-aligned
@@ -63,8 +61,8 @@ pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
             long_code(bits)
         };
         if length > count {
-            // What is left is no whole code: padding, at most seven bits, all ones (RFC 7541
-            // section 5.2).
+            // The rest is not a whole code: it must be padding, at most seven bits, all ones (RFC 7541 section
+            // 5.2).
             return if count < 8 && bits == !(u64::MAX.checked_shr(count).unwrap_or(0)) {
                 Ok(())
             } else {
@@ -80,7 +78,7 @@ pub fn decode(data: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
     }
 }
 
-/// The symbol whose code of ten bits or more `bits` begins with.
+/// Decodes a code of more than eight bits at the front of `bits`.
 fn long_code(bits: u64) -> (u16, u32) {
     let head = (bits >> 32) as u32;
     for range in &LONG {
@@ -102,7 +100,7 @@ struct Short {
     length: u8,
 }
 
-/// All codes of one length: `start..end` of the left-aligned code, and where their symbols begin in
+/// All codes of one length: `start..end` of the left-aligned code, and the position of their first symbol in
 /// [`ORDER`].
 #[derive(Clone, Copy)]
 struct Range {
@@ -152,8 +150,7 @@ const CODE_TABLE: [u32; SYMBOLS] = {
     codes
 };
 
-/// What the next eight bits begin with, where that is a code of at most eight bits; length 0
-/// elsewhere.
+/// For each byte the code that it begins with, if that has at most eight bits; length 0 otherwise.
 static SHORT: [Short; 256] = {
     let mut table = [Short {
         symbol: 0,
@@ -206,8 +203,7 @@ static LONG: [Range; LONG_LENGTHS.len()] = {
                     found = true;
                 }
                 let end = ((code as u64) + 1) << (32 - length);
-                // The very last code ends at 2^32; `head` never equals u32::MAX there but by being
-                // all ones.
+                // The last code ends at 2^32. There `head` equals u32::MAX only if it is all ones.
                 ranges[slot].end = if end > u32::MAX as u64 {
                     u32::MAX
                 } else {

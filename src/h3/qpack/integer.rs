@@ -1,12 +1,10 @@
 //! Prefixed integers (RFC 9204 section 4.1.1, RFC 7541 section 5.1).
 
-/// An integer that takes more than 62 bits, which no field of QPACK can hold (RFC 9204 section
-/// 4.1.1).
+/// An integer of more than 62 bits, which no field of QPACK can have (RFC 9204 section 4.1.1).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Overflow;
 
-/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of it come from
-/// `flags`.
+/// Appends `value` with `prefix_bits` bits of the first byte; the other bits of that byte come from `flags`.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     let prefix_max = (1u64 << prefix_bits) - 1;
     if value < prefix_max {
@@ -22,8 +20,8 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, value: u64) {
     out.push(rest as u8);
 }
 
-/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`: the value and how
-/// many bytes it took, or `None` while it is incomplete.
+/// Reads an integer with a prefix of `prefix_bits` bits from the front of `data`. Returns its value and length, or
+/// `None` while it is incomplete.
 pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overflow> {
     let prefix_max = (1u64 << prefix_bits) - 1;
     let Some(&first) = data.first() else {
@@ -35,8 +33,8 @@ pub fn get(data: &[u8], prefix_bits: u32) -> Result<Option<(u64, usize)>, Overfl
     }
     for (index, &byte) in data[1..].iter().enumerate() {
         let shift = 7 * index as u32;
-        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros,
-        // which nobody sends.
+        // Nine continuation bytes carry 63 bits: more is either too large or padding with zeros, which no encoder
+        // emits.
         if shift > 56 {
             return Err(Overflow);
         }

@@ -1,7 +1,7 @@
 //! QPACK, field compression for HTTP/3 (RFC 9204): the encoder of our field sections and the
 //! decoder of the peer's.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `encoder` | field lines to field sections, and our encoder stream |
 //! | `decoder` | field sections to field lines, and our decoder stream |
@@ -11,8 +11,8 @@
 //! | `huffman` | the Huffman code of strings |
 //! | `integer` | prefixed integers |
 //!
-//! Each half is sans-IO: it takes and gives the bytes of field sections and of the two instruction
-//! streams. Which streams those are, and what a field means, is none of its business.
+//! Each half is sans-IO: it reads and writes the bytes of field sections and of the two instruction streams. The stream
+//! identifiers and the meaning of fields do not matter here.
 
 pub mod decoder;
 pub mod encoder;
@@ -30,8 +30,8 @@ use bytes::Bytes;
 /// A field line: name and value.
 pub type Field = (Bytes, Bytes);
 
-/// Takes the first `used` bytes off what is kept of an instruction stream; of a large piece that was
-/// joined to it nothing else stays.
+/// Removes the first `used` bytes of an instruction stream's stored bytes, and frees the capacity of a large piece
+/// that was appended to them.
 fn keep_rest(mut joined: Vec<u8>, used: usize) -> Vec<u8> {
     if used > 0 {
         joined.drain(..used);
@@ -40,6 +40,6 @@ fn keep_rest(mut joined: Vec<u8>, used: usize) -> Vec<u8> {
     joined
 }
 
-/// What an entry or a field line counts beyond its name and value (RFC 9204 section 3.2.1, RFC 9114
-/// section 4.2.2).
+/// The overhead of an entry or a field line beside its name and value (RFC 9204 section 3.2.1, RFC 9114 section
+/// 4.2.2).
 pub const FIELD_OVERHEAD: usize = 32;

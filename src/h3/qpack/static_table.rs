@@ -1,6 +1,6 @@
 //! The static table (RFC 9204 appendix A) and the search in it.
 
-/// The best that the static table has for a field line.
+/// The best match in the static table for a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// Name and value are entry `.0`.
@@ -17,14 +17,14 @@ pub fn get(index: u64) -> Option<(&'static [u8], &'static [u8])> {
         .and_then(|index| ENTRIES.get(index).copied())
 }
 
-/// The entry for a field line: the whole of it, or else the first one with the same name.
+/// The entry for a field line: a full match, or else the first one with this name.
 pub fn find(name: &[u8], value: &[u8]) -> Match {
     let mut slot = SLOTS[hash(name)];
     // One bucket holds few entries, and one name's entries follow each other by ascending index.
     let mut named = Match::None;
     while slot != END {
         let (entry_name, entry_value) = ENTRIES[usize::from(slot)];
-        // Values are told apart by their lengths, most of the time.
+        // Values are compared first, because their lengths usually differ.
         if entry_value == value && entry_name == name {
             return Match::Field(slot);
         }
@@ -39,7 +39,7 @@ pub fn find(name: &[u8], value: &[u8]) -> Match {
 const END: u8 = u8::MAX;
 const BUCKETS: usize = 256;
 
-/// Length, first and last bytes tell the table's names apart well enough.
+/// Length, first and last bytes distinguish the table's names well enough.
 const fn hash(name: &[u8]) -> usize {
     let length = name.len();
     if length < 3 {
@@ -52,7 +52,7 @@ const fn hash(name: &[u8]) -> usize {
         % BUCKETS
 }
 
-/// Where each bucket's chain begins.
+/// The first entry of each bucket's chain.
 static SLOTS: [u8; BUCKETS] = CHAINS.0;
 /// The next entry in the same bucket, by ascending index.
 static NEXT: [u8; 99] = CHAINS.1;

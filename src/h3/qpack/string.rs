@@ -8,8 +8,7 @@ use super::{huffman, integer};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// Appends `data`, in Huffman code where that is shorter. The flag takes the bit above the length's
-/// prefix.
+/// Appends `data`, in Huffman code if that is shorter. The flag is the bit above the length's prefix.
 pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     let length = huffman::encoded_len(data);
     if length < data.len() {
@@ -21,9 +20,9 @@ pub fn put(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, data: &[u8]) {
     }
 }
 
-/// Reads one string from the front of `data`, appends it to `out` and returns how many bytes it
-/// took, or `None` while it is incomplete. `length_max` bounds the encoded length, so that a caller
-/// who waits for the rest waits for a bounded number of bytes.
+/// Reads one string from the front of `data` and appends it to `out`. Returns its length, or `None` while it is
+/// incomplete. `length_max` bounds the encoded length, so that a caller stores a bounded number of bytes while it
+/// waits.
 pub fn get(
     data: &[u8],
     prefix_bits: u32,
@@ -42,8 +41,8 @@ pub fn get(
     Ok(Some(end))
 }
 
-/// Where in `data` the text of the string at its front is, or `None` while it is incomplete. Nothing
-/// is decoded.
+/// The range of the encoded text of the string at the front of `data`, or `None` while it is incomplete. The text
+/// is not decoded.
 pub fn find(
     data: &[u8],
     prefix_bits: u32,

@@ -1,7 +1,7 @@
-//! The dynamic table (RFC 9204 section 3.2), the same on both sides.
+//! The dynamic table (RFC 9204 section 3.2), for both sides.
 //!
-//! Entries have absolute indices that count from the first insertion ever; the translation from
-//! relative and post-base indices is with those who read and write them.
+//! Entries have absolute indices, counted from the first insertion. The encoder and the decoder convert relative
+//! and post-base indices.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{FIELD_OVERHEAD, Field};
 #[derive(Debug, Default)]
 pub struct Table {
     entries: VecDeque<Field>,
-    /// The absolute index of the oldest entry: how many were evicted.
+    /// The absolute index of the oldest entry, which is the number of evicted entries.
     dropped: u64,
     size: usize,
     capacity: usize,
@@ -24,7 +24,7 @@ impl Table {
         self.capacity
     }
 
-    /// How many entries were ever inserted: the absolute index that the next one gets.
+    /// The number of insertions, which is the absolute index of the next entry.
     pub fn insert_count(&self) -> u64 {
         self.dropped + self.entries.len() as u64
     }
@@ -34,13 +34,13 @@ impl Table {
         self.entries.get(usize::try_from(position).ok()?)
     }
 
-    /// Evicts what no longer fits, oldest first (RFC 9204 section 3.2.3).
+    /// Evicts entries that no longer fit, oldest first (RFC 9204 section 3.2.3).
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.evict_to(capacity);
     }
 
-    /// Inserts an entry and evicts for it. Returns false, and changes nothing, if it is larger than
+    /// Inserts an entry and evicts others for it. Returns false, and changes nothing, if the entry is larger than
     /// the capacity.
     pub fn insert(&mut self, name: Bytes, value: Bytes) -> bool {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
@@ -53,8 +53,8 @@ impl Table {
         true
     }
 
-    /// The lowest absolute index that would remain if an entry of `size` bytes were inserted, or
-    /// `None` if it can never fit.
+    /// The lowest absolute index that remains after inserting an entry of `size` bytes, or `None` if it can never
+    /// fit.
     pub fn first_kept_after(&self, size: usize) -> Option<u64> {
         let room = self.capacity.checked_sub(size)?;
         let mut kept = self.size;
@@ -85,7 +85,7 @@ impl Table {
     }
 }
 
-/// One allocation for an entry's name and value.
+/// Joins an entry's name and value in one allocation.
 pub fn joined(name: &[u8], value: &[u8]) -> Field {
     let mut text = Vec::with_capacity(name.len() + value.len());
     text.extend_from_slice(name);

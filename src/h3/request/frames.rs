@@ -1,4 +1,4 @@
-//! Which frame may come where on the stream (RFC 9114 sections 4.1 and 7.2).
+//! The allowed order of frames on the stream (RFC 9114 sections 4.1 and 7.2).
 
 use bytes::{Buf, Bytes};
 use uringcore_wire::varint;
@@ -12,8 +12,7 @@ use crate::{
 };
 
 impl RequestStream {
-    /// Checks a frame's type as soon as it is known, so that nothing is buffered of what is not
-    /// allowed.
+    /// Checks a frame's type as soon as it is known, so that nothing of a forbidden frame is buffered.
     pub(super) fn begin_frame(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -73,9 +72,9 @@ impl RequestStream {
             .content_expected
             .is_some_and(|expected| self.content_received.saturating_add(length) > expected)
         {
-            // RFC 9114 section 4.1.2; known before the content is here.
+            // RFC 9114 section 4.1.2; known before the content arrives.
             return Err(RemoteError::malformed(
-                "more content than content-length says",
+                "more content than content-length announces",
             ));
         }
         Ok(if length == 0 {
@@ -103,7 +102,7 @@ impl RequestStream {
         })
     }
 
-    /// RFC 9114 section 7.2.5: on the streams of requests, to clients, at any place in the response.
+    /// RFC 9114 section 7.2.5: on request streams, to clients, anywhere in the response.
     fn begin_promise(&self, cx: &Receiver<'_>, length: u64) -> Result<Frame, RemoteError> {
         if cx.role == Role::Server {
             return Err(unexpected("a client sent PUSH_PROMISE"));
@@ -130,7 +129,7 @@ impl RequestStream {
     }
 
     fn begin_webtransport(&mut self, session_id: u64) -> Result<Frame, RemoteError> {
-        // draft-ietf-webtrans-http3 section 4.3: only as the very first bytes of a stream.
+        // draft-ietf-webtrans-http3 section 4.3: only as the first bytes of a stream.
         if !self.first {
             return Err(connection_error(
                 Code::H3_FRAME_ERROR,
@@ -139,13 +138,13 @@ impl RequestStream {
         }
         check_session_id(session_id)?;
         self.recv = Half::Body;
-        // The host writes to the stream past us, so our side of it is not ours to follow.
+        // The host writes to the stream directly, so our side of it is not tracked here.
         self.send = Half::Done;
         Ok(Frame::WebTransport { session_id })
     }
 }
 
-/// The push ID in front of a promise's field section.
+/// Takes the push ID before a promise's field section.
 pub(super) fn take_push_id(cx: &Receiver<'_>, payload: &mut Bytes) -> Result<u64, RemoteError> {
     let Some((push_id, used)) = varint::get(payload) else {
         return Err(connection_error(

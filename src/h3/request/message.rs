@@ -1,5 +1,5 @@
-//! The message on the stream: its field sections, how much content they announce, and whether it is
-//! whole when it ends (RFC 9114 section 4.1).
+//! The message on the stream: its field sections, its announced content length, and its completeness at the end
+//! (RFC 9114 section 4.1).
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl RequestStream {
-    /// A field section of the message, or that of a promise.
+    /// Handles a field section of the message, or of a promise.
     pub(super) fn handle_section(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -62,12 +62,11 @@ impl RequestStream {
     ) -> Result<HeadersKind, field::Reason> {
         let head = field::validate_request_to(fields, cx.target_check)?;
         if head.has_protocol && !cx.connect_protocol {
-            // RFC 9220 section 3 (RFC 8441 section 3): it is defined only where it was announced.
+            // RFC 9220 section 3 (RFC 8441 section 3): allowed only if it was announced.
             return Err("pseudo-header :protocol without ENABLE_CONNECT_PROTOCOL".into());
         }
         self.method = head.method;
-        // RFC 9110 section 9.3.6: a CONNECT request has no content, its DATA frames are the
-        // tunnel's.
+        // RFC 9110 section 9.3.6: a CONNECT request has no content; its DATA frames belong to the tunnel.
         self.content_expected = match head.method {
             Method::Connect => None,
             _ => head.content_length,
@@ -79,12 +78,11 @@ impl RequestStream {
     fn handle_response(&mut self, fields: &[Field]) -> Result<HeadersKind, field::Reason> {
         let head = field::validate_response(fields)?;
         if head.is_interim() {
-            // RFC 9114 section 4.1: any number of them, without content.
+            // RFC 9114 section 4.1: any number of interim responses, without content.
             return Ok(HeadersKind::Informational);
         }
         self.content_expected = match (self.method, head.status) {
-            // RFC 9110 section 6.4.1: never any content, whatever content-length says it would have
-            // been.
+            // RFC 9110 section 6.4.1: never any content, whatever content-length is.
             (Method::Head, _) | (_, 204 | 304) => Some(0),
             (Method::Connect, 200..=299) => None,
             _ => head.content_length,
@@ -94,14 +92,13 @@ impl RequestStream {
         Ok(HeadersKind::Response)
     }
 
-    /// A CONNECT that was accepted or may still be: only DATA frames follow the header sections (RFC 9114
+    /// True for a CONNECT that was accepted or may still be: only DATA frames follow the header sections (RFC 9114
     /// section 4.4).
     pub fn is_tunnel(&self) -> bool {
         self.method == Method::Connect && !self.is_refused
     }
 
-    /// FIN: the message must be whole (RFC 9114 section 4.1.2), and the last event says that it is
-    /// the last.
+    /// Handles FIN: the message must be complete (RFC 9114 section 4.1.2). The last event carries `fin`.
     pub(super) fn end(&mut self, role: Role, last: Option<Event>) -> Result<Event, RemoteError> {
         if let Frame::WebTransport { session_id } = self.frame {
             self.recv = Half::Done;
@@ -125,7 +122,7 @@ impl RequestStream {
         }
         if self.recv == Half::Head {
             return Err(match role {
-                // RFC 9114 section 4.1: not a fault, only no request.
+                // RFC 9114 section 4.1: not an error of the connection, only an incomplete request.
                 Role::Server => RemoteError::Stream(ConnectionError::new(
                     Code::H3_REQUEST_INCOMPLETE,
                     "the stream ends before the request's header section",
@@ -133,12 +130,12 @@ impl RequestStream {
                 Role::Client => RemoteError::malformed("the stream ends before a final response"),
             });
         }
-        // A push whose promise is still on its way may answer HEAD (RFC 9110 section 8.6).
+        // A push whose promise has not arrived yet may answer HEAD (RFC 9110 section 8.6).
         let may_be_without = self.is_push && self.content_received == 0;
         let is_short = |expected| expected != self.content_received && !may_be_without;
         if self.content_expected.is_some_and(is_short) {
             return Err(RemoteError::malformed(
-                "less content than content-length says",
+                "less content than content-length announces",
             ));
         }
         self.recv = Half::Done;

@@ -1,14 +1,14 @@
-//! One bidirectional stream: a request and its response, or a WebTransport stream that begins with
-//! 0x41. Also a push stream, which is one half of that.
+//! One bidirectional stream: a request and its response, or a WebTransport stream that begins with 0x41. Also a push
+//! stream, which is one half of a request stream.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `frames` | which frame may come where on the stream |
-//! | `message` | the message that the frames make up |
+//! | `frames` | the allowed order of frames on the stream |
+//! | `message` | the message in the frames |
 //!
-//! The receiving half is here: bytes become frames, and field sections wait for QPACK. Of the sending
-//! half only its state is kept; `send.rs` uses it. What a fault means for the stream or the connection
-//! is decided by the caller.
+//! The receiving half is here: it parses frames, and field sections wait for QPACK. Of the sending half only the
+//! state is here; `send.rs` uses it. The caller decides about the consequences of an error for the stream or the
+//! connection.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ mod message;
 
 use frames::take_push_id;
 
-/// What receiving needs of the connection.
+/// The parts of the connection that receiving needs.
 pub(super) struct Receiver<'a> {
     pub role: Role,
     pub webtransport: bool,
@@ -40,7 +40,7 @@ pub(super) struct Receiver<'a> {
     pub target_check: TargetCheck,
     pub max_push_id: Option<u64>,
     pub pushes: &'a mut Pushes,
-    /// A longer HEADERS frame is refused before any of it is buffered.
+    /// A longer HEADERS frame is rejected before any of it is buffered.
     pub headers_frame_max: u64,
     pub decoder: &'a mut Decoder,
     pub events: &'a mut VecDeque<Event>,
@@ -54,43 +54,43 @@ pub(super) struct RequestStream {
     id: u64,
     pub recv: Half,
     pub send: Half,
-    /// Of the request on this stream, whoever sent it.
+    /// The method of the request on this stream, in either direction.
     pub method: Method,
     /// The final response to the request is not 2xx. A CONNECT then makes no tunnel, and its response is an
     /// ordinary one.
     pub is_refused: bool,
-    /// Only WebTransport may use the stream: the server opened it.
+    /// Only WebTransport may use the stream, because the server opened it.
     webtransport_only: bool,
-    /// A push stream: neither promises nor WebTransport belong there.
+    /// A push stream: promises and WebTransport are not allowed on it.
     is_push: bool,
-    /// An event was given to the host, so the host is owed an end.
+    /// An event was emitted, so an end event must follow.
     pub announced: bool,
-    /// What PRIORITY_UPDATE said before the request was announced.
+    /// The priority from a PRIORITY_UPDATE before the request was announced.
     pub priority: Option<Priority>,
     fin: bool,
-    /// No frame came before the one at hand.
+    /// The current frame is the first.
     first: bool,
     header: HeaderBuffer,
     frame: Frame,
-    /// The part of a HEADERS payload that has arrived; at most `headers_frame_max`.
+    /// The received part of a HEADERS payload; at most `headers_frame_max`.
     payload: BytesMut,
     blocked: Option<Box<Blocked>>,
     content_expected: Option<u64>,
     content_received: u64,
 }
 
-/// How far one direction of a message is.
+/// The state of one direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// No header section yet, interim ones aside.
+    /// No header section yet, except interim ones.
     Head,
     Body,
     Trailers,
-    /// Finished, reset or given up.
+    /// Finished, reset or abandoned.
     Done,
 }
 
-/// Where in the sequence of frames the next byte belongs.
+/// The position of the next byte in the sequence of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Header,
@@ -114,11 +114,11 @@ enum Frame {
     },
 }
 
-/// A field section that waits for the dynamic table, and what came after it.
+/// A field section that waits for the dynamic table, and the data after it.
 #[derive(Debug)]
 struct Blocked {
     section: Bytes,
-    /// The push that the section promises, if it is no message's.
+    /// The push that the section promises; `None` for a section of the message.
     promise: Option<u64>,
     required_insert_count: u64,
     rest: BytesMut,
@@ -196,7 +196,7 @@ impl RequestStream {
         self.recv == Half::Done && self.send == Half::Done
     }
 
-    /// True if what comes next is the header section of a request to us.
+    /// True if a request's header section to us is expected next.
     pub fn is_request(&self, role: Role) -> bool {
         role == Role::Server && self.recv == Half::Head
     }
@@ -216,7 +216,7 @@ impl RequestStream {
             .map(|blocked| blocked.required_insert_count)
     }
 
-    /// Takes the next piece of the stream.
+    /// Handles data of the stream.
     pub fn receive(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -236,7 +236,7 @@ impl RequestStream {
         }
     }
 
-    /// The dynamic table has what the blocked field section needs.
+    /// Continues when the dynamic table has the entries of the blocked field section.
     pub fn resume(&mut self, cx: &mut Receiver<'_>) -> Result<(), RemoteError> {
         let Some(blocked) = self.blocked.take() else {
             return Ok(());
@@ -245,7 +245,7 @@ impl RequestStream {
         self.read_section(cx, blocked.section, blocked.promise, blocked.rest.freeze())
     }
 
-    /// Nothing more will be read.
+    /// Stops receiving.
     pub fn stop_receiving(&mut self, unusable: &mut Unusable) {
         self.recv = Half::Done;
         unusable.remove_unfinished(std::mem::take(&mut self.payload).len());
@@ -254,7 +254,7 @@ impl RequestStream {
         }
     }
 
-    /// A complete field section, now or after waiting, and what follows it.
+    /// Reads a complete field section, at once or after waiting, and the data after it.
     fn read_section(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -273,8 +273,8 @@ impl RequestStream {
         }
     }
 
-    /// Reads frames until the data ends. The last event waits in `last`, because whether it ends
-    /// the stream, and whether the message is whole, shows only after it.
+    /// Reads frames until the data ends. The last event is kept in `last`, because only after it is known if it
+    /// ends the stream, and if the message is complete.
     fn read_frames(
         &mut self,
         cx: &mut Receiver<'_>,
@@ -352,7 +352,7 @@ impl RequestStream {
         }
         if self.fin {
             if matches!(last, Some(Event::PushPromise { .. })) {
-                // It is not the message's own and cannot say that the message ends.
+                // A promise's event is not part of the message and cannot carry its end.
                 self.emit(cx, last.take());
             }
             last = Some(self.end(cx.role, last)?);
@@ -361,7 +361,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Cuts the content out of `data`, without copying.
+    /// Takes the content out of `data`, without copying.
     fn read_content(&mut self, data: &mut Bytes, remaining: u64) -> Event {
         let length = remaining.min(data.len() as u64);
         let content = data.split_to(length as usize);
@@ -380,8 +380,8 @@ impl RequestStream {
         }
     }
 
-    /// The whole payload once it is here. Copied only if it came in pieces: a piece would hold on to
-    /// all of what it was received with. Room is made for what came, not for what is said to come.
+    /// The whole payload once it has arrived. It is copied only if it came in pieces, because a piece would pin its
+    /// whole receive buffer. Memory grows with the received bytes, not with the announced length.
     fn collect_payload(
         &mut self,
         unusable: &mut Unusable,
@@ -432,7 +432,7 @@ impl RequestStream {
     }
 }
 
-/// A session is named by its CONNECT stream (draft-ietf-webtrans-http3 section 4).
+/// A session is identified by its CONNECT stream (draft-ietf-webtrans-http3 section 4).
 pub(super) fn check_session_id(session_id: u64) -> Result<(), ConnectionError> {
     if frame::is_client_bidi(session_id) {
         Ok(())

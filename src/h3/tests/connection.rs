@@ -1,6 +1,5 @@
-//! Requests, responses and everything else that two well-behaved connections say to each other,
-//! each fed whole and byte by byte. What badly behaved ones say is in
-//! `h3_rfc9114.rs` and its like.
+//! Requests, responses and everything else that two correct connections exchange, each passed whole and byte by
+//! byte. Violations are in `h3_rfc9114.rs` and similar files.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -259,7 +258,7 @@ fn goaway_refuses_what_comes_after_it() {
         events(&mut pair.server);
         let limit = pair.server.next_goaway_id();
         assert_eq!(limit, 4);
-        // A request that crosses the GOAWAY on its way.
+        // A request that crosses the GOAWAY.
         pair.client.send_headers(4, &GET, false).unwrap();
         let crossing = outputs(&mut pair.client);
         pair.server.send_goaway(limit).unwrap();
@@ -290,7 +289,7 @@ fn goaway_refuses_what_comes_after_it() {
             pair.client.send_headers(8, &GET, true),
             Err(LocalError::GoingAway)
         );
-        // What had begun goes on.
+        // Requests that had begun continue.
         pair.server
             .send_headers(0, &[(":status", "200")], true)
             .unwrap();
@@ -306,7 +305,7 @@ fn goaway_refuses_what_comes_after_it() {
 
 #[test]
 fn a_client_makes_no_request_after_any_goaway() {
-    // RFC 9114 section 5.2: the first of two names the highest stream that there can be.
+    // RFC 9114 section 5.2: the first of two names the highest possible stream.
     let mut pair = Pair::new(Feed::Whole);
     pair.server.send_goaway((1 << 62) - 4).unwrap();
     pair.pump();
@@ -330,7 +329,7 @@ fn blocked_streams_wait_for_the_encoder_stream_and_keep_their_order() {
             ]
         };
         for stream_id in [0, 4] {
-            // What is seen the second time is inserted and, with may_block, referenced.
+            // A line that is seen a second time is inserted and, with may_block, referenced.
             pair.client
                 .send_headers(stream_id, &request("again"), true)
                 .unwrap();
@@ -382,7 +381,7 @@ fn a_blocked_stream_that_is_reset_is_forgotten() {
     pair.pump();
     pair.client.cancel_request(4, Code::H3_REQUEST_CANCELLED.0);
     pair.pump();
-    assert_eq!(events(&mut pair.server), [], "the application never saw it");
+    assert_eq!(events(&mut pair.server), [], "the application never got it");
     pair.release();
     assert_eq!(events(&mut pair.server), []);
     assert_eq!(
@@ -390,7 +389,7 @@ fn a_blocked_stream_that_is_reset_is_forgotten() {
         1,
         "only the first, which awaits its response"
     );
-    // The encoder was told, so both tables still agree.
+    // The encoder received the cancellation, so both tables still agree.
     pair.client.send_headers(8, &request, true).unwrap();
     pair.pump();
     assert_eq!(
@@ -438,7 +437,7 @@ fn resets_and_stop_sending_reach_the_application() {
         pair.server.send_headers(0, &[(":status", "200")], true),
         Err(LocalError::FrameUnexpected(_))
     ));
-    // The client's QUIC may still deliver what was under way: it is not a new stream.
+    // The client's QUIC may still deliver data in flight: it is not a new stream.
     pair.client
         .handle_stream_data(0, Bytes::from(headers_frame(&[(":status", "200")])), true);
     assert_eq!(events(&mut pair.client), []);
@@ -475,10 +474,10 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     let end = |stream_id| Output::ResetStream { stream_id, code };
     pair.server.handle_stream_reset(4, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(4)]);
-    // QUIC may say it again; the stream is over.
+    // QUIC may repeat it; the stream has ended.
     pair.server.handle_stream_reset(4, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // The other stream that was passed over is as good as new, and reset by its client afterwards.
+    // The other skipped stream can still be used, and its client resets it afterwards.
     pair.client.send_headers(8, &GET, true).unwrap();
     pair.pump();
     pair.server
@@ -487,7 +486,7 @@ fn a_request_reset_before_its_data_is_answered_though_a_higher_stream_was_used()
     outputs(&mut pair.server);
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // Beyond everything used, and then between.
+    // Above all used streams, and then between them.
     pair.server.handle_stream_reset(24, 0x10c);
     pair.server.handle_stream_reset(20, 0x10c);
     assert_eq!(outputs(&mut pair.server), [end(24), end(20)]);
@@ -511,7 +510,7 @@ fn a_request_refused_after_goaway_is_not_reset_twice() {
     );
     pair.server.handle_stream_reset(8, 0x10c);
     assert_eq!(outputs(&mut pair.server), []);
-    // What was refused does not raise the limit.
+    // A rejected request does not raise the limit.
     assert_eq!(pair.server.next_goaway_id(), 4);
     pair.server.send_goaway(4).unwrap();
 }
@@ -532,7 +531,7 @@ fn streams_passed_over_are_remembered_within_a_bound() {
             [Output::ResetStream { stream_id, code }]
         );
     }
-    // A forgotten stream can still be used.
+    // A stream that was dropped from the table can still be used.
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
     assert_eq!(events(&mut pair.server).len(), 1);
@@ -597,7 +596,7 @@ fn content_length_is_not_sent_where_there_can_be_no_content() {
         expected.retain(|field| is_sent || field.0 != "content-length");
         assert_eq!(fields, crate::common::fields(&expected), "{status}");
     }
-    // What a peer sends is taken as it comes, and a bad value is a fault even where it is left out.
+    // A peer's values are not trimmed, and a bad value is an error even if it would be removed.
     let mut pair = Pair::new(Feed::Whole);
     pair.client.send_headers(0, &GET, true).unwrap();
     pair.pump();
@@ -651,7 +650,7 @@ fn webtransport_streams_of_both_kinds_and_both_sides() {
             };
             assert_eq!(events(to), [received(b"chunk onetwo")], "stream {stream}");
             if stream & 2 == 0 {
-                // The reply on a stream that we opened carries no header.
+                // The peer's side of a stream that we opened has no header.
                 feed_stream(from, stream, b"reply", true, feed);
                 assert_eq!(events(from), [received(b"reply")]);
             }

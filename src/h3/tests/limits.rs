@@ -1,5 +1,5 @@
-//! What a peer may make us keep, and do for nothing: each bound, what is answered beyond it, and that
-//! honest traffic does not meet it.
+//! The bounds on what a peer may make us hold, and do for nothing: the reaction above each, and that ordinary
+//! traffic does not reach it.
 
 use crate::common::{faults::*, qpack::*, *};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ fn give(connection: &mut Connection, stream_id: u64, data: &[u8]) {
     connection.handle_stream_data(stream_id, Bytes::copy_from_slice(data), false);
 }
 
-// Field sections that do not end.
+// Incomplete field sections.
 
 /// The beginning of a HEADERS frame of 65,000 bytes.
 fn endless() -> Vec<u8> {
@@ -98,7 +98,7 @@ fn a_host_can_tell_and_end_what_has_not_become_a_request() {
     let mut server = ready(Server, Settings::default());
     assert!(!server.awaits_headers(0));
     give(&mut server, 0, &endless());
-    // Waiting for QPACK is waiting too.
+    // Waiting for QPACK counts as waiting, too.
     give(&mut server, 4, &frame(0x1, b"\x02\x00\x80"));
     give(&mut server, 8, &headers_frame(&GET));
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_host_can_tell_and_end_what_has_not_become_a_request() {
     assert_eq!((events(&mut server), server.open_requests()), (vec![], 1));
 }
 
-// Field sections that are too large, and who answers them.
+// Field sections that are too large, and the response to them.
 
 fn answering(settings: Settings) -> Connection {
     let mut server = ready(Server, settings);
@@ -125,7 +125,7 @@ fn answering(settings: Settings) -> Connection {
     server
 }
 
-/// Expects the request to be left to the host, its pseudo-header fields told as far as they came.
+/// Expects the request to be left to the host, with the pseudo-header fields received so far.
 #[track_caller]
 fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, reported: &[(&str, &str)]) {
     for (feed, strict) in [(Feed::Whole, false), (Feed::ByteByByte, true)] {
@@ -150,7 +150,7 @@ fn expect_answerable(settings: &Settings, request: &[u8], fin: bool, reported: &
                 .any(|output| matches!(output, Output::ResetStream { .. }))
         );
 
-        // What is late is no new request, before the answer or after it.
+        // Late data is not a new request, before the response or after it.
         let late = headers_frame(&GET);
         if stops {
             give(&mut server, 0, &late);
@@ -178,7 +178,7 @@ fn a_request_too_large_can_be_answered() {
         max_fields: 10,
         ..Settings::default()
     };
-    // By its frame's header, before any of it has come.
+    // By its frame's header, before any of it has arrived.
     expect_answerable(&small, &varints(&[0x1, 1_025]), false, &[]);
     expect_answerable(&small, &varints(&[0x1, varint::MAX]), false, &[]);
     // By its size: one line of 1,000 bytes fits without the others.
@@ -230,7 +230,7 @@ fn the_limit_is_announced() {
 
 #[test]
 fn what_nobody_can_answer_is_given_up() {
-    // Trailers behind a request that the host knows, and a response.
+    // Trailers after a reported request, and a response.
     let many = headers_frame(&[("x", ""); 2_049]);
     let mut server = answering(Settings::default());
     give(&mut server, 0, &headers_frame(&GET));
@@ -353,7 +353,7 @@ fn what_blocked_streams_hold_is_bounded() {
             ..Settings::default()
         };
         let mut server = ready(Server, settings);
-        // A section that needs an insertion which never comes, then more and more content.
+        // A section that needs an insertion which never arrives, then more and more content.
         let blocked = frame(0x1, b"\x02\x00\x80");
         give(&mut server, 0, &blocked);
         assert_eq!(server.open_requests(), 1);
@@ -376,9 +376,9 @@ fn what_blocked_streams_hold_is_bounded() {
     }
 }
 
-// What leads to nothing.
+// Useless frames.
 
-/// How often something can be said before the connection is closed for it.
+/// How often something can be sent before the connection is closed for it.
 #[track_caller]
 fn taken(mut connection: Connection, mut say: impl FnMut(&mut Connection, u64)) -> u64 {
     for count in 0..20_000 {
@@ -392,7 +392,7 @@ fn taken(mut connection: Connection, mut say: impl FnMut(&mut Connection, u64)) 
     panic!("no bound");
 }
 
-/// A server with one request and its response under way.
+/// A server with one request and its response in progress.
 fn busy() -> Connection {
     let mut server = ready(Server, Settings::default());
     give(&mut server, 0, &headers_frame(&GET));
@@ -400,7 +400,7 @@ fn busy() -> Connection {
     server
 }
 
-/// The same with a promise to the client.
+/// A server with a request in progress and a promise to the client.
 fn promising() -> Connection {
     let mut server = busy();
     give(&mut server, 2, &frame(0xd, b"\x08"));
@@ -409,7 +409,7 @@ fn promising() -> Connection {
     server
 }
 
-/// One fewer than this was taken by something that had to come before.
+/// The budget; a preceding frame takes one.
 const ALLOWANCE: u64 = 4_096;
 
 #[test]

@@ -1,6 +1,6 @@
-//! Real traffic with bytes changed, cut, repeated or swapped between streams: nothing panics, the
-//! outcome does not depend on how the bytes are cut, and no state outlives the connection's end.
-//! The fuzz targets go deeper; this runs with every test run, from a printed seed.
+//! Real traffic with bytes changed, cut, repeated or swapped between streams: nothing panics, the result does not
+//! depend on how the bytes are cut, and no state outlives the connection's end. The fuzz targets go deeper; this
+//! runs with every test run, from a printed seed.
 
 use crate::common::*;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use uringcore_h3::{Code, Connection, Event, Output, Role, Settings};
 
 const OK: [(&str, &str); 1] = [(":status", "200")];
 
-/// xorshift64*: good enough to choose bytes, and the same everywhere.
+/// xorshift64*: good enough to choose bytes, and the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -24,17 +24,17 @@ impl Random {
     }
 }
 
-/// What a client writes for a few requests of different kinds, the dynamic table in use.
+/// A client's output for a few requests of different kinds, with the dynamic table in use.
 fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
     let mut pair = Pair::blocking(Feed::Whole);
     let mut written = Vec::new();
-    // The writes of the connection's beginning are not in the pair's queue any more: by hand.
+    // The connection's first writes are not in the pair's queue any more, so they are written by hand.
     written.push((
         2,
         [&[0][..], &frame(0x4, &varints(&[0x1, 4096, 0x7, 16]))].concat(),
         false,
     ));
-    // With the capacity that our encoder sets for a peer with the default SETTINGS.
+    // With the capacity that our encoder sets for a peer with default SETTINGS.
     written.push((6, b"\x02\x3f\xe1\x1f".to_vec(), false));
     written.push((10, b"\x03".to_vec(), false));
     for request in 0..6u64 {
@@ -67,7 +67,7 @@ fn traffic() -> Vec<(u64, Vec<u8>, bool)> {
     written
 }
 
-/// What a server writes: responses, two promises and their pushes.
+/// A server's output: responses, two promises and their pushes.
 fn pushing_traffic() -> Vec<(u64, Vec<u8>, bool)> {
     let mut pair = Pair::with_settings(Feed::Whole, pushable(), Settings::default());
     let mut written = vec![
@@ -159,7 +159,7 @@ fn mutate(random: &mut Random, writes: &mut Vec<(u64, Vec<u8>, bool)>) {
     }
 }
 
-/// Feeds a connection and returns what it came to: the code of its close, or all its events.
+/// Feeds a connection and returns its result: the code of its close, or all its events.
 fn outcome(
     new: fn() -> Connection,
     writes: &[(u64, Vec<u8>, bool)],

@@ -1,4 +1,4 @@
-//! Server push (RFC 9114 section 4.6), both roles: promises, push streams, limits, giving up.
+//! Server push (RFC 9114 section 4.6), both roles: promises, push streams, limits, cancellation.
 
 use crate::common::*;
 use bytes::Bytes;

@@ -1,6 +1,5 @@
-//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, and both halves against
-//! each other. What breaks a rule is in `h3_rfc9204.rs`. (Against another implementation it is tested
-//! from Python, with pylsqpack.)
+//! QPACK: the RFC's examples byte for byte, every symbol of the Huffman code, and both halves against each other.
+//! Violations are in `h3_rfc9204.rs`. (Python tests check it against another implementation, pylsqpack.)
 
 use crate::common::{fields, qpack::*};
 use uringcore_h3::Code;
@@ -131,8 +130,7 @@ fn bad_huffman_padding_and_eos_are_refused() {
     assert_eq!(out, b"a");
 }
 
-/// Runs the same list of header lists through an encoder and a decoder that exchange their
-/// instruction streams.
+/// Passes a list of header lists through an encoder and a decoder that exchange their instruction streams.
 fn exchange(may_block: bool, feed_byte_by_byte: bool) -> (usize, usize) {
     let mut encoder = encoder(4096, may_block, 4096, 16);
     let mut decoder = decoder(4096, 16);
@@ -194,8 +192,7 @@ fn without_may_block_nothing_unacknowledged_is_referenced() {
     let mut decoder = decoder(4096, 0);
     let list = [("x-repeated", "value"), ("x-more", "of it")];
     for stream in 0..10 {
-        // The encoder stream never arrives: a decoder that allows no blocking must still decode
-        // everything.
+        // The encoder stream never arrives: a decoder that allows no blocking must still decode everything.
         let section = encode(&mut encoder, stream * 4, &list);
         assert_eq!(decoded(&mut decoder, stream * 4, &section), fields(&list));
     }
@@ -235,8 +232,7 @@ fn may_block_stays_within_the_peers_limit() {
 fn a_full_table_evicts_only_what_nobody_needs() {
     let mut encoder = encoder(256, true, 256, 100);
     let mut decoder = decoder(256, 100);
-    // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be
-    // evicted.
+    // Twice each, so that each is inserted; acknowledgments are withheld, so that nothing may be evicted.
     let mut sections = Vec::new();
     for round in 0..40u64 {
         let value = format!("value-{:03}", round / 2);
@@ -258,7 +254,7 @@ fn a_full_table_evicts_only_what_nobody_needs() {
     encoder
         .handle_decoder_stream(&decoder.take_instructions().unwrap())
         .unwrap();
-    // Now that all is acknowledged, new entries push the old out.
+    // Now that all is acknowledged, new entries evict the old ones.
     for round in 0..6u64 {
         let value = format!("later-{:03}", round / 2);
         let list = [("x-name", value.as_str())];

@@ -1,6 +1,6 @@
-//! What RFC 9114 has an endpoint do when its peer breaks a rule, each test named after its section.
-//! The grammar of a request's target (section 4.3.1) is in `h3_targets.rs`, what is well-behaved in
-//! `h3_connection.rs` and `h3_push.rs`.
+//! An endpoint's required reactions to violations of RFC 9114, each test named after its section. The grammar of a
+//! request's target (section 4.3.1) is in `h3_targets.rs`, correct behaviour in `h3_connection.rs` and
+//! `h3_push.rs`.
 
 use crate::common::{faults::*, *};
 use bytes::Bytes;
@@ -97,7 +97,7 @@ fn section_4_1_a_server_may_read_no_more_of_a_request_and_answer_it() {
         .collect::<Vec<_>>();
     let code = Code::H3_NO_ERROR;
     assert_eq!(stops, [Output::StopSending { stream_id: 0, code }]);
-    // What was under way is no one's.
+    // Data in flight is ignored.
     pair.server
         .handle_stream_data(0, frame(DATA, b"late").into(), false);
     assert_eq!(events(&mut pair.server), []);
@@ -138,7 +138,7 @@ fn section_4_1_2_more_content_than_content_length_is_malformed() {
     refuses(Server, &six, MESSAGE_ERROR);
     let one = [post("0"), content(&[b"a"])].concat();
     refuses(Server, &one, MESSAGE_ERROR);
-    // Refused by the frame's header alone.
+    // Rejected by the frame's header alone.
     let endless = [post("5"), varints(&[DATA, varint::MAX])].concat();
     refuses(Server, &endless, MESSAGE_ERROR);
 }
@@ -254,7 +254,7 @@ fn section_4_2_2_a_peer_that_takes_no_section_at_all_is_told_nothing() {
         pair.server.send_data(0, Bytes::from_static(b"x"), true),
         Err(LocalError::FrameUnexpected(_))
     ));
-    // Nothing went out, and the stream is where it was: it can be given up.
+    // Nothing was sent, and the stream's state is unchanged: it can be abandoned.
     assert_eq!(outputs(&mut pair.server), []);
     assert_eq!(pair.server.open_requests(), 1);
     pair.server.cancel_request(0, Code::H3_INTERNAL_ERROR.0);
@@ -312,7 +312,7 @@ fn section_4_3_2_the_status_is_a_number_of_three_digits() {
     }
 }
 
-/// GET with another field instead of one of its own.
+/// A GET with another field instead of one of its own.
 #[track_caller]
 fn malformed_without_and_with(name: &str, field: (&str, &str)) {
     let mut fields = GET.to_vec();
@@ -432,7 +432,7 @@ fn pushable() -> Settings {
     }
 }
 
-/// Expects what a server sends on a stream to close a client that takes pushes up to 8.
+/// Expects a server's data on a stream to close a client that accepts pushes up to 8.
 #[track_caller]
 fn push_closes(stream_id: u64, data: &[u8], fin: bool, code: Code) {
     for feed in FEEDS {
@@ -547,7 +547,7 @@ fn section_6_2_1_the_control_stream_is_never_closed() {
     let mut server = ready(Server, Settings::default());
     server.handle_stream_reset(2, 0);
     assert_eq!(close_code(&mut server), Some(closed));
-    // Nor is ours refused, or those of QPACK (RFC 9204 section 4.2).
+    // Nor may ours be stopped, or those of QPACK (RFC 9204 section 4.2).
     for stream_id in SERVER_UNI {
         let mut server = ready(Server, Settings::default());
         server.handle_stop_sending(stream_id, 0);

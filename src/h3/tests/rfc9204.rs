@@ -1,5 +1,5 @@
-//! What RFC 9204 has an endpoint do when its peer breaks a rule of QPACK, each test named after its
-//! section. What is well-behaved is in `h3_qpack.rs`.
+//! An endpoint's required reactions to violations of RFC 9204, each test named after its section. Correct behaviour
+//! is in `h3_qpack.rs`.
 
 use crate::common::{faults::*, qpack::*, *};
 use uringcore_h3::Role::{Client, Server};
@@ -10,8 +10,8 @@ const ENCODER_ERROR: Code = Code::QPACK_ENCODER_STREAM_ERROR;
 const DECODER_ERROR: Code = Code::QPACK_DECODER_STREAM_ERROR;
 const FAILED: Code = Code::QPACK_DECOMPRESSION_FAILED;
 
-/// Expects instructions of an encoder stream to be a fault of it, for the decoder by itself and for a
-/// connection. The first one sets the capacity, to 100 bytes or whatever else is said.
+/// Expects instructions of an encoder stream to be an error of it, for the decoder alone and for a connection. The
+/// first instruction sets the capacity, to 100 bytes unless given.
 #[track_caller]
 fn encoder_stream_closes(instructions: &[u8]) {
     let whole = decoder(4096, 16).handle_encoder_stream(instructions);
@@ -21,7 +21,7 @@ fn encoder_stream_closes(instructions: &[u8]) {
     closes(Client, 7, &stream, ENCODER_ERROR);
 }
 
-/// The same of a decoder stream.
+/// Expects instructions of a decoder stream to be an error of it.
 #[track_caller]
 fn decoder_stream_closes(instructions: &[u8]) {
     let whole = encoder(4096, false, 4096, 16).handle_decoder_stream(instructions);
@@ -31,7 +31,7 @@ fn decoder_stream_closes(instructions: &[u8]) {
     closes(Client, 11, &stream, DECODER_ERROR);
 }
 
-/// The same of a field section, for a decoder that may have two entries: insert counts wrap at four.
+/// Expects a field section to be an error, for a decoder that may have two entries: insert counts wrap at four.
 #[track_caller]
 fn section_fails(section: &[u8]) {
     let error = decoder(64, 0).decode(0, section).expect_err("a fault");
@@ -61,7 +61,7 @@ fn section_2_1_2_more_blocked_streams_than_allowed_are_an_error() {
     assert_eq!(close_code(&mut server), Some(FAILED));
 }
 
-// Section 2.2.1: blocked decoding, and references that cannot be.
+// Section 2.2.1: blocked decoding, and impossible references.
 
 #[test]
 fn section_2_2_1_a_blocked_section_keeps_the_insert_count_that_it_came_with() {
@@ -73,7 +73,7 @@ fn section_2_2_1_a_blocked_section_keeps_the_insert_count_that_it_came_with() {
             required_insert_count: 1
         })
     );
-    // Five insertions at once, which no honest encoder would do while the section is unacknowledged.
+    // Five insertions at once, which no correct encoder would do while the section is unacknowledged.
     decoder
         .handle_encoder_stream(b"\x3f\x21\x41a\x01b\x00\x00\x00\x00")
         .unwrap();
@@ -84,7 +84,7 @@ fn section_2_2_1_a_blocked_section_keeps_the_insert_count_that_it_came_with() {
 
 #[test]
 fn section_2_2_1_a_reference_beyond_the_required_insert_count_is_an_error() {
-    // Two insertions; a count of one, and the second entry all the same.
+    // Two insertions; a count of one, and a reference to the second entry.
     let mut decoder = decoder(64, 16);
     decoder
         .handle_encoder_stream(b"\x3f\x21\x40\x00\x00")
@@ -150,7 +150,7 @@ fn section_3_2_2_an_entry_larger_than_the_table_is_an_error() {
 
 #[test]
 fn section_3_2_3_a_capacity_above_the_limit_is_an_error() {
-    // 4097, and with no table at all 1.
+    // 4097, and without a table 1.
     encoder_stream_closes(b"\x3f\xe2\x1f");
     let error = decoder(0, 0).handle_encoder_stream(b"\x21").unwrap_err();
     assert_eq!(error.code, ENCODER_ERROR);

@@ -29,12 +29,12 @@ fn updated(stream_id: u64, urgency: u8, incremental: bool) -> Event {
     }
 }
 
-/// Says it on the client's control stream.
+/// Sends frames on the client's control stream.
 fn say(server: &mut Connection, frames: &[Vec<u8>]) {
     server.handle_stream_data(2, frames.concat().into(), false);
 }
 
-/// What the server was told of priorities.
+/// The server's priority events.
 fn updates(server: &mut Connection) -> Vec<Event> {
     let mut reported = events(server);
     reported.retain(|event| matches!(event, Event::PriorityUpdate { .. }));
@@ -167,7 +167,7 @@ fn section_7_an_update_of_an_open_request_is_told_at_once() {
         events(&mut pair.server);
         for (value, expected) in [
             ("u=1, i", updated(0, 1, true)),
-            // All parameters are said each time.
+            // All parameters are set each time.
             ("i", updated(0, 3, true)),
             ("", updated(0, 3, false)),
             ("u=", updated(0, 3, false)),
@@ -192,7 +192,7 @@ fn section_7_an_update_that_comes_first_is_told_with_the_request() {
         let reported = events(&mut server);
         assert!(matches!(reported[0], Event::Headers { stream_id: 4, .. }));
         assert_eq!(reported[1..], [updated(4, 6, true)]);
-        // It was of that request, and is told once.
+        // It belonged to that request, and is reported once.
         feed_stream(&mut server, 8, &headers_frame(&GET), true, feed);
         assert_eq!(updates(&mut server), []);
     }
@@ -243,7 +243,7 @@ fn section_7_updates_of_requests_that_never_come_are_kept_within_a_bound() {
     for stream in 0..1000 {
         say(&mut server, &[update(REQUEST, stream * 4, "u=1")]);
     }
-    // The first ones, and their last words.
+    // The first ones, with their last values.
     say(&mut server, &[update(REQUEST, 0, "u=6")]);
     let mut kept = 0;
     for stream in 0..1000 {
@@ -292,7 +292,7 @@ fn section_7_2_an_update_names_a_stream_within_the_limit() {
         server.handle_stream_data(0, headers_frame(&GET).into(), true);
         server
     };
-    // Stream 0 may be over for QUIC: 4 and 8 can be opened then.
+    // Stream 0 may have ended for QUIC: 4 and 8 can be opened then.
     for (id, code) in [(4, None), (8, None), (12, Some(Code::H3_ID_ERROR))] {
         let mut server = limited();
         say(&mut server, &[update(REQUEST, id, "u=1")]);

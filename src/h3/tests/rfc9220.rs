@@ -21,7 +21,7 @@ fn enabled() -> Settings {
     }
 }
 
-/// True if a server that announced extended CONNECT takes the request; if not, it is malformed.
+/// True if a server that announced extended CONNECT accepts the request; otherwise it is malformed.
 #[track_caller]
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
     let mut server: Connection = ready(Server, enabled());
@@ -107,7 +107,7 @@ fn section_3_the_setting_is_0_or_1() {
 #[test]
 fn section_3_the_setting_is_not_taken_back() {
     let settings = |value| frame(0x4, &varints(&[id::ENABLE_CONNECT_PROTOCOL, value]));
-    // HTTP/3 has no second SETTINGS to do it with.
+    // HTTP/3 has no second SETTINGS to change it with.
     let frames = [settings(1), settings(0)];
     control_closes(Client, &frames, Code::H3_FRAME_UNEXPECTED);
     let twice = varints(&[

@@ -1,5 +1,5 @@
-//! ORIGIN frames (RFC 9412, RFC 8336) between two connections, and what is made of strange ones. The grammar
-//! of an origin is beside its parser.
+//! ORIGIN frames (RFC 9412, RFC 8336) between two connections, and the handling of unusual ones. The tests of an
+//! origin's grammar are beside its parser.
 
 use crate::common::{faults::*, *};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ fn entries(origins: &[&str]) -> Vec<u8> {
     origins.iter().flat_map(entry).collect()
 }
 
-/// A client that has received this on the server's control stream behind SETTINGS.
+/// A client that has received this on the server's control stream after SETTINGS.
 fn reported(payloads: &[Vec<u8>]) -> Connection {
     let mut client = ready(Client, Settings::default());
     for payload in payloads {
@@ -101,7 +101,7 @@ fn rfc_8336_section_2_2_elsewhere_it_is_ignored() {
     assert_eq!(names(&client), None);
     assert!(!client.is_closed());
 
-    // Nothing is said of what a server does with it; it is no client.
+    // The RFC defines no effect for a server; it is not a client.
     let mut server = ready(Server, Settings::default());
     for data in [origin, frame(ORIGIN, b"\x00")] {
         server.handle_stream_data(peer_control(Server), data.into(), false);
@@ -123,12 +123,12 @@ fn what_is_kept_of_origins_is_bounded() {
     let length: usize = kept.iter().map(|name| name.len()).sum();
     assert!(kept.len() > 500 && length as u64 <= ORIGINS_LENGTH_MAX);
 
-    // A frame that is too long is skipped, and what follows it is read.
+    // A frame that is too long is skipped, and the data after it is read.
     let long = vec![0; ORIGINS_LENGTH_MAX as usize + 1];
     assert_eq!(names(&reported(std::slice::from_ref(&long))), None);
     let after = reported(&[long, entries(&["https://a.example"])]);
     assert_eq!(names(&after), Some(vec!["https://a.example"]));
-    // One as long as can be is not: of nothing but empty entries.
+    // A frame of maximal length is read: here with empty entries only.
     assert_eq!(
         names(&reported(&[vec![0; ORIGINS_LENGTH_MAX as usize]])),
         Some(vec![])

@@ -1,5 +1,5 @@
-//! Whom and what a request is for (RFC 9114 section 4.3.1): the pseudo-header fields' grammar, and that
-//! `host` cannot say anything else than `:authority`.
+//! The target of a request (RFC 9114 section 4.3.1): the grammar of the pseudo-header fields, and that `host`
+//! cannot differ from `:authority`.
 
 use crate::common::*;
 use uringcore_h3::{Code, Connection, LocalError, Output, Role, Settings};
@@ -29,7 +29,7 @@ fn server() -> Connection {
     server
 }
 
-/// What sending and receiving say of a request: they judge alike.
+/// The result of sending and of receiving a request, which must agree.
 fn is_accepted(fields: &[(&str, &str)]) -> bool {
     let mut server = server();
     feed_stream(&mut server, 0, &headers_frame(fields), true, Feed::Whole);

@@ -1,7 +1,7 @@
-//! One QUIC connection with the HTTP/3 on it.
+//! One QUIC connection with HTTP/3 on it.
 //!
-//! Here: which event goes where, and what a client is given up for. Not here: the commands of a response
-//! (`responses`), frames and fields (`h3`), streams (`quic`), and when the host looks at the clock.
+//! This file dispatches events, and enforces the limits of a client. Not here: the commands of a response
+//! (`responses`), frames and fields (`h3`), streams (`quic`), and the host's timer.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,59 +24,59 @@ use super::sessions::Attached;
 use super::stalls::{Taken, Writing};
 use crate::h3_driver;
 
-/// The HTTP/3 of a server's connection. Its methods take the QUIC connection that it is on, always the same.
+/// The HTTP/3 of a server's connection. Its methods get the QUIC connection below it, always the same one.
 ///
-/// The order of a turn: [`handle`](Self::handle) for each event that is about streams, then
-/// [`poll_event`](Self::poll_event) until `None`; commands at any time; [`tick`](Self::tick) about once a
-/// second, and again `poll_event`. What is to be sent is with QUIC when a method returns.
+/// The order of a turn: [`handle`](Self::handle) for each event about streams, then
+/// [`poll_event`](Self::poll_event) until `None`; commands at any time; [`tick`](Self::tick) about once a second,
+/// and `poll_event` again. Output has been passed to QUIC when a method returns.
 ///
-/// Bounds: of a request, the HTTP/3 connection's for header sections; content is handed on as it comes, and
-/// the host pauses the stream. Of responses, QUIC's queues: [`is_held_up`](Self::is_held_up) says when the
+/// Bounds: for a request, the HTTP/3 connection's bounds for header sections; content is passed on as it arrives,
+/// and the host pauses the stream. For responses, QUIC's queues: [`is_held_up`](Self::is_held_up) shows when the
 /// host has to wait.
 pub struct Connection {
     pub(super) h3: h3::Connection,
     pub(super) limits: Limits,
     pub(super) exchanges: FxHashMap<u64, Exchange>,
-    /// Those of them that have not been answered.
+    /// Requests that have not been answered.
     pub(super) unanswered: usize,
-    /// Those that their client has given up, and whose applications are still at work.
+    /// Requests that their client has abandoned, and whose applications are still running.
     pub(super) abandoned: usize,
     /// Streams that the host has paused.
     pub(super) paused: FxHashSet<u64>,
-    /// Streams whose response is with QUIC whole and has not been acknowledged whole. Closing the connection
-    /// earlier would drop what is queued of them.
+    /// Streams whose whole response is in QUIC's queues and is not wholly acknowledged. Closing the connection
+    /// earlier would drop the queued data.
     pub(super) unacknowledged: FxHashMap<u64, Writing>,
     pub(super) taken: Taken,
     /// Requests that wait for the handshake.
     pub(super) waiting: Waiting,
-    /// The place of the next response that begins to wait for the connection as a whole to have room.
+    /// The place of the next response that waits for room in the connection as a whole.
     pub(super) next_place: u64,
     pub(super) unfinished: HeaderDeadlines,
     pub(super) early_resets: TokenBucket,
-    /// WebTransport, where it is on.
+    /// WebTransport, if it is enabled.
     pub(super) attached: Option<Box<Attached>>,
     /// Requests so far.
     pub(super) requests: u64,
-    /// Above the highest request stream that anything was heard of.
+    /// One above the highest request stream with any input.
     pub(super) heard_below: u64,
     /// Since when no request is open.
     pub(super) quiet_since: Instant,
     pub(super) knows_datagrams: bool,
-    /// The client has said something of priorities.
+    /// The client has sent a priority signal.
     pub(super) knows_priorities: bool,
-    /// The stream on which QUIC has refused to send last.
+    /// The last stream on which QUIC refused to send.
     pub(super) refused: Option<u64>,
-    /// The connection was closed for what its client did.
+    /// The connection was closed for its client's behaviour.
     pub(super) is_abused: bool,
-    /// Nothing has come since room was given back.
+    /// Nothing has arrived since unused capacity was freed.
     is_resting: bool,
-    /// For heads that are not whole, and requests that wait for the handshake.
+    /// The charge for incomplete header sections, and requests that wait for the handshake.
     charge: Charge,
     pub(super) events: VecDeque<Event>,
 }
 
 impl Connection {
-    /// Attaches HTTP/3 to a connection whose application protocol it is. Our SETTINGS leave at once.
+    /// Attaches HTTP/3 to a connection with that application protocol. Our SETTINGS are sent at once.
     pub fn new(
         quic: &mut quic::Connection,
         settings: h3::Settings,
@@ -177,7 +177,7 @@ impl Connection {
                 self.calmed(now);
             }
             Quic::Datagram { data, .. } => self.h3.handle_datagram(data),
-            // The reset has been told by its own event.
+            // An event of its own has reported the reset.
             _ => {}
         }
     }
@@ -186,37 +186,37 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Requests that the host is not done with.
+    /// Requests that the host has not finished.
     pub fn open_requests(&self) -> usize {
         self.exchanges.len()
     }
 
-    /// True if every response has been acknowledged, none is being made, and no request is on its way in.
+    /// True if every response has been acknowledged, none is being made, and no request is incomplete.
     pub fn is_drained(&self) -> bool {
         let has_sessions = self.attached.as_ref().is_some_and(|it| !it.is_drained());
         let has_requests = !self.exchanges.is_empty() || !self.unfinished.is_empty();
         !has_sessions && !has_requests && self.unacknowledged.is_empty()
     }
 
-    /// True if the connection was closed because of the requests that its client has given up.
+    /// True if the connection was closed because its client abandoned too many requests.
     pub fn is_abused(&self) -> bool {
         self.is_abused
     }
 
-    /// True if anything of a request is still to be answered.
+    /// True if a part of a request is still unanswered.
     pub fn is_waited_for(&self, stream_id: u64) -> bool {
         let exchange = self.exchanges.get(&stream_id);
         !self.is_abused && exchange.is_some_and(|exchange| !exchange.answered)
     }
 
-    /// Does on QUIC what HTTP/3 wants done.
+    /// Runs HTTP/3's commands on QUIC.
     pub(super) fn perform(&mut self, quic: &mut quic::Connection, now: Instant) {
         let performed = h3_driver::perform(&mut self.h3, quic, now);
         self.refused = performed.refused.or(self.refused);
         self.is_abused |= performed.is_overloaded;
     }
 
-    // What comes in ------------------------------------------------------------------------------
+    // Input --------------------------------------------------------------------------------------
 
     fn received(
         &mut self,
@@ -238,13 +238,13 @@ impl Connection {
         }
         self.h3
             .handle_stream_data(stream_id, last.unwrap_or_default(), fin);
-        // What else comes on a stream without an exchange belongs to one that is over.
+        // Other data on a stream without an exchange belongs to one that has ended.
         if self.h3.awaits_headers(stream_id) {
             self.unfinished.begun(stream_id, now);
         }
     }
 
-    /// Before SETTINGS are read: whether the peer takes DATAGRAM frames (RFC 9297 section 2.1.1).
+    /// Called before SETTINGS are read: sets if the peer accepts DATAGRAM frames (RFC 9297 section 2.1.1).
     pub(super) fn learn_peers_datagrams(&mut self, quic: &mut quic::Connection) {
         if !std::mem::replace(&mut self.knows_datagrams, true) {
             self.h3
@@ -252,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Turns what HTTP/3 has to say into the host's events.
+    /// Converts HTTP/3's events into the host's.
     fn take_over(&mut self, quic: &mut quic::Connection, now: Instant) {
         while let Some(event) = self.h3.poll_event() {
             let Some(event) = self.route_h3(quic, event, now) else {
@@ -294,7 +294,7 @@ impl Connection {
                     stream_id,
                     priority,
                 } => self.reprioritize(quic, stream_id, priority),
-                // The other resets are QUIC's events; the rest is of no consequence for requests.
+                // Other resets are QUIC's events; the remaining events do not concern requests.
                 _ => {}
             }
         }
@@ -311,7 +311,7 @@ impl Connection {
     ) {
         self.unfinished.ended(stream_id);
         if self.is_abused {
-            // The connection was closed for what came before this.
+            // The connection was closed for an earlier event.
             return;
         }
         if quic.is_short_of_memory() {
@@ -328,12 +328,12 @@ impl Connection {
             self.session_asked(quic, stream_id, head, now);
             return;
         }
-        // Applications may go on working when their response has left, and nobody can stop those whose client
-        // has gone.
+        // Applications may continue to run after their response was sent, and those whose client has gone cannot be
+        // stopped.
         let at_work_max = self.limits.open_requests.saturating_mul(AT_WORK_FACTOR);
         let is_full = self.exchanges.len() >= at_work_max;
         if self.unanswered >= self.limits.open_requests || is_full {
-            // One that has left most of them behind gets no others for nothing.
+            // If the client has abandoned most of them, each further request counts as abandoned, too.
             if is_full && self.abandoned > at_work_max / 2 && !self.may_give_up(quic, now) {
                 return;
             }
@@ -363,7 +363,7 @@ impl Connection {
         self.count_request();
     }
 
-    /// Another request has come, for a response or for a session.
+    /// Counts another request, for a response or for a session.
     pub(super) fn count_request(&mut self) {
         self.requests += 1;
         if self.limits.requests == Some(self.requests) {
@@ -407,7 +407,7 @@ impl Connection {
         }
     }
 
-    /// The client has reset its side of a stream, or wants no more of ours.
+    /// The client has reset its side of a stream, or stopped ours.
     fn given_up(
         &mut self,
         quic: &mut quic::Connection,
@@ -424,8 +424,8 @@ impl Connection {
             Some(exchange) => !exchange.answered,
             None => was_unfinished || stream_id >= self.heard_below,
         };
-        // A request that is complete can still be answered when the client resets it afterwards. A request whose
-        // header section is still on its way is dropped when its response is not wanted: none could be sent.
+        // A complete request can still be answered if the client resets it afterwards. A request with an incomplete
+        // header section is dropped when its response is stopped: none could be sent.
         let is_over = match exchange {
             Some(exchange) => !exchange.answered && (unwanted || !exchange.ended),
             None => was_unfinished && unwanted,
@@ -436,19 +436,19 @@ impl Connection {
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.abort(stream_id);
         }
-        // The exchange has ended by now. `h3` sends nothing more on the stream, so an exchange that stayed open
-        // when the connection is closed here would have its host's sends fail.
+        // The exchange has ended by now. `h3` sends nothing more on the stream, so if an exchange stayed open while
+        // the connection is closed here, the host's sends would fail.
         if is_early && !self.may_give_up(quic, now) {
             return;
         }
         self.calmed(now);
     }
 
-    /// Counts a request that was given up before it was answered. False: the connection is closed for it.
+    /// Counts a request that was abandoned before it was answered. False: the connection is closed for it.
     pub(super) fn may_give_up(&mut self, quic: &mut quic::Connection, now: Instant) -> bool {
         let may = self.early_resets.try_take(now);
         if !may {
-            let reason = b"too many requests were given up before they were answered";
+            let reason = b"too many requests were abandoned before they were answered";
             quic.close(now, Code::H3_EXCESSIVE_LOAD.0, None, reason);
             self.is_abused = true;
         }
@@ -467,7 +467,8 @@ impl Connection {
         }
     }
 
-    /// The connection as a whole has room: the responses that wait for it go on, in the order in which they began to.
+    /// The connection as a whole has room: the waiting responses continue, in the order in which they began to
+    /// wait.
     fn connection_has_room(&mut self) {
         let place = |(&stream_id, exchange): (&u64, &Exchange)| {
             Some((exchange.writing.as_ref()?.place?, stream_id))
@@ -487,7 +488,7 @@ impl Connection {
         }
     }
 
-    /// Something is over: perhaps it was the last.
+    /// Something has ended, perhaps the last of all.
     pub(super) fn calmed(&mut self, now: Instant) {
         if self.is_drained() {
             self.quiet_since = now;
@@ -497,13 +498,13 @@ impl Connection {
 
     // Time ---------------------------------------------------------------------------------------
 
-    /// True if [`tick`](Self::tick) has anything to look at.
+    /// True if [`tick`](Self::tick) has anything to do.
     pub fn is_due(&self, now: Instant) -> bool {
         let have_sessions = self.attached.as_ref().is_some_and(|it| it.is_due());
         !self.is_drained() || have_sessions || self.may_rest(now) || self.is_idle(now)
     }
 
-    /// True if there is room to be given back, and no use for it.
+    /// True if unused capacity can be freed.
     fn may_rest(&self, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(self.quiet_since);
         !self.is_resting && self.is_drained() && quiet > RESTS_AFTER
@@ -528,18 +529,18 @@ impl Connection {
         self.is_drained() && quiet > self.limits.keep_alive
     }
 
-    /// Gives up what has taken too long.
+    /// Abandons requests and responses that have taken too long.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let overdue = self
             .unfinished
             .take_overdue(self.limits.header_timeout, now);
         for stream_id in overdue {
-            // Nothing of it was processed, which is what this code says (RFC 9114 section 4.1.1).
+            // Nothing of it was processed, which is the meaning of this code (RFC 9114 section 4.1.1).
             self.h3
                 .cancel_request(stream_id, Code::H3_REQUEST_REJECTED.0);
             self.calmed(now);
         }
-        // While content waits here the connection's window may be used up, and no client is at fault.
+        // While content waits here the connection's window may be used up, which is not the client's fault.
         let times_bodies = self.paused.is_empty();
         for (&stream_id, exchange) in &mut self.exchanges {
             if let Some(reading) = &mut exchange.reading
@@ -565,15 +566,15 @@ impl Connection {
     }
 }
 
-/// What waits on all streams of one connection together above which each response waits, and below which they
-/// go on. Except where the stream itself has next to nothing queued: what a client does read is not held up by
-/// what it doesn't. So the most that one client can make us keep is this, and one part of a body for each of
-/// its streams.
+/// The limit of data in the queues of one connection above which each response waits, and the limit below which
+/// they continue. Exception: a stream that has almost nothing queued itself, so that streams that the client does
+/// read are not blocked by those that it does not. So one client can make us hold at most this, and one part of a
+/// body for each of its streams.
 const CONNECTION_QUEUE_HIGH: usize = 4 << 20;
 const CONNECTION_QUEUE_LOW: usize = 3 << 20;
-/// For so long nothing was asked of a connection that rests: a client's next requests cost it a few allocations
+/// The idle time after which a connection frees its capacity: the client's next requests cost a few allocations
 /// once.
 const RESTS_AFTER: Duration = Duration::from_secs(1);
-/// How many applications may be at work for each request that may be open: answered ones, and those whose
+/// How many applications may run for each request that may be open: including answered ones, and those whose
 /// clients have gone.
 const AT_WORK_FACTOR: usize = 8;

@@ -1,8 +1,8 @@
-//! HTTP datagrams (RFC 9297): unreliable messages that belong to a request, whose protocol says what they mean.
+//! HTTP datagrams (RFC 9297): unreliable messages of a request, whose protocol defines their meaning.
 //!
-//! They come and go as DATAGRAM frames of QUIC or, where the request's content is capsules, as capsules in it; a
-//! host cannot tell them apart. A datagram may be lost either way: what finds no room is dropped. Not here: what
-//! waits for the application, which is the host's.
+//! They are carried in QUIC's DATAGRAM frames or, if the request's content consists of capsules, in capsules; a
+//! host cannot distinguish them. A datagram may be lost either way: it is dropped if there is no room. Not here:
+//! datagrams that wait for the application, which the host stores.
 
 use std::time::Instant;
 
@@ -16,19 +16,19 @@ use super::connection::Connection;
 use super::event::Event;
 use super::responses::SendError;
 
-/// What a request's protocol has besides a stream of bytes.
+/// The datagrams of a request's protocol.
 #[derive(Debug, Default)]
 pub(super) enum Datagrams {
-    /// It is a request of HTTP's own: nothing says what a datagram would mean.
+    /// An ordinary HTTP request: datagrams have no meaning.
     #[default]
     None,
     Frames,
-    /// Its content is capsules, and may hold datagrams too.
+    /// Its content consists of capsules, which may contain datagrams.
     Capsules(Capsules),
 }
 
 impl Connection {
-    /// A DATAGRAM frame belongs to this stream.
+    /// A DATAGRAM frame for this stream.
     pub(super) fn datagram(
         &mut self,
         quic: &mut quic::Connection,
@@ -37,7 +37,7 @@ impl Connection {
         now: Instant,
     ) {
         match self.exchanges.get(&stream_id).map(|it| &it.datagrams) {
-            // Ahead of its request, or behind it (RFC 9297 section 2.1).
+            // It arrived before its request, or after its end (RFC 9297 section 2.1).
             None => {}
             Some(Datagrams::None) => {
                 // RFC 9297 section 2.
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// Content of a request whose content is capsules.
+    /// Content of a request that consists of capsules.
     pub(super) fn capsules(
         &mut self,
         quic: &mut quic::Connection,
@@ -68,11 +68,11 @@ impl Connection {
             match capsules.next(&mut data, longest) {
                 Ok(Some((_, value))) => found.push(value),
                 Ok(None) => break Ok(()),
-                // No datagram of QUIC's, or of anything below it, has more.
+                // No datagram of QUIC, or of any layer below it, is longer.
                 Err(capsule::TooLong) => break Err(Code::H3_EXCESSIVE_LOAD),
             }
         };
-        // RFC 9297 section 3.3: one that is cut off is malformed.
+        // RFC 9297 section 3.3: a truncated capsule is malformed.
         let is_cut = ended && !capsules.is_between();
         let fault = read.err().or(is_cut.then_some(Code::H3_MESSAGE_ERROR));
         exchange.received(0, ended, now);
@@ -93,7 +93,7 @@ impl Connection {
 
     fn tell_datagram(&mut self, stream_id: u64, data: Bytes) {
         let is_wanted = self.is_waited_for(stream_id);
-        // What may be repeated by anybody is not kept until it may not.
+        // Data that anybody can replay is not stored until the handshake is complete.
         if is_wanted && !self.waits_for_handshake(stream_id) {
             self.events.push_back(Event::Datagram { stream_id, data });
         }
@@ -106,15 +106,15 @@ impl Connection {
         self.perform(quic, now);
     }
 
-    /// The largest datagram of a request that QUIC takes at present; `None` where capsules have to do.
+    /// The largest datagram of a request that QUIC accepts at present; `None` if capsules must be used.
     pub fn max_datagram_size(&self, quic: &mut quic::Connection, stream_id: u64) -> Option<usize> {
         let is_agreed = self.h3.are_datagrams_agreed();
         let size = quic.max_datagram_size().filter(|_| is_agreed)?;
         size.checked_sub(varint::size(stream_id / 4))
     }
 
-    /// Sends a datagram that belongs to a request, behind its response's header section. Whether there is room
-    /// for another; what finds none, or is too large, is dropped.
+    /// Sends a datagram of a request, after its response's header section. Returns true if there is room for
+    /// another; a datagram without room, or one that is too large, is dropped.
     pub fn send_datagram(
         &mut self,
         quic: &mut quic::Connection,
@@ -150,6 +150,6 @@ impl Connection {
     }
 }
 
-/// The capsule that holds a datagram (RFC 9297 section 3.5).
+/// The capsule of a datagram (RFC 9297 section 3.5).
 const DATAGRAM: u64 = 0x00;
 const DATAGRAM_MAX: usize = 65_535;

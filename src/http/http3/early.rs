@@ -1,13 +1,13 @@
-//! Requests that come as 0-RTT data (RFC 9001 section 9.2, RFC 8470).
+//! Requests in 0-RTT data (RFC 9001 section 9.2, RFC 8470).
 //!
-//! Whoever sees such data on the wire can send it again, to this server or another, and cannot complete a
-//! handshake. Our own tickets are good once (`tls::sessions`); clients repeat what they believe lost all the
-//! same. So a request runs early only if it may be repeated, and others wait until the handshake is complete.
+//! An attacker who sees such data on the wire can replay it, to this server or another, but cannot complete a
+//! handshake. Our own tickets can be used once (`tls::sessions`), but clients repeat requests that they believe
+//! lost. So a request runs early only if it is safe to repeat, and others wait until the handshake is complete.
 //!
-//! Nor has a client that sends such data shown that it receives anything at the address that its packets come from,
-//! unless a token of an earlier connection proves it (RFC 9000 section 8.1.3). An application must not take an
-//! invented address for its client's, so without a token every request waits. It is not refused for that: the
-//! client has done nothing wrong, and its handshake proves the address a round trip later.
+//! A client with 0-RTT data has also not proved that it receives anything at its source address, unless it sends a
+//! token of an earlier connection (RFC 9000 section 8.1.3). An application must not take a spoofed address for its
+//! client's, so without a token every request waits. It is not rejected for that: the client has done nothing
+//! wrong, and its handshake proves the address a round trip later.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,23 +19,23 @@ use super::connection::Connection;
 use super::event::Event;
 use super::head::{Head, Refusal};
 
-/// What becomes of a request that may not be repeated, before the handshake is complete.
+/// The handling of an unsafe request before the handshake is complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unsafe {
-    /// It is told when the handshake is complete (RFC 8470 section 3).
+    /// It is reported when the handshake is complete (RFC 8470 section 3).
     #[default]
     Waits,
-    /// 425, upon which the client sends it again (RFC 8470 section 5.2).
+    /// It is answered with 425, and the client sends it again (RFC 8470 section 5.2).
     Refused,
 }
 
-/// Streams that wait for the handshake, and what there is to tell of them. As many as QUIC lets the client
-/// open; of each its header section, and of its content what came with that.
+/// Streams that wait for the handshake, and their pending events. QUIC's limit bounds their number; each has its
+/// header section, and the content that arrived with it.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     streams: FxHashSet<u64>,
     events: VecDeque<Event>,
-    /// What the events hold.
+    /// The bytes of the events.
     bytes: usize,
 }
 
@@ -46,7 +46,7 @@ impl Waiting {
 }
 
 impl Connection {
-    /// The handshake is complete: what has waited for it is told.
+    /// The handshake is complete: pending events are reported.
     pub fn handshake_completed(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut streams = Vec::from_iter(std::mem::take(&mut self.waiting.streams));
         streams.sort_unstable();
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// Says of a request how early it is, and has it wait if it must. What comes out is why it is refused.
+    /// Marks a request as early, and makes it wait if necessary. Returns a reason to refuse it.
     pub(super) fn judge_early(
         &mut self,
         quic: &mut quic::Connection,
@@ -83,18 +83,18 @@ impl Connection {
             head.mark_early();
         } else {
             self.waiting.streams.insert(stream_id);
-            // Nothing of it is read meanwhile but what came with the header section.
+            // Nothing more of it is read meanwhile than the content that arrived with the header section.
             self.pause(quic, stream_id);
         }
         None
     }
 
     pub(super) fn waits_for_handshake(&self, stream_id: u64) -> bool {
-        // Nothing waits on an established connection, so nothing is looked up there.
+        // On an established connection nothing waits, so the set is not searched.
         !self.waiting.streams.is_empty() && self.waiting.streams.contains(&stream_id)
     }
 
-    /// Tells the host something of a request, now or when the handshake is complete.
+    /// Reports an event of a request, now or when the handshake is complete.
     pub(super) fn tell(&mut self, stream_id: u64, event: Event) {
         if !self.waits_for_handshake(stream_id) {
             return self.events.push_back(event);
@@ -105,7 +105,7 @@ impl Connection {
         self.waiting.events.push_back(event);
     }
 
-    /// The queue for content of a request, of which so many bytes go in.
+    /// The queue for content of a request, to which `bytes` bytes are added.
     pub(super) fn queue_of(&mut self, stream_id: u64, bytes: usize) -> &mut VecDeque<Event> {
         match self.waits_for_handshake(stream_id) {
             true => {

@@ -1,6 +1,6 @@
-//! One request and its response, as far as the connection has to know both.
+//! One request and its response, as far as the connection needs both.
 //!
-//! Not here: what the application has been told and what it has said (the host's).
+//! Not here: the state of the application (the host's).
 
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,22 @@ use super::datagram::Datagrams;
 use super::priority::Wishes;
 use super::stalls::Writing;
 
-/// An open exchange: from its request's header section to the moment when the host is done with it.
+/// An open exchange: from its request's header section until the host has finished it.
 #[derive(Debug)]
 pub(super) struct Exchange {
     /// The whole request has arrived.
     pub ended: bool,
-    /// The response has been handed to QUIC whole, or given up.
+    /// The whole response was passed to QUIC, or it was abandoned.
     pub answered: bool,
-    /// Nobody waits for it any more.
+    /// The client does not wait for it any more.
     pub is_abandoned: bool,
-    /// The final response's head has left.
+    /// The final response's head was sent.
     pub has_begun: bool,
     /// The host waits for content.
     pub reading: Option<Reading>,
     /// The host waits for room.
     pub writing: Option<Writing>,
-    /// How the response is to be served beside others.
+    /// The priority of the response.
     pub wishes: Wishes,
     pub datagrams: Datagrams,
 }
@@ -32,7 +32,7 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) struct Reading {
     pub since: Instant,
-    /// What it has waited before, and how much has come in all: what trickles in is timed as a whole.
+    /// The earlier waiting time, and the received bytes: slow content is timed as a whole.
     pub waited: Duration,
     pub received: u64,
     pub is_waiting: bool,
@@ -52,7 +52,7 @@ impl Exchange {
         }
     }
 
-    /// So much content has come, and `ended` says whether it was the last.
+    /// Counts received content; `ended` is true with the last.
     pub fn received(&mut self, size: usize, ended: bool, now: Instant) {
         self.ended |= ended;
         if ended {
@@ -88,8 +88,8 @@ impl Reading {
         }
     }
 
-    /// True if the client has had its time: `timeout` for the next piece, or for all of them together what
-    /// `rate` bytes a second take.
+    /// True if the client's time is over: `timeout` for the next piece, or for all pieces together the time that
+    /// they take at `rate` bytes a second.
     pub fn is_over(&self, timeout: Duration, rate: u64, now: Instant) -> bool {
         if !self.is_waiting {
             return false;

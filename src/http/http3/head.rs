@@ -1,6 +1,6 @@
 //! A request's header section in the terms of any HTTP version: method, target and fields.
 //!
-//! Malformed sections never get here: HTTP/3 has validated them (RFC 9114 section 4.3.1).
+//! HTTP/3 has validated it, so it is never malformed (RFC 9114 section 4.3.1).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use uringcore_h3::Field;
@@ -10,27 +10,27 @@ use uringcore_h3::qpack::FIELD_OVERHEAD;
 use super::datagram::Datagrams;
 use crate::webtransport;
 
-/// What an application is asked. The fields are those that HTTP/1.1 would have: `host` for the authority, one
+/// A request for the application. The fields are those that HTTP/1.1 would have: `host` for the authority, one
 /// `cookie`, no pseudo-header fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     pub method: Bytes,
-    /// Path and query, or `*`. Of a CONNECT, the authority.
+    /// Path and query, or `*`. For a CONNECT, the authority.
     pub target: Bytes,
     pub fields: Vec<Field>,
-    /// Of an extended CONNECT (RFC 9220) that opens no WebSocket: its content is that protocol's.
+    /// The protocol of an extended CONNECT (RFC 9220) other than WebSocket, which defines the content.
     pub protocol: Option<Bytes>,
     /// It opens a WebSocket (RFC 9220): its content is the client's frames, that of a 2xx response ours.
     pub is_websocket: bool,
-    /// It asks for a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
+    /// It requests a WebTransport session (draft-ietf-webtrans-http3 section 3.2).
     pub is_webtransport: bool,
-    /// It does so by the newer name.
+    /// It uses the newer protocol name for that.
     pub(super) names_h3: bool,
-    /// It came as 0-RTT data, and the handshake is not complete: who sees it can send it again.
+    /// It arrived as 0-RTT data, and the handshake is not complete: an attacker can replay it.
     pub is_early: bool,
 }
 
-/// A request that is answered without asking the application, although it is well-formed HTTP/3.
+/// A well-formed request that is answered without the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
@@ -45,7 +45,7 @@ impl Head {
         sizes.sum::<usize>() + self.target.len()
     }
 
-    /// `protocols`: those that the host speaks.
+    /// `protocols`: those that the host supports.
     pub(super) fn read(section: Vec<Field>, protocols: &[Bytes]) -> (Self, Option<Refusal>) {
         let mut head = Self {
             fields: Vec::with_capacity(section.len()),
@@ -61,8 +61,8 @@ impl Head {
                 b":method" => head.method = value,
                 b":path" => head.target = value,
                 b":authority" => authority = Some(value),
-                // The client's word only. An application trusts it, for secure cookies and the like, so it is
-                // told what the connection is. Some clients say "http" for what they were given.
+                // The scheme is only the client's claim. Applications rely on it, for secure cookies for example,
+                // so they get the connection's scheme. Some clients send "http" for a URL of another scheme.
                 b":scheme" if is_web(&value) => {}
                 b":scheme" => refusal = Some(Refusal::new(400, "the scheme is not https")),
                 b":protocol" if protocols.contains(&value) => {
@@ -76,12 +76,12 @@ impl Head {
                 b":protocol" => {
                     refusal = Some(Refusal::new(501, "the protocol is not supported"));
                 }
-                // RFC 9114 section 4.2.1: one field again before anything but HTTP/2 or 3 sees it.
+                // RFC 9114 section 4.2.1: joined into one field for anything but HTTP/2 or 3.
                 b"cookie" => match &mut cookie {
                     None => cookie = Some(Cookie::One(value)),
                     Some(cookie) => cookie.add(&value),
                 },
-                // RFC 8470 section 5.1: whatever it says and however often, it means 1.
+                // RFC 8470 section 5.1: it means 1, whatever its value and number.
                 b"early-data" => has_early_data = true,
                 _ => {
                     has_host |= &*name == b"host";
@@ -123,12 +123,12 @@ impl Head {
         (head, refusal)
     }
 
-    /// True if it does no harm when it is repeated: a safe method (RFC 9110 section 9.2.1).
+    /// True if it is safe to repeat: a safe method (RFC 9110 section 9.2.1).
     pub(super) fn may_be_repeated(&self) -> bool {
         matches!(&*self.method, b"GET" | b"HEAD" | b"OPTIONS")
     }
 
-    /// RFC 8470 section 5.1: the application, as whoever is behind a gateway, can answer 425.
+    /// RFC 8470 section 5.1: the application can answer 425, like a server behind a gateway.
     pub(super) fn mark_early(&mut self) {
         self.is_early = true;
         if self.field(b"early-data").is_none() {
@@ -141,8 +141,8 @@ impl Head {
         self.fields.push(line);
     }
 
-    /// True if HTTP datagrams may belong to it (RFC 9297 section 2), and its content is capsules: it says so
-    /// (section 3.4), or the RFC of its protocol does (RFC 9298 section 3.2).
+    /// True if HTTP datagrams may belong to it (RFC 9297 section 2), and its content consists of capsules: it has
+    /// the field for that (section 3.4), or its protocol's RFC requires it (RFC 9298 section 3.2).
     pub(super) fn datagrams(&self) -> Datagrams {
         match self.protocol.as_deref() {
             None => Datagrams::None,
@@ -158,7 +158,7 @@ impl Head {
         }
     }
 
-    /// True if a proxy may say whom it forwards the request for.
+    /// True if a proxy may have added the client's address.
     pub fn is_forwarded(&self) -> bool {
         let mut names = self.fields.iter().map(|(name, _)| name);
         names.any(|name| name.starts_with(b"x-forwarded-"))
@@ -176,7 +176,7 @@ impl Refusal {
         Self { status, detail }
     }
 
-    /// True if the client could have known: all but 425, which asks it to come again.
+    /// True if the client could have avoided it: all but 425, after which it sends the request again.
     pub fn is_a_fault(&self) -> bool {
         self.status != 425
     }

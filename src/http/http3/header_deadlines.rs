@@ -1,27 +1,27 @@
-//! Header sections that are not complete, and since when their streams wait for them.
+//! Incomplete header sections, and since when they are incomplete.
 
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// As many streams as QUIC lets the client open, at most. Nothing is kept of those that are over.
+/// At most as many streams as QUIC lets the client open. Streams that have ended are removed.
 #[derive(Debug, Default)]
 pub(super) struct HeaderDeadlines {
     since: FxHashMap<u64, Instant>,
 }
 
 impl HeaderDeadlines {
-    /// Something has come, and no header section yet.
+    /// Data has arrived, and the header section is incomplete.
     pub fn begun(&mut self, stream_id: u64, now: Instant) {
         self.since.entry(stream_id).or_insert(now);
     }
 
-    /// The header section is there, or will never be. True if it had been waited for.
+    /// The header section is complete, or never will be. True if it was incomplete before.
     pub fn ended(&mut self, stream_id: u64) -> bool {
         self.since.remove(&stream_id).is_some()
     }
 
-    /// Keeps no room for what is to come.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.since.shrink_to_fit();
     }
@@ -30,8 +30,7 @@ impl HeaderDeadlines {
         self.since.is_empty()
     }
 
-    /// Takes those that have had their time, in the order in which they began. It looks at all of them, which a
-    /// host does once a second.
+    /// Takes those whose time is over, in the order in which they began. It visits all of them, once a second.
     pub fn take_overdue(&mut self, timeout: Duration, now: Instant) -> Vec<u64> {
         let is_over = |since: Instant| now.saturating_duration_since(since) > timeout;
         let overdue = self.since.iter();
@@ -62,7 +61,7 @@ mod tests {
         let timeout = Duration::from_secs(10);
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(unfinished.take_overdue(timeout, after(10)), []);
-        // More of it has come: that is not another beginning.
+        // More of it has arrived: its time does not begin again.
         unfinished.begun(8, after(10));
         assert_eq!(unfinished.take_overdue(timeout, after(12)), [8, 0]);
         assert!(unfinished.ended(4) && unfinished.is_empty());

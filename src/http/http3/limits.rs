@@ -1,4 +1,4 @@
-//! What one client may ask of a server, and how long it may take for it.
+//! The limits of one client of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,34 +8,35 @@ use bytes::Bytes;
 use super::early::Unsafe;
 use super::head::WEBSOCKET;
 
-/// The bounds of one connection. The host checks that they make sense.
+/// The bounds of one connection. The host validates them.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Requests that may wait for their response at once.
+    /// Requests that may wait for their response at a time.
     pub open_requests: usize,
-    /// Requests that one connection may make in all, if there is a bound.
+    /// Requests that one connection may make in all, if bounded.
     pub requests: Option<u64>,
-    /// How many requests the client may give up before they are answered, at once and in the long run. What
-    /// is above is an attack (CVE-2023-44487): every one has cost an application's start.
+    /// How many requests the client may abandon before they are answered, at once and as a sustained rate. More is
+    /// an attack (CVE-2023-44487): each has cost the start of an application.
     pub early_resets: u32,
     pub early_resets_per_second: f64,
-    /// Within which a header section has to be complete.
+    /// The time for a header section to be complete.
     pub header_timeout: Duration,
-    /// Within which the next of a request's content has to come while the application waits for it.
+    /// The time for the next piece of a request's content, while the application waits for it.
     pub body_timeout: Duration,
-    /// Bytes a second that content has to make in the long run, above which waiting does not count.
+    /// The average rate of content in bytes a second. At a higher rate the waiting time does not count.
     pub body_rate: u64,
-    /// Within which a client has to take something of a response that waits for it.
+    /// The time for a client to read something of a response that waits for it.
     pub send_timeout: Duration,
-    /// Bytes a second that a client has to take of responses that wait for it, on average. 0 is no least rate.
+    /// The average rate in bytes a second at which a client must read responses that wait for it. 0 means no
+    /// minimum.
     pub send_rate: u64,
-    /// Time for which the client may take less.
+    /// The time for which the client may read more slowly.
     pub send_rate_grace: Duration,
-    /// What a request comes to that may not be repeated, and that came as 0-RTT data.
+    /// The handling of an unsafe request in 0-RTT data.
     pub unsafe_early: Unsafe,
-    /// The protocols of extended CONNECT that the host speaks; others are refused (501).
+    /// The protocols of extended CONNECT that the host supports; others are refused (501).
     pub protocols: Arc<[Bytes]>,
-    /// After which a connection without requests is closed, however often its client pings.
+    /// The time after which a connection without requests is closed, even if its client sends pings.
     pub keep_alive: Duration,
 }
 

@@ -1,20 +1,20 @@
 //! HTTP/3 attached to QUIC, a server's side: QUIC's events in, requests out, and responses the other way.
 //!
 //! - `connection`: [`Connection`], which joins an `h3::Connection` to a `quic::Connection`. Start here.
-//! - `responses`: what the host sends.
-//! - `sessions`: WebTransport beside requests, where it is on.
-//! - `early`: requests that come before the handshake is complete.
-//! - `head`: a request's header section, as any HTTP version has it.
-//! - `exchange`: one request and its response, as far as both are told to the other side.
-//! - `header_deadlines`: how long a client may take, for the clock that the host winds.
-//! - `priority`: which response goes first.
-//! - `stalls`: responses of which their client takes nothing, or too little.
-//! - `limits`: [`Limits`], what one client may ask of a server.
-//! - `datagram`: HTTP datagrams of requests that have any, and capsules.
-//! - `event`: what comes out.
+//! - `responses`: the host's commands.
+//! - `sessions`: WebTransport beside requests, if it is enabled.
+//! - `early`: requests before the handshake is complete.
+//! - `head`: a request's header section, in the terms of any HTTP version.
+//! - `exchange`: one request and its response.
+//! - `header_deadlines`: the time of incomplete header sections.
+//! - `priority`: the order of responses.
+//! - `stalls`: responses of which the client reads nothing, or too little.
+//! - `limits`: [`Limits`], the bounds for one client.
+//! - `datagram`: HTTP datagrams of requests, and capsules.
+//! - `event`: events for the host.
 //!
-//! What HTTP/3 wants of QUIC is done here and at once: the host sees requests, pieces of their content and
-//! their ends, never a frame or a stream of QPACK's. It knows neither a socket nor an application.
+//! HTTP/3's commands are carried out on QUIC here, at once: the host gets requests, pieces of their content and
+//! their ends, never a frame or a QPACK stream. This module does not depend on sockets or applications.
 
 mod connection;
 mod datagram;

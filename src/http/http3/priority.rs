@@ -1,26 +1,26 @@
-//! Who is served first (RFC 9218): what the client says of a response, and what the application does.
+//! Priorities of responses (RFC 9218), from the client and the application.
 //!
-//! Not here: how the words are read (`h3::priority`), and who is served when (`quic::streams`).
+//! Not here: parsing them (`h3::priority`), and scheduling (`quic::streams`).
 //!
-//! Responses of a client that never sent a priority signal share the connection. Once a client has sent one, a
-//! request without a signal has RFC 9218's default, and such responses go one after the other.
+//! Responses to a client that never sent a priority signal share the connection. Once a client has sent one, a
+//! request without a signal has RFC 9218's default, and such responses are sent one after the other.
 
 use uringcore_h3::{Field, Priority, Signal};
 use uringcore_quic as quic;
 
 use super::connection::Connection;
 
-/// What is wished for one response.
+/// The priorities for one response.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wishes {
-    /// The client's last word.
+    /// The client's last one.
     client: Priority,
-    /// The application's, which goes before it (RFC 9218 section 8).
+    /// The application's, which overrides the client's (RFC 9218 section 8).
     application: Signal,
 }
 
 impl Wishes {
-    /// How the response is served beside others.
+    /// The effective priority of the response.
     pub fn rank(self, knows_priorities: bool) -> Priority {
         match knows_priorities {
             true => self.application.over(self.client),
@@ -33,12 +33,12 @@ impl Wishes {
 }
 
 impl Connection {
-    /// A request has come, with these fields.
+    /// Sets the priority of a request from its fields.
     ///
-    /// A client that never says anything of priorities shares its connection among its responses, as
-    /// streams of QUIC do. The default of RFC 9218 section 4.2 would have them served one after the other,
-    /// so that one download keeps all later ones waiting; who knows the signals can say so. A client that
-    /// has given one knows them, and means the default where it says nothing: browsers leave it out.
+    /// A client that never sends a priority signal shares its connection among its responses, like QUIC streams.
+    /// With the default of RFC 9218 section 4.2 they would be sent one after the other, so that one download would
+    /// delay all later ones; a client that supports the signals can choose that. A client that has sent a signal
+    /// supports them, and means the default if it sends none: browsers leave it out.
     pub(super) fn prioritize(
         &mut self,
         quic: &mut quic::Connection,
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// The client has said in PRIORITY_UPDATE how a response is to be served from now on.
+    /// The client has sent a PRIORITY_UPDATE for a response.
     pub(super) fn reprioritize(
         &mut self,
         quic: &mut quic::Connection,
@@ -61,14 +61,14 @@ impl Connection {
         wished: Priority,
     ) {
         self.knows_priorities = true;
-        // What is left of a response that is with QUIC whole keeps its place.
+        // The rest of a response that is wholly in QUIC's queues keeps its place.
         if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
             exchange.wishes.client = wished;
             apply(quic, stream_id, exchange.wishes.application.over(wished));
         }
     }
 
-    /// The application has said in its response's fields how it is to be served.
+    /// The application has set a priority in its response's fields.
     pub(super) fn override_priority(
         &mut self,
         quic: &mut quic::Connection,

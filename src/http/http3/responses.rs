@@ -1,4 +1,4 @@
-//! The commands of a response, and when the host has to wait with them.
+//! The commands of a response, and its backpressure.
 
 use std::fmt;
 use std::time::Instant;
@@ -10,14 +10,14 @@ use uringcore_quic as quic;
 use super::connection::Connection;
 use super::stalls::Writing;
 
-/// Why a response was not sent. Nothing was.
+/// Why a response was not sent. Nothing of it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
-    /// The stream or the connection has ended; the event that says so has come or is on its way.
+    /// The stream or the connection has ended; an event reports it, now or soon.
     Gone,
-    /// The application's fault: fields that make a message malformed, or an order that HTTP does not know.
+    /// An error of the application: fields that make a message malformed, or an order that HTTP does not allow.
     Invalid(String),
-    /// The client takes no header section of that size (RFC 9114 section 4.2.2).
+    /// The client does not accept a header section of that size (RFC 9114 section 4.2.2).
     TooLarge { size: u64, max: u64 },
 }
 
@@ -49,7 +49,7 @@ impl From<LocalError> for SendError {
 }
 
 impl Connection {
-    /// Sends a header section, or with `fin` a whole message: an interim response, the final one's, trailers.
+    /// Sends a header section, or with `fin` a whole message: an interim response, the final one, or trailers.
     pub fn send_headers(
         &mut self,
         quic: &mut quic::Connection,
@@ -71,7 +71,7 @@ impl Connection {
         self.sent(quic, stream_id, fin, now)
     }
 
-    /// Sends a header section and content behind it, as one write while the content is small.
+    /// Sends a header section and content after it, as one write if the content is small.
     pub fn respond(
         &mut self,
         quic: &mut quic::Connection,
@@ -83,7 +83,7 @@ impl Connection {
     ) -> Result<(), SendError> {
         self.check(stream_id)?;
         if quic.is_short_of_memory() {
-            // Hundreds of requests may have begun in this turn, before any response took memory.
+            // Hundreds of requests may have begun in this turn, before any response used memory.
             self.cancel(quic, stream_id, Code::H3_EXCESSIVE_LOAD, now);
             return Err(SendError::Gone);
         }
@@ -117,8 +117,8 @@ impl Connection {
         }
     }
 
-    /// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; an order of
-    /// frames that HTTP does not know is the application's fault only while that direction is open.
+    /// Why HTTP/3 has not sent something. A client can end our direction of a stream at any moment; a forbidden
+    /// order of frames is the application's error only while that direction is open.
     pub(super) fn refusal(&self, stream_id: u64, error: LocalError) -> SendError {
         match error {
             LocalError::FrameUnexpected(_) if !self.h3.is_sending(stream_id) => SendError::Gone,
@@ -126,14 +126,14 @@ impl Connection {
         }
     }
 
-    /// A response that has begun is not given up for content that nobody may want any more.
+    /// Once a response has begun, its request does not time out for missing content.
     fn begun(&mut self, stream_id: u64) {
         if let Some(exchange) = self.exchanges.get_mut(&stream_id) {
             exchange.has_begun = true;
         }
     }
 
-    /// The response is with QUIC whole, or will never be. False if that was known.
+    /// The whole response is in QUIC's queues, or never will be. False if that was known.
     pub(super) fn answered(&mut self, stream_id: u64) -> bool {
         let Some(exchange) = self.exchanges.get_mut(&stream_id) else {
             return false;
@@ -159,16 +159,16 @@ impl Connection {
             let writing = Writing::new(queued, self.rank(stream_id), &self.limits, now);
             self.unacknowledged.insert(stream_id, writing);
         }
-        // The event that says why may be long in coming, if the application does not wait for anything.
+        // The event with the reason may be late, if the application does not wait for anything.
         match self.refused.take() {
             Some(refused) if refused == stream_id => Err(SendError::Gone),
             _ => Ok(()),
         }
     }
 
-    /// True if the host has to wait before it sends more: for this stream's queue to fall, or, unless there is next
-    /// to nothing in its own, for all of the connection's together or because the client's address holds more than
-    /// its share of the server's memory. `Writable` follows, or `Aborted`.
+    /// True if the host has to wait before it sends more: until this stream's queue falls, or, unless its own queue
+    /// is nearly empty, because of the queues of the whole connection or because the client's address holds more
+    /// than its share of the server's memory. `Writable` follows, or `Aborted`.
     pub fn is_held_up(
         &mut self,
         quic: &mut quic::Connection,
@@ -188,7 +188,7 @@ impl Connection {
         let mut writing = Writing::new(queued, priority, &self.limits, now);
         writing.place = exchange.writing.as_ref().and_then(|before| before.place);
         if waits_for_connection_credit {
-            // Whichever comes first: room in the connection, or next to nothing in the stream.
+            // Either event ends the wait: room in the connection, or a nearly empty queue of the stream.
             quic.tell_when_low(stream_id);
             if writing.place.is_none() {
                 writing.place = Some(self.next_place);
@@ -206,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Ends both directions as far as they are open. The host is not told: it is its own doing.
+    /// Ends both directions if they are open. Emits no event, because the host asked for it.
     pub fn cancel(
         &mut self,
         quic: &mut quic::Connection,
@@ -219,7 +219,7 @@ impl Connection {
         self.perform(quic, now);
     }
 
-    /// Stops reading a request's content, and with it its client.
+    /// Stops reading a request's content, which stops its client.
     pub fn pause(&mut self, quic: &mut quic::Connection, stream_id: u64) {
         self.paused.insert(stream_id);
         quic.pause_stream(stream_id);
@@ -230,7 +230,7 @@ impl Connection {
         quic.resume_stream(stream_id);
     }
 
-    /// The host is done with a request.
+    /// The host has finished a request.
     pub fn done(&mut self, stream_id: u64, now: Instant) {
         self.answered(stream_id);
         if let Some(exchange) = self.exchanges.remove(&stream_id) {
@@ -240,26 +240,25 @@ impl Connection {
         self.calmed(now);
     }
 
-    /// Says that the connection comes to its end (RFC 9114 section 5.2): the client is to make no more requests,
-    /// and those that are on their way are served. [`go_away`](Self::go_away) follows when they have come.
+    /// Announces the end of the connection (RFC 9114 section 5.2): the client should make no more requests, and
+    /// those on their way are served. [`go_away`](Self::go_away) follows once they have arrived.
     pub fn announce_end(&mut self, quic: &mut quic::Connection, now: Instant) {
-        // A connection that is closed needs no word, nor one that has had its last.
+        // It fails if the connection is closed or has sent its last GOAWAY; then none is needed.
         let _ = self.h3.send_goaway(LAST_REQUEST_STREAM);
         self.perform(quic, now);
     }
 
-    /// No new requests: announces the first that will not be processed (RFC 9114 section 5.2). Sessions are asked
-    /// to end one by one ([`Handle::drain`](crate::webtransport::Handle::drain)): not all clients take this
-    /// for it.
+    /// Announces the first request that will not be processed (RFC 9114 section 5.2). Sessions are drained one by
+    /// one ([`Handle::drain`](crate::webtransport::Handle::drain)), because not all clients end sessions on GOAWAY.
     pub fn go_away(&mut self, quic: &mut quic::Connection, now: Instant) {
         let id = self.h3.next_goaway_id();
-        // A connection that is closed needs no word.
+        // It fails if the connection is closed; then none is needed.
         let _ = self.h3.send_goaway(id);
         self.perform(quic, now);
     }
 }
 
-/// Next to nothing: see the bound of a connection's queues.
+/// Nearly empty: see `CONNECTION_QUEUE_HIGH`.
 const STREAM_QUEUE_FEW: usize = 32 << 10;
-/// The highest that there can be.
+/// The highest request stream ID.
 const LAST_REQUEST_STREAM: u64 = (1 << 62) - 4;

@@ -1,6 +1,6 @@
-//! WebTransport beside requests: which events are its sessions', and requests that ask for one.
+//! WebTransport beside requests: dispatches the events of sessions, and requests for sessions.
 //!
-//! What a session is and does is `webtransport`'s.
+//! Not here: the sessions (`webtransport`).
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use super::head::{Head, Refusal};
 use super::limits::Limits;
 use crate::webtransport::{self, Below, Handle, Sessions};
 
-/// The sessions of a connection, and requests for them that cannot be told of yet.
+/// The sessions of a connection, and requests for sessions that cannot be reported yet.
 pub(super) struct Attached {
     sessions: Sessions,
-    /// Until it is known what the client speaks, and the handshake is complete. As many as there may be
-    /// sessions.
+    /// Requests that wait until the client's draft is known and the handshake is complete. The limit of sessions
+    /// bounds them.
     asked: Vec<(u64, Head)>,
 }
 
@@ -30,7 +30,7 @@ impl Attached {
         self.sessions.is_due()
     }
 
-    /// Keeps no room for what is to come.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.sessions.rest();
         self.asked = Vec::new();
@@ -38,8 +38,8 @@ impl Attached {
 }
 
 impl Connection {
-    /// Attaches HTTP/3 as [`new`](Self::new) does, with WebTransport, whose streams are read on demand. The
-    /// connection has to take datagrams (RFC 9221).
+    /// Attaches HTTP/3 like [`new`](Self::new), with WebTransport, whose streams are read on demand. The connection
+    /// must accept datagrams (RFC 9221).
     pub fn with_webtransport(
         quic: &mut quic::Connection,
         mut settings: h3::Settings,
@@ -57,14 +57,13 @@ impl Connection {
         connection
     }
 
-    /// The connection's sessions, where WebTransport is on: commands, and events but for
-    /// [`Event::Session`].
+    /// The connection's sessions, if WebTransport is enabled: commands, and events except [`Event::Session`].
     pub fn webtransport(&mut self) -> Option<Handle<'_>> {
         let attached = self.attached.as_mut()?;
         Some(Handle::new(&mut attached.sessions, &mut self.h3))
     }
 
-    /// Runs `run` on the sessions, and notes whether the last of them is over. Only where WebTransport is on.
+    /// Runs `run` on the sessions, and records if the last of them has ended. Only if WebTransport is enabled.
     fn with_sessions<R>(
         &mut self,
         quic: &mut quic::Connection,
@@ -85,7 +84,7 @@ impl Connection {
         Some(result)
     }
 
-    /// Gives back what is HTTP's.
+    /// Passes the event to the sessions; returns it if it is HTTP's.
     pub(super) fn route(
         &mut self,
         quic: &mut quic::Connection,
@@ -99,12 +98,12 @@ impl Connection {
         self.with_sessions(quic, now, |sessions, below| sessions.route(below, event))?
     }
 
-    /// What is HTTP's as well, behind that.
+    /// An event that follows and that is HTTP's as well.
     pub(super) fn take_behind(&mut self) -> Option<quic::Event> {
         self.attached.as_mut()?.sessions.take_behind()
     }
 
-    /// The same of HTTP/3's events.
+    /// Passes HTTP/3's event to the sessions; returns it if it is HTTP's.
     pub(super) fn route_h3(
         &mut self,
         quic: &mut quic::Connection,
@@ -117,7 +116,7 @@ impl Connection {
         self.with_sessions(quic, now, |sessions, below| sessions.route_h3(below, event))?
     }
 
-    /// Why a request for a session is not one: its stream has ended, or there are none here.
+    /// Why a request for a session is refused: its stream has ended, or sessions are not supported.
     pub(super) fn judge_session(&self, head: &Head, ended: bool) -> Option<Refusal> {
         match head.is_webtransport {
             false => None,
@@ -143,8 +142,7 @@ impl Connection {
         }
     }
 
-    /// After every event: tells of requests for sessions that can be told of, and counts those that were given
-    /// up.
+    /// After every event: reports requests for sessions that can be reported, and counts those that were abandoned.
     pub(super) fn settle_sessions(&mut self, quic: &mut quic::Connection, now: Instant) {
         let Some(attached) = &mut self.attached else {
             return;
@@ -177,7 +175,7 @@ impl Connection {
         let asked = self.with_sessions(quic, now, |sessions, below| {
             sessions.judge(below, session_id, head.names_h3, &head.fields)
         });
-        // One that its client has given up meanwhile is not told of.
+        // A request that its client has abandoned meanwhile is not reported.
         if let Some(Some(asked)) = asked {
             self.events.push_back(Event::Session {
                 session_id,

@@ -1,13 +1,14 @@
-//! Responses of which their client takes nothing, or too little: since when, and when they are given up.
+//! Responses of which their client reads nothing, or too little: since when, and when they are abandoned.
 //!
-//! A response that waits while its client takes one that goes before it (RFC 9218 section 10) is held back by nobody's
-//! fault: its time begins when that one stops. Not here: what has room (`responses`), who goes first (`priority`).
+//! A response that waits while its client reads one with precedence (RFC 9218 section 10) is not stalled: its time
+//! begins when that one stops. Not here: room in queues (`responses`), and precedence (`priority`).
 //!
-//! The least rate is enforced by a balance of time for each response. A gap between two takes costs its length, and
-//! bytes that were taken earn the time that they last at the least rate. A balance below zero gives the response up.
-//! A response begins with the grace period and never has more than that, so a fast start does not pay for hours. A
-//! gap costs the grace period at most, so a player that pauses with a full buffer and then goes on keeps its response:
-//! the time-out ends pauses. Responses of one urgency share what the client takes, so each owes a part of the rate.
+//! The minimum rate is enforced by a balance of time for each response. A gap between two reads costs its length,
+//! and bytes that were read earn the time that they last at the minimum rate. A balance below zero abandons the
+//! response. A response begins with the grace period and never has more than that, so a fast start does not pay for
+//! hours. A gap costs at most the grace period, so a player that pauses with a full buffer and then continues keeps
+//! its response; the time-out ends longer pauses. Responses of one urgency share the client's rate, so each has to
+//! reach a part of it.
 
 use std::time::{Duration, Instant};
 
@@ -18,20 +19,20 @@ use super::connection::Connection;
 use super::event::Event;
 use super::limits::Limits;
 
-/// What waits of a response for its client to take something.
+/// A response that waits for its client to read.
 #[derive(Debug)]
 pub(super) struct Writing {
-    /// Since when nothing was taken.
+    /// Since when nothing was read.
     since: Instant,
-    /// What waited then.
+    /// The queued bytes at that time.
     queued: usize,
-    /// Among the connection's responses.
+    /// Its priority among the connection's responses.
     priority: Priority,
-    /// It waits for room in the connection as a whole too: its place among those that do.
+    /// Its place among those that also wait for room in the connection as a whole.
     pub place: Option<u64>,
-    /// Seconds for which the client may still stay below the least rate.
+    /// Seconds for which the client may still stay below the minimum rate.
     balance: f64,
-    /// Bytes that were taken between the last two looks, and since when nothing was taken before. `None` if the
+    /// Bytes that were read between the last two checks, and since when nothing was read before. `None` if the
     /// queue did not shrink.
     took: Option<(usize, Instant)>,
 }
@@ -62,7 +63,7 @@ impl Writing {
         }
     }
 
-    /// Settles the balance after all responses were looked at.
+    /// Updates the balance after all responses were checked.
     fn settle(&mut self, round: &Round, limits: &Limits, now: Instant) {
         let Some((bytes, since)) = self.took else {
             return;
@@ -80,7 +81,7 @@ impl Writing {
         self.balance = (self.balance - gap.as_secs_f64().min(grace) + earned).min(grace);
     }
 
-    /// The reason to give the response up, if there is one. QUIC repeats what has left, or gives it up with the
+    /// The reason to abandon the response, if there is one. QUIC retransmits data that was sent, or ends the
     /// connection.
     fn is_over(&self, taken: &Taken, limits: &Limits, now: Instant) -> Option<TooSlow> {
         if self.queued == 0 {
@@ -95,21 +96,21 @@ impl Writing {
     }
 }
 
-/// Why a response was given up.
+/// Why a response was abandoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
-    /// The client took nothing within the time-out.
+    /// The client read nothing within the time-out.
     Nothing,
-    /// The client took less than the least rate.
+    /// The client read less than the minimum rate.
     Little,
 }
 
-/// One look at all responses.
+/// One check of all responses.
 struct Round {
-    /// When something was taken, with and without this look.
+    /// When something was read, with and without this check.
     taken: Taken,
     before: Taken,
-    /// By urgency: responses that wait, and responses of which something was taken since the last look.
+    /// By urgency: waiting responses, and responses of which something was read since the last check.
     waiting: [usize; URGENCIES],
     takers: [usize; URGENCIES],
 }
@@ -136,13 +137,13 @@ impl Round {
         }
     }
 
-    /// The number of responses that share what the client takes.
+    /// The number of responses that share the client's rate.
     fn sharing(&self, priority: Priority) -> usize {
         let waiting = self.waiting.get(usize::from(priority.urgency));
         waiting.map_or(1, |&count| count.max(1))
     }
 
-    /// True if the client took something of a response that goes before a taken one of this priority.
+    /// True if the client read something of a response that has precedence over one of this priority.
     fn is_held_back(&self, priority: Priority) -> bool {
         let urgency = usize::from(priority.urgency).min(URGENCIES);
         let equals = self.takers.get(urgency).is_some_and(|&count| count > 1);
@@ -150,7 +151,7 @@ impl Round {
     }
 }
 
-/// When something of a response was last taken, by its urgency.
+/// When something of a response was last read, by its urgency.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Taken([Option<Instant>; URGENCIES]);
 
@@ -161,8 +162,8 @@ impl Taken {
         }
     }
 
-    /// The same of those that go before this one: the more urgent and, where they come one after the other,
-    /// its equals.
+    /// When something was last read of a response that has precedence: the more urgent ones and, if they are not
+    /// incremental, those of equal urgency.
     fn before(&self, priority: Priority) -> Option<Instant> {
         let equals = usize::from(!priority.incremental);
         let count = (usize::from(priority.urgency) + equals).min(URGENCIES);
@@ -171,7 +172,7 @@ impl Taken {
 }
 
 impl Connection {
-    /// Something of a response was taken.
+    /// The client has read something of a response.
     pub(super) fn note_taken(&mut self, stream_id: u64, now: Instant) {
         let priority = match self.unacknowledged.get(&stream_id) {
             Some(writing) => writing.priority,
@@ -180,7 +181,7 @@ impl Connection {
         self.taken.note(priority, now);
     }
 
-    /// Gives up the responses of which nothing was taken for too long, or too little.
+    /// Abandons the responses of which nothing was read for too long, or too little.
     pub(super) fn give_up_stalled(&mut self, quic: &mut quic::Connection, now: Instant) {
         let knows_priorities = self.knows_priorities;
         let mut round = Round::new(self.taken);
@@ -219,14 +220,14 @@ impl Connection {
             self.abort(stream_id);
         }
         for (stream_id, _) in left {
-            // HTTP/3 is done with it. A stream that refuses has ended.
+            // HTTP/3 has finished with it. A stream that refuses has ended.
             let _ = quic.reset_stream(stream_id, Code::H3_REQUEST_CANCELLED.0);
             self.unacknowledged.remove(&stream_id);
             self.calmed(now);
         }
     }
 
-    /// How a response stands among those of its connection.
+    /// The priority of a response within its connection.
     pub(super) fn rank(&self, stream_id: u64) -> Priority {
         let wishes = self.exchanges.get(&stream_id).map(|it| it.wishes);
         wishes.unwrap_or_default().rank(self.knows_priorities)

@@ -40,7 +40,7 @@ struct Site {
     server: ConnectionKey,
     browser: h3::Connection,
     http: Connection,
-    /// Events of each side that have been handled.
+    /// The number of handled events of each side.
     seen: [usize; 2],
     reported: Vec<Event>,
     heard: Vec<h3::Event>,
@@ -64,7 +64,7 @@ impl Site {
         Self::over(Pair::new(client, server), client_says, limits)
     }
 
-    /// At an endpoint of these settings.
+    /// At an endpoint with these settings.
     fn at(endpoint: quic::EndpointSettings) -> Self {
         let (client, server) = with_transport(|_| {});
         let pair = Pair::with(client, server, endpoint);
@@ -153,7 +153,7 @@ impl Site {
         self.perform();
     }
 
-    /// What the client wants done.
+    /// Runs the client's commands.
     fn perform(&mut self) {
         while let Some(output) = self.browser.poll_output() {
             let Some(quic) = self.pair.client.endpoint.connection(self.client) else {
@@ -216,7 +216,7 @@ impl Site {
         std::mem::take(&mut self.reported)
     }
 
-    /// With which codes the client's streams have been reset.
+    /// The codes with which the client's streams were reset.
     fn resets(&self) -> Vec<(u64, u64)> {
         let reset = |event: &h3::Event| match event {
             h3::Event::Reset {
@@ -383,7 +383,7 @@ fn a_header_section_that_is_too_large_is_to_be_answered_with_431() {
         };
         assert_eq!(refusal.map(|refusal| refusal.status), Some(431));
         assert!(*ended);
-        // The client's HTTP/3 does not know of a request that it has not made; its QUIC does.
+        // The client's HTTP/3 has no state of a request that it has not made; its QUIC has.
         site.command(|http, quic, now| {
             http.send_headers(quic, 0, &[(b":status", b"431")], true, now)
         })
@@ -447,7 +447,7 @@ fn a_client_that_has_made_its_requests_is_told_of_once() {
     site.command(|http, quic, now| http.go_away(quic, now));
     site.run();
     assert!(site.browser.is_peer_going_away());
-    // RFC 9114 section 5.2: the client may not use this one, and one that crossed is rejected.
+    // RFC 9114 section 5.2: the client must not use this stream, and a request that crossed is rejected.
     assert!(site.browser.send_headers(8, GET, true).is_err());
     assert_eq!(site.http.open_requests(), 2);
 }
@@ -457,14 +457,14 @@ fn requests_that_cross_the_first_goaway_are_served() {
     let mut site = Site::new(Limits::default());
     site.ask(0, GET, true);
     site.take_events();
-    // Both leave at once.
+    // Both are sent at once.
     site.browser.send_headers(4, GET, true).unwrap();
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
     assert_eq!(requests(&site.take_events()), [4]);
     assert!(site.browser.send_headers(8, GET, true).is_err());
     site.command(|http, quic, now| http.go_away(quic, now));
-    // Said once, whoever asks again.
+    // Sent once, however often it is called.
     site.command(|http, quic, now| http.announce_end(quic, now));
     site.run();
     let goaway = |event: &h3::Event| match event {
@@ -500,7 +500,7 @@ fn requests_given_up_early_are_an_attack_when_they_are_many() {
         site.done(stream_id);
     }
     assert_eq!(site.closed_with(), None);
-    // What was refilled meanwhile allows some more, and not this many.
+    // The tokens refilled meanwhile allow some more, but not this many.
     for turn in 3..20 {
         let stream_id = turn * 4;
         site.browser.send_headers(stream_id, GET, true).unwrap();
@@ -553,7 +553,7 @@ fn a_stream_that_its_client_reads_is_told_of_while_others_are_not_read() {
             site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         }
     }
-    // Above what is next to nothing, and below what one stream may have.
+    // More than nearly empty, and below the limit of one stream.
     site.respond(0, &vec![0; 60_000 + 20_000], false).unwrap();
     assert!(site.command(|http, quic, now| http.is_held_up(quic, 0, now)));
     site.take_events();
@@ -630,7 +630,7 @@ fn an_upload_that_was_answered_before_its_end_may_be_reset_any_number_of_times()
 #[test]
 fn a_header_section_that_never_ends_is_refused_in_time() {
     let mut site = Site::new(Limits::default());
-    // A HEADERS frame that announces more than comes.
+    // A HEADERS frame that announces more than arrives.
     site.raw(0, &[1, 30, 0, 0], false);
     site.ask(4, GET, true);
     site.tick(Duration::from_secs(5));
@@ -640,7 +640,7 @@ fn a_header_section_that_never_ends_is_refused_in_time() {
     assert!(site.pair.client.has(site.client, reset));
     let stopped = |event: &quic::Event| matches!(event, quic::Event::StopSending { stream_id: 0, error_code, .. } if *error_code == Code::H3_REQUEST_REJECTED.0);
     assert!(site.pair.client.has(site.client, stopped));
-    // The one that is complete waits for its application as long as that takes.
+    // The complete one waits for its application as long as that takes.
     assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"late", true).unwrap();
 }
@@ -676,7 +676,7 @@ fn content_that_is_waited_for_has_its_time_and_what_trickles_in_has_it_once() {
         );
         assert!(is_quick || turns <= turns_max, "{bytes_a_turn}: {turns}");
     }
-    // Nobody waits: the client may take its time.
+    // Nothing waits, so the client is not timed.
     let mut site = Site::with(limits, |transport| transport.idle_timeout = Duration::ZERO);
     site.ask(0, POST, false);
     site.tick(Duration::from_secs(100));
@@ -753,7 +753,7 @@ fn all_responses_of_a_connection_together_have_a_bound() {
     }
     let mut held = 0;
     for stream_id in &streams {
-        // Below what one stream may have.
+        // Below the limit of one stream.
         site.respond(*stream_id, &vec![0; 200_000], false).unwrap();
         held += usize::from(site.command(|http, quic, now| http.is_held_up(quic, *stream_id, now)));
     }
@@ -779,7 +779,7 @@ fn what_is_sent_to_a_client_that_wants_no_more_is_refused_at_once() {
     site.run();
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
     quic.stop_stream(0, Code::H3_REQUEST_CANCELLED.0).unwrap();
-    // The state machine has heard of it, and the host has not looked yet.
+    // The state machine has the event, and the host has not polled yet.
     site.pair.run_for(Duration::from_secs(1));
     let sent = site.command(|http, quic, now| http.send_data(quic, 0, "y".into(), false, now));
     assert_eq!(sent, Err(SendError::Gone));
@@ -852,7 +852,7 @@ fn a_head_that_the_client_does_not_take_is_refused_and_nothing_is_sent() {
 fn a_connection_that_has_rested_goes_on_where_it_was() {
     let mut site = Site::new(Limits::default());
     for turn in 0..4 {
-        // The same lines each time: from the second one on they are in the tables of both sides.
+        // Identical lines each time: from the second one on they are in the tables of both sides.
         for stream_id in [turn * 12, turn * 12 + 4, turn * 12 + 8] {
             let mut lines = GET.to_vec();
             lines.push(("x-same", "the same each time"));
@@ -883,7 +883,7 @@ fn content_that_is_asked_for_after_the_end_is_not_waited_for() {
     for stream_id in [0, 4] {
         site.ask(stream_id, POST, false);
     }
-    // One was given up by its client, one by the host.
+    // One was abandoned by its client, one by the host.
     site.browser.cancel_request(0, Code::H3_REQUEST_CANCELLED.0);
     site.command(|http, _, now| http.wait_for_body(4, now));
     site.command(|http, quic, now| http.cancel(quic, 4, Code::H3_INTERNAL_ERROR, now));

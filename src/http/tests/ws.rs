@@ -5,14 +5,14 @@ use uringcore_http::ws::{Close, Event, Fault, Opcode, Reader, Side, code, frame}
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const MAX: usize = 1 << 20;
 
-/// A client's frame, right or wrong.
+/// A client's frame, valid or not.
 fn sent(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame(Opcode::Binary, payload, Some(KEY)).to_vec();
     bytes[0] = first;
     bytes
 }
 
-/// What a server reads, whole and byte by byte.
+/// The events that a server reads, whole and byte by byte.
 #[track_caller]
 fn read(bytes: &[u8]) -> Result<Vec<Event>, Fault> {
     read_within(bytes, MAX)
@@ -165,10 +165,10 @@ fn section_10_4_a_message_that_is_too_big_is_refused_by_its_length_alone() {
         read_within(&fragments, 100).unwrap_err().code,
         code::TOO_BIG
     );
-    // Nothing but the header has come.
+    // Only the header has arrived.
     let header = &sent(0x82, &[0; 70_000])[..14];
     assert_eq!(read_within(header, 100).unwrap_err().code, code::TOO_BIG);
-    // What is held does not grow by what is said.
+    // The held memory does not grow with the announced length.
     let mut reader = Reader::new(Side::Server, MAX);
     let bytes = sent(0x82, &[0; 70_000]);
     assert_eq!(reader.read(&mut &bytes[..20]), Ok(None));
@@ -177,7 +177,7 @@ fn section_10_4_a_message_that_is_too_big_is_refused_by_its_length_alone() {
 
 #[test]
 fn what_comes_of_any_bytes_does_not_hang_on_how_they_are_cut() {
-    // Frames that are right, of which some bytes are changed.
+    // Valid frames with some bytes changed.
     let mut random = 24_301_u64;
     let mut next = |below: usize| {
         random = random

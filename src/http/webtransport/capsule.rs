@@ -1,12 +1,12 @@
-//! The capsules of a session (draft-ietf-webtrans-http3 sections 4.7, 5.6 and 6): what is in them.
+//! Encoding and decoding of a session's capsules (draft-ietf-webtrans-http3 sections 4.7, 5.6 and 6).
 //!
-//! How data is cut into capsules is `h3::capsule`'s, what they do is the session's.
+//! Not here: splitting data into capsules (`h3::capsule`), and their effect (the session).
 
 use bytes::{Buf, Bytes, BytesMut};
 use uringcore_h3::capsule::put;
 use uringcore_wire::varint;
 
-/// Something that the peer says of a session.
+/// A capsule of the peer about a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capsule {
     Close {
@@ -19,19 +19,19 @@ pub enum Capsule {
         unidirectional: bool,
         limit: u64,
     },
-    /// WT_DATA_BLOCKED and WT_STREAMS_BLOCKED: we give credit without being asked.
+    /// WT_DATA_BLOCKED and WT_STREAMS_BLOCKED: ignored, because we give credit without being asked.
     Blocked {
         streams: Option<u64>,
     },
-    /// Of WebTransport over HTTP/2, and forbidden here (section 5.4).
+    /// A capsule of WebTransport over HTTP/2, which is forbidden here (section 5.4).
     Forbidden,
 }
 
-/// The value is not what its type says.
+/// The value does not match its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// How long the value of a type may be that is known here.
+/// The maximal length of the value of a known type.
 pub fn longest(kind: u64) -> Option<usize> {
     match kind {
         CLOSE => Some(4 + REASON_MAX),
@@ -46,7 +46,7 @@ pub fn longest(kind: u64) -> Option<usize> {
     }
 }
 
-/// Reads one whose type has a [`longest`] value.
+/// Parses a capsule whose type has a [`longest`] value.
 pub fn read(kind: u64, mut value: Bytes) -> Result<Capsule, Malformed> {
     let number = || match varint::get(&value) {
         Some((number, used)) if used == value.len() => Ok(number),
@@ -78,7 +78,7 @@ pub fn read(kind: u64, mut value: Bytes) -> Result<Capsule, Malformed> {
     })
 }
 
-/// WT_CLOSE_SESSION. Of the reason 1,024 bytes are sent, cut between characters.
+/// WT_CLOSE_SESSION. The reason is truncated to 1,024 bytes at a character boundary.
 pub fn close(code: u32, reason: &str) -> Bytes {
     let mut value = code.to_be_bytes().to_vec();
     value.extend_from_slice(shortened(reason).as_bytes());
@@ -89,14 +89,14 @@ pub fn drain() -> Bytes {
     written(DRAIN, b"")
 }
 
-/// One that holds a number.
+/// A capsule with a number.
 pub fn number(kind: u64, number: u64) -> Bytes {
     let mut value = Vec::with_capacity(varint::SIZE_MAX);
     varint::put(&mut value, number);
     written(kind, &value)
 }
 
-/// As much of a reason as is sent.
+/// The part of a reason that is sent.
 pub fn shortened(reason: &str) -> &str {
     let mut end = reason.len().min(REASON_MAX);
     while !reason.is_char_boundary(end) {
@@ -118,7 +118,7 @@ const CLOSE: u64 = 0x2843;
 const DRAIN: u64 = 0x78ae;
 pub(super) const MAX_DATA: u64 = 0x190b_4d3d;
 const MAX_STREAM_DATA: u64 = 0x190b_4d3e;
-/// Of bidirectional and unidirectional streams.
+/// For bidirectional and unidirectional streams.
 pub(super) const MAX_STREAMS: [u64; 2] = [0x190b_4d3f, 0x190b_4d40];
 pub(super) const DATA_BLOCKED: u64 = 0x190b_4d41;
 const STREAM_DATA_BLOCKED: u64 = 0x190b_4d42;

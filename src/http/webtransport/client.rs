@@ -1,4 +1,4 @@
-//! HTTP/3 attached to a client's connection, for WebTransport alone: several sessions on it, no requests.
+//! HTTP/3 attached to a client's connection for WebTransport only: several sessions on it, no requests.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,25 +15,24 @@ use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, Limits, code, draft, protocols};
 use crate::h3_driver;
 
-/// What a session is asked for with.
+/// The request for a session.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub authority: Bytes,
-    /// With the query.
+    /// Includes the query.
     pub path: Bytes,
     pub origin: Option<Bytes>,
     /// Further fields, which the drafts do not define.
     pub fields: Vec<Field>,
-    /// The protocols that are offered, the most wanted first.
+    /// The offered protocols, the preferred one first.
     pub protocols: Vec<String>,
 }
 
-/// The HTTP/3 of a client's connection that is for sessions. Its methods take the QUIC connection that it
-/// is on, always the same.
+/// The HTTP/3 of a client's connection for sessions. Its methods get the QUIC connection below it, always the same one.
 ///
-/// The order of a turn: [`handle`](Self::handle) for each event that is about streams, then
-/// [`poll_event`](Handle::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any
-/// time; [`tick`](Self::tick) about once a second. What is to be sent is with QUIC when a method returns.
+/// The order of a turn: [`handle`](Self::handle) for each event about streams, then
+/// [`poll_event`](Handle::poll_event) of [`webtransport`](Self::webtransport) until `None`; commands at any time;
+/// [`tick`](Self::tick) about once a second. Output has been passed to QUIC when a method returns.
 pub struct Client {
     h3: h3::Connection,
     sessions: Sessions,
@@ -43,8 +42,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Attaches HTTP/3 to a connection whose application protocol it is to be, at best before anything of it
-    /// was handled: from now on its streams are read on demand. Our SETTINGS leave as soon as they may.
+    /// Attaches HTTP/3 to a connection, best before any of its events was handled: from now on its streams are read
+    /// on demand. Our SETTINGS are sent as soon as possible.
     pub fn new(quic: &mut quic::Connection, limits: Limits, now: Instant) -> Self {
         let mut settings = h3::Settings::default();
         Sessions::prepare(&limits, &mut settings);
@@ -84,12 +83,12 @@ impl Client {
         Handle::new(&mut self.sessions, &mut self.h3)
     }
 
-    /// Asks for a session, once the server's SETTINGS are there. `Accepted`, `Refused` or `Ended` follows.
+    /// Requests a session, once the server's SETTINGS have arrived. `Accepted`, `Refused` or `Ended` follows.
     ///
     /// # Errors
     ///
-    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond what the server takes,
-    /// [`Error::Invalid`] for what makes the request malformed, [`Error::Gone`] if the connection is over.
+    /// [`Error::GoingAway`] after the server's GOAWAY, [`Error::TooMany`] beyond the server's limit,
+    /// [`Error::Invalid`] for a malformed request, [`Error::Gone`] if the connection has ended.
     pub fn connect(
         &mut self,
         quic: &mut quic::Connection,
@@ -112,7 +111,7 @@ impl Client {
         })?;
         field::validate_request(&lines).map_err(|reason| Error::Invalid(reason.into_owned()))?;
         let session_id = quic.next_stream_id(false);
-        // The identifier is taken; nothing leaves yet.
+        // Reserves the identifier; nothing is sent yet.
         quic.send_stream(session_id, Bytes::new(), false)
             .map_err(|_| Error::Gone)?;
         quic.deliver_stream(session_id);
@@ -121,7 +120,7 @@ impl Client {
             ..Session::default()
         };
         self.sessions.table.insert(session_id, session);
-        // Some were given up meanwhile.
+        // Some were abandoned meanwhile.
         let table = &self.sessions.table;
         self.waiting.retain(|(id, _)| table.contains_key(id));
         self.waiting.push_back((session_id, request));
@@ -129,7 +128,7 @@ impl Client {
         Ok(session_id)
     }
 
-    /// Gives up what has taken too long; about once a second.
+    /// Abandons sessions and streams that have taken too long; call it about once a second.
     pub fn tick(&mut self, quic: &mut quic::Connection, now: Instant) {
         let mut below = Below {
             h3: &mut self.h3,
@@ -140,12 +139,12 @@ impl Client {
         h3_driver::perform(&mut self.h3, quic, now);
     }
 
-    /// True if [`tick`](Self::tick) has anything to look at.
+    /// True if [`tick`](Self::tick) has anything to do.
     pub fn is_due(&self) -> bool {
         self.sessions.is_due()
     }
 
-    /// True if no session is there, and none on its way out: the connection can be closed without a loss.
+    /// True if there is no session, and none that is closing: the connection can be closed without loss.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
@@ -157,7 +156,7 @@ impl Client {
             now,
         };
         while let Some(event) = below.h3.poll_event() {
-            // The rest is of no consequence for sessions.
+            // Other events do not concern sessions.
             let _ = self.sessions.route_h3(&mut below, event);
         }
         if let Some(peer) = below.h3.received_settings() {
@@ -173,7 +172,7 @@ impl Client {
         h3_driver::perform(&mut self.h3, quic, now);
     }
 
-    /// How many sessions the server takes at once, if that is known. Our own number is for peers.
+    /// The server's limit of sessions at a time, if known. Our own limit is for the peer.
     fn sessions_max(&self) -> Option<u64> {
         let peer = self.h3.received_settings()?;
         let spoken = Draft::common(&self.sessions.limits.drafts, peer)?;
@@ -182,7 +181,7 @@ impl Client {
 }
 
 impl Sessions {
-    /// How many sessions a server takes at once: without flow control one (section 5.1).
+    /// A server's limit of sessions at a time: one without flow control (section 5.1).
     fn sessions_max(&self, spoken: Draft, peer: &h3::PeerSettings) -> u64 {
         match spoken.has_flow_control() && self.flow(spoken, peer).is_none() {
             true => 1,
@@ -190,13 +189,13 @@ impl Sessions {
         }
     }
 
-    /// Asks for a session, with all that is known of the server.
+    /// Sends the request for a session, with the server's settings applied.
     fn send_request(&mut self, below: &mut Below<'_>, session_id: u64, request: &Request) {
         let Some(peer) = below.h3.received_settings() else {
             return;
         };
         let spoken = Draft::common(&self.limits.drafts, peer);
-        // draft-02 says extended CONNECT by its own setting.
+        // draft-02 implies extended CONNECT by its own setting.
         let is_able = |spoken: &Draft| {
             *spoken == Draft::Two
                 || (peer.is_enabled(setting::ENABLE_CONNECT_PROTOCOL)
@@ -227,13 +226,13 @@ impl Sessions {
         }
     }
 
-    /// The request has not left, and will not.
+    /// The request was not sent, and will not be.
     fn give_up_request(&mut self, below: &mut Below<'_>, session_id: u64, reason: &str) {
         end_stream(below.quic, session_id, Code::H3_REQUEST_CANCELLED);
         self.end(below, session_id, 0, reason, false);
     }
 
-    /// A response to a session's request.
+    /// Handles a response to a session's request.
     pub(super) fn response(
         &mut self,
         below: &mut Below<'_>,
@@ -265,7 +264,7 @@ impl Sessions {
         let is_offered = |taken: &String| session.protocols.contains(taken);
         let protocol = taken.clone().filter(is_offered);
         if taken.is_some() && protocol.is_none() && spoken == Draft::Fifteen {
-            // Section 3.3. Older drafts have such a field ignored.
+            // Section 3.3. In older drafts such a field is ignored.
             let reason = "the server has taken a protocol that was not offered";
             self.abort(below, session_id, code::ALPN_ERROR, reason);
             return;
@@ -306,12 +305,12 @@ fn handle_http(h3: &mut h3::Connection, event: quic::Event) {
             error_code,
             ..
         } => h3.handle_stop_sending(stream_id, error_code),
-        // What is finished or writable is nobody's here.
+        // Finished and writable streams do not matter here.
         _ => {}
     }
 }
 
-/// The request's header section; `None` if a protocol cannot be named.
+/// The request's header section; `None` if a protocol cannot be encoded.
 fn lines(request: &Request, spoken: Draft) -> Option<Vec<Field>> {
     let field = |name: &'static [u8], value: Bytes| (Bytes::from_static(name), value);
     let token = Bytes::from_static(spoken.token().as_bytes());

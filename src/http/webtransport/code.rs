@@ -1,26 +1,26 @@
-//! Error codes: the protocol's own, and those of applications, which have a range of HTTP/3's numbers.
+//! Error codes: the protocol's own, and those of applications, which are mapped to a range of HTTP/3's codes.
 //!
-//! Not here: when one is said.
+//! Not here: when a code is sent.
 
 use uringcore_h3::Code;
 
-/// draft-ietf-webtrans-http3 section 9.5. The numbers are the same in all drafts that have them.
+/// draft-ietf-webtrans-http3 section 9.5. The numbers are the same in all drafts that define them.
 pub const FLOW_CONTROL_ERROR: Code = Code(0x045d_4487);
 pub const ALPN_ERROR: Code = Code(0x0817_b3dd);
 pub const SESSION_GONE: Code = Code(0x170d_7b68);
 pub const BUFFERED_STREAM_REJECTED: Code = Code(0x3994_bd84);
 
-/// Of a stream that the peer reset or stopped with a code that is no application's (section 4.4).
+/// For a stream that the peer reset or stopped with a code outside the applications' range (section 4.4).
 pub const NO_CODE: u64 = u64::MAX;
 
-/// The number on the wire of an application's code.
+/// Maps an application's code to the wire.
 pub fn to_wire(code: u32) -> u64 {
     let code = u64::from(code);
-    // Every thirty-first number is HTTP/3's for GREASE (RFC 9114 section 8.1) and is left out.
+    // Every thirty-first number is reserved by HTTP/3 for GREASE (RFC 9114 section 8.1) and skipped.
     FIRST + code + code / 0x1e
 }
 
-/// The application's code of a number on the wire, or [`NO_CODE`].
+/// Maps a code on the wire to an application's code, or [`NO_CODE`].
 pub fn from_wire(number: u64) -> u64 {
     let is_reserved = number >= 0x21 && (number - 0x21).is_multiple_of(0x1f);
     if !(FIRST..=LAST).contains(&number) || is_reserved {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn other_numbers_are_no_applications() {
-        // Those that draft-02 section 8.5 leaves out among them.
+        // Including those that draft-02 section 8.5 skips.
         for number in [
             0,
             0x10c,

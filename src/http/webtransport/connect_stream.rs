@@ -1,4 +1,4 @@
-//! What is said on the CONNECT stream of a session: capsules both ways.
+//! Data on the CONNECT stream of a session: capsules in both directions.
 
 use bytes::Bytes;
 use uringcore_h3::Code;
@@ -11,7 +11,7 @@ use super::session::Closing;
 use super::sessions::{Below, Sessions};
 
 impl Sessions {
-    /// Data has come on the CONNECT stream of a session that is asked, open or closing.
+    /// Handles data on the CONNECT stream of a session that is pending, open or closing.
     pub(super) fn on_connect_data(
         &mut self,
         below: &mut Below<'_>,
@@ -50,7 +50,7 @@ impl Sessions {
         if !fin {
             return;
         }
-        // RFC 9297 section 3.3: it may not end inside of a capsule.
+        // RFC 9297 section 3.3: it must not end inside a capsule.
         match self.table.get(&id) {
             Some(session) if session.capsules.is_between() => {
                 // Section 6: as if it had been closed without a reason.
@@ -66,7 +66,7 @@ impl Sessions {
         self.abort(below, id, Code::H3_MESSAGE_ERROR, reason);
     }
 
-    /// Section 3.2: what comes before the answer waits for it.
+    /// Section 3.2: data before the response waits for it.
     fn on_data_before_the_answer(
         &mut self,
         below: &mut Below<'_>,
@@ -78,7 +78,7 @@ impl Sessions {
         let Some(session) = self.table.get_mut(&id) else {
             return;
         };
-        // What waits does not pin the packet that it came in.
+        // Copied, because a stored slice would pin its packet.
         session.unread.extend_from_slice(data);
         if session.unread.len() > max {
             let reason = "too much was said before the answer";
@@ -88,7 +88,7 @@ impl Sessions {
         }
     }
 
-    /// The peer has ended the session by a word, or by the end of its side.
+    /// The peer has ended the session by a capsule, or by the end of its side.
     fn closed_by_peer(
         &mut self,
         below: &mut Below<'_>,
@@ -161,7 +161,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the peer to bring a session to its end.
+    /// Asks the peer to end a session.
     pub(super) fn drain(&mut self, below: &mut Below<'_>, id: u64) {
         let session = self.table.get_mut(&id).filter(|session| session.is_open);
         if session.is_some_and(|session| !std::mem::replace(&mut session.has_said_drain, true)) {

@@ -1,8 +1,8 @@
-//! The drafts of the protocol: what each announces, and which one two sides speak.
+//! The drafts of the protocol: their announcement, and the choice of a common one.
 //!
-//! Offers are settings of HTTP/3's (draft-ietf-webtrans-http3-02 section 6 and later), each draft's a
-//! number of its own, so all are made side by side; the newest that both know is spoken. Browsers
-//! still speak draft-02 by default.
+//! Drafts are announced by settings of HTTP/3 (draft-ietf-webtrans-http3-02 section 6 and later). Each draft has a
+//! number of its own, so all are announced side by side, and the newest common one is used. Browsers still use
+//! draft-02 by default.
 
 use uringcore_h3::PeerSettings;
 use uringcore_h3::settings::id as setting;
@@ -45,12 +45,12 @@ impl Draft {
         }
     }
 
-    /// True if the setting's value is how many sessions there may be at once.
+    /// True if the setting's value is the limit of sessions at a time.
     fn counts_sessions(self) -> bool {
         matches!(self, Self::Seven | Self::Fourteen)
     }
 
-    /// What a request asks for in `:protocol`.
+    /// The request's value of `:protocol`.
     pub(super) fn token(self) -> &'static str {
         match self {
             Self::Fifteen => TOKEN_H3,
@@ -69,7 +69,7 @@ impl Draft {
         ours.iter().filter(announced).max().copied()
     }
 
-    /// How many sessions a peer that speaks it takes at once.
+    /// The limit of sessions at a time of a peer that uses this draft.
     pub(super) fn sessions_max(self, peer: &PeerSettings) -> u64 {
         match self.counts_sessions() {
             true => peer.get(self.setting()).unwrap_or(0),
@@ -78,17 +78,17 @@ impl Draft {
     }
 }
 
-/// draft-16: whether a server's WT_ENABLED is neither 0 nor 1, which its clients may not let pass.
+/// draft-16: true if a server's WT_ENABLED is neither 0 nor 1, which its clients must not accept.
 pub(super) fn is_malformed(peer: &PeerSettings) -> bool {
     peer.get(WT_ENABLED).is_some_and(|value| value > 1)
 }
 
-/// True if `:protocol` asks for a session.
+/// True if `:protocol` requests a session.
 pub fn is_token(protocol: &[u8]) -> bool {
     protocol == TOKEN.as_bytes() || protocol == TOKEN_H3.as_bytes()
 }
 
-/// True if it does so by the name that newer drafts have, which tells it from WebTransport over HTTP/2's.
+/// True if it uses the name of newer drafts, which differs from WebTransport over HTTP/2.
 pub(crate) fn names_h3(protocol: &[u8]) -> bool {
     protocol == TOKEN_H3.as_bytes()
 }
@@ -116,13 +116,13 @@ pub(super) fn offers(limits: &Limits) -> Vec<(u64, u64)> {
     settings
 }
 
-/// True if the peer takes datagrams of requests, be it by draft-ietf-masque-h3-datagram-04's number.
+/// True if the peer supports HTTP datagrams, possibly by the number of draft-ietf-masque-h3-datagram-04.
 pub(super) fn takes_datagrams(peer: &PeerSettings) -> bool {
     peer.is_enabled(setting::H3_DATAGRAM) || peer.is_enabled(H3_DATAGRAM_DRAFT_04)
 }
 
-/// What a peer's SETTINGS give each session at its beginning: bidirectional and unidirectional streams,
-/// and bytes. `None`: it has not asked for flow control (section 5.1).
+/// The initial credit of each session in a peer's SETTINGS: bidirectional and unidirectional streams, and bytes.
+/// `None`: the peer did not request flow control (section 5.1).
 pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64; 2], u64)> {
     let initial = |id| peer.get(id).unwrap_or(0);
     let streams = [
@@ -130,7 +130,7 @@ pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64;
         initial(INITIAL_MAX_STREAMS_UNI),
     ];
     let data = initial(INITIAL_MAX_DATA);
-    // draft-14 section 5.1: taking more than one session says it too.
+    // draft-14 section 5.1: accepting more than one session requests it, too.
     let is_pooling = draft == Draft::Fourteen && draft.sessions_max(peer) > 1;
     let is_asked = is_pooling || data > 0 || streams != [0, 0];
     (draft.has_flow_control() && is_asked).then_some((streams, data))
@@ -139,7 +139,8 @@ pub(super) fn initial_credit(draft: Draft, peer: &PeerSettings) -> Option<([u64;
 const TOKEN: &str = "webtransport";
 const TOKEN_H3: &str = "webtransport-h3";
 
-/// draft-02 section 6: how a client says which drafts it speaks, and a server which one it does.
+/// draft-02 section 6: the field by which a client announces its draft, and the field by which a server confirms
+/// it.
 pub(super) const ASKED_TWO: &[u8] = b"sec-webtransport-http3-draft02";
 pub(super) const SPOKEN: &[u8] = b"sec-webtransport-http3-draft";
 pub(super) const SPOKEN_TWO: &[u8] = b"draft02";

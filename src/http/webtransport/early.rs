@@ -1,8 +1,8 @@
-//! What comes before its session (draft-ietf-webtrans-http3 section 4.6): packets overtake each other, and a
-//! client may open streams before it is answered.
+//! Input before its session (draft-ietf-webtrans-http3 section 4.6): packets are reordered, and a client may open
+//! streams before the response.
 //!
-//! Bounds: a number of streams, whose data stays with QUIC but for what was read with their headers, and of bytes
-//! of datagrams.
+//! Bounds: a number of streams, whose data stays in QUIC except for bytes read with their headers, and a number of
+//! datagram bytes.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -22,15 +22,15 @@ pub(super) struct Early {
 pub(super) struct EarlyStream {
     pub stream_id: u64,
     pub session_id: u64,
-    /// What has been read behind the header: of a stream that came before any session, or that QUIC has pushed.
+    /// Data read after the header: of a stream that arrived before any session, or that QUIC has pushed.
     pub rest: Received,
-    /// The peer wants nothing on it, says this code.
+    /// The code of the peer's STOP_SENDING on it, if any.
     pub stopped: Option<u64>,
     pub since: Instant,
 }
 
 impl Early {
-    /// Gives the stream back if there is no room.
+    /// Returns the stream if there is no room.
     pub fn add_stream(&mut self, stream: EarlyStream, max: usize) -> Result<(), EarlyStream> {
         if self.streams.len() >= max {
             return Err(stream);
@@ -45,7 +45,7 @@ impl Early {
         let has_room = self.datagram_bytes + cost <= max;
         if has_room {
             self.datagram_bytes += cost;
-            // What waits does not pin the packet that it came in.
+            // Copied, because a stored slice would pin its packet.
             let data = Bytes::copy_from_slice(&data);
             self.datagrams.push_back((session_id, data));
         }
@@ -57,7 +57,7 @@ impl Early {
         streams.find(|stream| stream.stream_id == stream_id)
     }
 
-    /// Takes what belongs to a session.
+    /// Takes the streams and datagrams of a session.
     pub fn take(&mut self, session_id: u64) -> (Vec<EarlyStream>, Vec<Bytes>) {
         if self.is_empty() {
             return Default::default();
@@ -76,7 +76,7 @@ impl Early {
         (streams, datagrams)
     }
 
-    /// Takes the streams of which this is true, in order.
+    /// Takes the streams for which `wanted` is true, in order.
     pub fn take_streams(
         &mut self,
         mut wanted: impl FnMut(&EarlyStream) -> bool,
@@ -87,7 +87,7 @@ impl Early {
         Vec::from_iter::<VecDeque<_>>(taken)
     }
 
-    /// Drops datagrams of sessions of which this is true.
+    /// Drops datagrams of sessions for which `unwanted` is true.
     pub fn drop_datagrams(&mut self, mut unwanted: impl FnMut(u64) -> bool) {
         let bytes = &mut self.datagram_bytes;
         self.datagrams.retain(|(id, data)| {
@@ -106,7 +106,7 @@ impl Early {
     }
 }
 
-/// Empty ones are not free.
+/// Empty datagrams cost their entry.
 fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<(u64, Bytes)>()
 }

@@ -1,12 +1,12 @@
-//! What sessions tell their host.
+//! The events of sessions for their host.
 
 use uringcore_h3::Field;
 use uringcore_quic as quic;
 
 use super::{Draft, SessionStats};
 
-/// Something that happened to a session. Those of one session come in order, and behind
-/// [`What::Refused`] and [`What::Ended`] nothing but [`What::Released`].
+/// An event of a session. Events of one session are in order, and after [`What::Refused`] and [`What::Ended`] only
+/// [`What::Released`] follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// QUIC's identifier of the session's CONNECT stream.
@@ -16,33 +16,33 @@ pub struct Event {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// The server has taken the session that we asked for. `fields` are the response's regular ones.
+    /// The server has accepted the session that we requested. `fields` are the response's regular ones.
     Accepted {
         fields: Vec<Field>,
         protocol: Option<String>,
         draft: Draft,
     },
-    /// It has not.
+    /// The server has refused the session that we requested.
     Refused { status: u16, fields: Vec<Field> },
-    /// The peer has opened a stream. That it can be read is told next, whether or not there is data.
+    /// The peer has opened a stream. A readable event follows, even without data.
     Opened {
         stream_id: u64,
         unidirectional: bool,
     },
-    /// What QUIC says of one of the session's streams, with applications' codes (`NO_CODE` where the peer's
-    /// is none), that another may be opened, or a datagram.
+    /// QUIC's event of one of the session's streams, with applications' codes (`NO_CODE` if the peer's code is
+    /// outside their range), or of stream credit, or a datagram.
     Quic(quic::Event),
-    /// The peer asks for the session to be brought to its end, or is going away. Told once.
+    /// The peer has sent WT_DRAIN_SESSION, or GOAWAY. Emitted once.
     Draining,
-    /// The session is over, whoever has ended it. Its streams have been reset. `is_clean`: by a word of
-    /// either side, whose code and reason these are. `stats` are its last.
+    /// The session has ended, by either side. Its streams have been reset. `is_clean`: it was closed by a capsule
+    /// or the end of the stream, with this code and reason. `stats` are the final ones.
     Ended {
         code: u32,
         reason: String,
         is_clean: bool,
         stats: SessionStats,
     },
-    /// After an end that was clean, and after a refusal: what we have said last on the CONNECT stream is
-    /// acknowledged, or never will be. So the connection can be closed without a loss.
+    /// Follows a clean end and a refusal: our last data on the CONNECT stream is acknowledged, or never will be. So
+    /// the connection can be closed without loss.
     Released,
 }

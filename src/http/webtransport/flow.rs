@@ -1,11 +1,11 @@
-//! Flow control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, both ways.
+//! Flow control of one session (draft-ietf-webtrans-http3 section 5): streams and bytes, in both directions.
 //!
-//! Numbers count from the session's beginning. By direction of streams: bidirectional first. Not here:
-//! what waits for credit (`streams`), and credit of QUIC's.
+//! Counters begin with the session. Arrays are by direction of streams, bidirectional first. Not here: data that
+//! waits for credit (`streams`), and QUIC's own credit.
 
 use super::capsule;
 
-/// The peer has broken a limit, or a rule about them: WT_FLOW_CONTROL_ERROR.
+/// The peer has exceeded a limit, or violated a rule about limits: WT_FLOW_CONTROL_ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
@@ -13,22 +13,22 @@ pub struct Violation;
 pub struct Flow {
     ours: Allowance,
     peers: Grant,
-    /// What is due to be said.
+    /// BLOCKED capsules to send.
     blocked: Vec<(u64, u64)>,
 }
 
-/// What the peer allows us.
+/// The peer's limits for us.
 #[derive(Debug)]
 struct Allowance {
     streams: [u64; 2],
     opened: [u64; 2],
     data: u64,
     sent: u64,
-    /// The limits at which we have said that we are held up.
+    /// The limits at which we have reported that we are blocked.
     blocked_at: [Option<u64>; 3],
 }
 
-/// What we allow the peer.
+/// Our limits for the peer.
 #[derive(Debug)]
 struct Grant {
     streams: [u64; 2],
@@ -37,14 +37,14 @@ struct Grant {
     streams_window: [u64; 2],
     data: u64,
     received: u64,
-    /// Bytes that the peer may have sent and that nobody will read: of streams that were given up, of
-    /// which no more than that can be known.
+    /// Bytes that the peer may have sent and that will not be read, on abandoned streams. Only this upper bound is
+    /// known.
     given_up: u64,
     window: u64,
 }
 
 impl Flow {
-    /// `allowed` is what the peer's SETTINGS say, `streams_window` and `window` what ours do.
+    /// `allowed` is from the peer's SETTINGS, `streams_window` and `window` from ours.
     pub fn new(allowed: ([u64; 2], u64), streams_window: [u64; 2], window: u64) -> Self {
         Self {
             ours: Allowance {
@@ -68,7 +68,7 @@ impl Flow {
         }
     }
 
-    /// True if we may open another stream. If not it is said to the peer.
+    /// True if we may open another stream. If not, a capsule reports it to the peer.
     pub fn may_open(&mut self, unidirectional: bool) -> bool {
         let at = usize::from(unidirectional);
         let may = self.ours.opened[at] < self.ours.streams[at];
@@ -93,12 +93,12 @@ impl Flow {
         self.ours.sent += count as u64;
     }
 
-    /// So much of that never left.
+    /// Returns the credit of bytes that were not sent.
     pub fn not_sent(&mut self, count: usize) {
         self.ours.sent = self.ours.sent.saturating_sub(count as u64);
     }
 
-    /// Something waits for credit.
+    /// Data waits for credit.
     pub fn note_blocked(&mut self) {
         self.say_blocked(2, capsule::DATA_BLOCKED, self.ours.data);
     }
@@ -109,7 +109,7 @@ impl Flow {
         }
     }
 
-    /// The peer allows us more streams.
+    /// The peer raises the limit of our streams.
     pub fn allow_streams(&mut self, unidirectional: bool, limit: u64) -> Result<(), Violation> {
         let known = &mut self.ours.streams[usize::from(unidirectional)];
         if limit > STREAMS_MAX {
@@ -118,7 +118,7 @@ impl Flow {
         raise(known, limit)
     }
 
-    /// The peer allows us more bytes.
+    /// The peer raises the limit of our bytes.
     pub fn allow_data(&mut self, limit: u64) -> Result<(), Violation> {
         raise(&mut self.ours.data, limit)
     }
@@ -133,7 +133,7 @@ impl Flow {
         }
     }
 
-    /// So many bytes of the peer's were read.
+    /// Counts bytes of the peer that were read.
     pub fn received(&mut self, count: usize) -> Result<(), Violation> {
         self.peers.received += count as u64;
         match self.peers.received <= self.peers.data {
@@ -142,18 +142,18 @@ impl Flow {
         }
     }
 
-    /// A stream of the peer's is over.
+    /// A stream of the peer has ended.
     pub fn peer_closed(&mut self, unidirectional: bool) {
         self.peers.over[usize::from(unidirectional)] += 1;
     }
 
-    /// A stream was given up of which at most so many bytes were not read.
+    /// A stream was abandoned with at most `unread_max` unread bytes.
     pub fn gave_up(&mut self, unread_max: u64) {
         self.peers.given_up = self.peers.given_up.saturating_add(unread_max);
     }
 
-    /// What is to be said to the peer, as types and values of capsules. Credit is given by halves of
-    /// what there is at most, so that it costs a capsule for many streams.
+    /// The capsules to send, as types and values. Credit is given in steps of half the window, so that one capsule
+    /// covers many streams.
     pub fn take_due(&mut self) -> Vec<(u64, u64)> {
         let mut due = std::mem::take(&mut self.blocked);
         let peers = &mut self.peers;
@@ -176,7 +176,7 @@ impl Flow {
     }
 }
 
-/// What a WT_STREAMS_BLOCKED capsule says is not acted on, and cannot be above what there can be.
+/// WT_STREAMS_BLOCKED capsules are ignored, but their value must be a possible limit.
 pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
     match streams {
         Some(limit) if limit > STREAMS_MAX => Err(Violation),
@@ -184,8 +184,8 @@ pub(super) fn check_blocked(streams: Option<u64>) -> Result<(), Violation> {
     }
 }
 
-/// Capsules come in order, so that none says less than the one before. draft-16 wants each to say more, which
-/// those that speak draft-15 do not know; and they cannot be told apart.
+/// Capsules arrive in order, so no limit may be lower than the previous one. draft-16 requires each to be higher,
+/// which draft-15 does not, and the two cannot be distinguished.
 fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
     if limit < *known {
         return Err(Violation);
@@ -194,7 +194,7 @@ fn raise(known: &mut u64, limit: u64) -> Result<(), Violation> {
     Ok(())
 }
 
-/// There cannot be more (RFC 9000 section 4.6).
+/// The highest possible limit (RFC 9000 section 4.6).
 const STREAMS_MAX: u64 = 1 << 60;
 const DATA_MAX: u64 = (1 << 62) - 1;
 
@@ -208,7 +208,7 @@ mod tests {
         assert!(flow.may_open(false) && !flow.may_open(true) && !flow.may_open(true));
         flow.opened(false);
         assert!(!flow.may_open(false));
-        // Each limit is complained of once.
+        // Each limit is reported once.
         let blocked = [
             (capsule::STREAMS_BLOCKED[1], 0),
             (capsule::STREAMS_BLOCKED[0], 1),
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(flow.take_due(), blocked);
         assert_eq!(flow.allow_streams(false, 0), Err(Violation));
         assert_eq!(flow.allow_streams(false, STREAMS_MAX + 1), Err(Violation));
-        // A limit may be said again.
+        // A limit may be repeated.
         assert_eq!(flow.allow_streams(false, 1), Ok(()));
         assert!(!flow.may_open(false));
         assert_eq!(flow.allow_streams(false, 2), Ok(()));

@@ -1,4 +1,4 @@
-//! The commands of sessions, as the connection that they are on lends them.
+//! The commands of sessions.
 
 use std::time::Instant;
 
@@ -13,11 +13,11 @@ use super::sessions::{Below, Sessions};
 use super::{Draft, draft};
 use crate::h3_driver;
 
-/// Commands and events of a connection's sessions, the same for both roles.
+/// Commands and events of a connection's sessions, for both roles.
 ///
-/// They take the QUIC connection that the sessions are on. Sessions are named by their CONNECT streams'
-/// identifiers, streams by their own. What a session that is over is asked for is refused. After commands
-/// [`poll_event`](Self::poll_event) may have something to tell.
+/// The methods get the QUIC connection of the sessions. Sessions are identified by their CONNECT streams, streams
+/// by their own identifiers. Commands for a session that has ended fail. After commands
+/// [`poll_event`](Self::poll_event) may have events.
 pub struct Handle<'a> {
     pub(super) sessions: &'a mut Sessions,
     pub(super) h3: &'a mut h3::Connection,
@@ -28,21 +28,21 @@ impl<'a> Handle<'a> {
         Self { sessions, h3 }
     }
 
-    /// What has happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.sessions.poll_event()
     }
 
     // Sessions -----------------------------------------------------------------------------------
 
-    /// A server takes a session, with one of the protocols that its client offers or none. `fields` are sent
-    /// with the answer; they are not those that the drafts define.
+    /// Accepts a session on a server, with one of the client's protocols or none. `fields` are sent with the
+    /// response, in addition to those that the drafts define.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the session is answered or over, and if its client takes no answer at all, which
+    /// [`Error::Gone`] if the session is answered or has ended, and if its client accepts no response at all, which
     /// ends it. [`Error::Invalid`] for a protocol that was not offered and for fields that make a message
-    /// malformed, and [`Error::TooLarge`]: then nothing was answered.
+    /// malformed, and [`Error::TooLarge`]: then nothing was sent.
     pub fn accept(
         &mut self,
         quic: &mut quic::Connection,
@@ -56,14 +56,14 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// A server answers with a status from 300 on. Nothing more is told of the session but its release. Fields
-    /// that the client does not take are left out, and one that takes no answer at all has its stream reset
+    /// Refuses a session on a server, with a status from 300 on. Only its `Released` event follows. Fields that are
+    /// too large for the client are left out; if it accepts no response at all its stream is reset
     /// (H3_REQUEST_REJECTED).
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the session is answered or over; [`Error::Invalid`] for another status and for fields
-    /// that make a message malformed: then nothing was answered.
+    /// [`Error::Gone`] if the session is answered or has ended; [`Error::Invalid`] for another status and for
+    /// fields that make a message malformed: then nothing was sent.
     pub fn refuse(
         &mut self,
         quic: &mut quic::Connection,
@@ -77,8 +77,8 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Ends a session with a code and a reason, of which 1,024 bytes are sent. `Ended` follows at once. One
-    /// that is not open is given up instead.
+    /// Closes a session with a code and a reason, of which 1,024 bytes are sent. `Ended` follows at once. A session
+    /// that is not open is aborted instead.
     pub fn close(
         &mut self,
         quic: &mut quic::Connection,
@@ -92,7 +92,7 @@ impl<'a> Handle<'a> {
         });
     }
 
-    /// Ends a session without a word: both directions of its CONNECT stream with this code. `Ended` follows.
+    /// Aborts a session: resets and stops its CONNECT stream with this code. `Ended` follows.
     pub fn abort(
         &mut self,
         quic: &mut quic::Connection,
@@ -105,20 +105,20 @@ impl<'a> Handle<'a> {
         });
     }
 
-    /// Asks the peer to bring a session to its end (section 4.7). Both go on until somebody closes it, and
-    /// nothing is told of it here.
+    /// Asks the peer to end a session (section 4.7). Both sides continue until one of them closes it; this emits no
+    /// event.
     pub fn drain(&mut self, quic: &mut quic::Connection, session_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.drain(below, session_id)
         });
     }
 
-    /// The connection is over: every session ends.
+    /// The connection has ended, and so every session.
     pub fn connection_lost(&mut self) {
         self.sessions.connection_lost();
     }
 
-    /// What a session speaks, once the peer's SETTINGS are there.
+    /// The draft of a session, once the peer's SETTINGS have arrived.
     pub fn draft(&self, session_id: u64) -> Option<Draft> {
         self.sessions.draft(session_id)
     }
@@ -128,18 +128,18 @@ impl<'a> Handle<'a> {
         Some(session.stats)
     }
 
-    /// How many sessions are asked for or open.
+    /// The number of sessions that are pending or open.
     pub fn sessions(&self) -> usize {
         self.sessions.table.len()
     }
 
-    /// How many streams are kept for sessions: theirs, and those that wait for one.
+    /// The number of streams stored for sessions: theirs, and those that wait for one.
     pub fn streams(&self) -> usize {
         let sessions = &self.sessions;
         sessions.streams.len() + sessions.beginnings.len() + sessions.early.streams()
     }
 
-    /// True if no session is there, and none on its way out.
+    /// True if there is no session, and none that is closing.
     pub fn is_drained(&self) -> bool {
         self.sessions.is_drained()
     }
@@ -159,7 +159,7 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// As [`quic::Connection::send_stream`]. What the session's credit does not cover waits here.
+    /// Like [`quic::Connection::send_stream`]. Data beyond the session's credit waits here.
     pub fn send_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -173,22 +173,23 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Whether to wait with more for a stream: `StreamWritable`, `StreamAbandoned` or `StopSending` follows.
+    /// True if the host must wait before it sends more on a stream: `StreamWritable`, `StreamAbandoned` or
+    /// `StopSending` follows.
     pub fn is_stream_full(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         self.sessions.is_stream_full(quic, stream_id)
     }
 
-    /// True if data of ours, or its end, is still to be sent or acknowledged.
+    /// True if data of ours, or its end, is not sent or not acknowledged.
     pub fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         self.sessions.is_sending(quic, stream_id)
     }
 
-    /// True if a stream that this side has finished in a session is not acknowledged whole.
+    /// True if a stream that this side has finished in a session is not wholly acknowledged.
     pub fn is_finishing(&self, session_id: u64) -> bool {
         self.sessions.is_finishing(session_id)
     }
 
-    /// As [`quic::Connection::read_stream`], with the application's code of a reset.
+    /// Like [`quic::Connection::read_stream`], with the application's code of a reset.
     pub fn read_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -201,7 +202,7 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Abandons our side of a stream with an application's code.
+    /// Resets our side of a stream with an application's code.
     pub fn reset_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -214,7 +215,7 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Asks the peer to send no more, with an application's code. Nothing more is read.
+    /// Sends STOP_SENDING with an application's code. Nothing more is read.
     pub fn stop_stream(
         &mut self,
         quic: &mut quic::Connection,
@@ -227,7 +228,7 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// Serves a stream before those that are less urgent (RFC 9218).
+    /// Serves a stream before less urgent ones (RFC 9218).
     pub fn set_priority(
         &mut self,
         quic: &mut quic::Connection,
@@ -240,8 +241,8 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// The host has no more use for a stream: nothing is told of it any more. What it has not finished is
-    /// reset, what it has not read to its end is stopped, with code 0; what it has finished is delivered.
+    /// Releases a stream: it has no more events. If it is not finished it is reset, if it is not read to its end it
+    /// is stopped, with code 0; a finished stream is still delivered.
     pub fn forget_stream(&mut self, quic: &mut quic::Connection, stream_id: u64, now: Instant) {
         self.run(quic, now, |sessions, below| {
             sessions.forget_stream(below, stream_id);
@@ -250,7 +251,7 @@ impl<'a> Handle<'a> {
 
     // Datagrams ----------------------------------------------------------------------------------
 
-    /// Queues a datagram. When the connection's queue is full the oldest make room.
+    /// Queues a datagram. When the connection's queue is full the oldest are dropped.
     pub fn send_datagram(
         &mut self,
         quic: &mut quic::Connection,
@@ -280,7 +281,7 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// The most bytes that a datagram of a session may have now; `None` where a side takes none.
+    /// The limit of a session's datagram in bytes now; `None` if a side accepts none.
     pub fn max_datagram_size(&self, quic: &mut quic::Connection, session_id: u64) -> Option<usize> {
         let peer = self.h3.received_settings();
         let size = quic

@@ -1,24 +1,23 @@
-//! The first bytes of a stream, which say whose it is: HTTP/3's, or a session's.
+//! The first bytes of a stream, which show if it belongs to HTTP/3 or to a session.
 //!
-//! Not here: what the bytes behind them are.
+//! Not here: the bytes after them.
 
 use bytes::{Bytes, BytesMut};
 use uringcore_h3::frame::{frame_type, is_unidirectional, stream_type};
 use uringcore_wire::varint;
 
-/// What the bytes that have come of a stream say.
+/// The owner of a stream, from its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Nothing yet: at least so many bytes more are needed, and with so many the header cannot be
-    /// exceeded.
+    /// Unknown: `lacks` more bytes are needed at least, and reading that many does not read beyond the header.
     Unknown { lacks: usize },
-    /// It is no stream of a session.
+    /// The stream does not belong to a session.
     Http,
-    /// It belongs to the session of this request.
+    /// The stream belongs to the session of this request.
     Session { session_id: u64 },
 }
 
-/// Looks at the first bytes of a stream (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
+/// Parses the first bytes of a stream (draft-ietf-webtrans-http3 sections 4.2 and 4.3).
 pub fn look(stream_id: u64, bytes: &[u8]) -> Whose {
     if bytes.is_empty() {
         return Whose::Unknown { lacks: SIZE_MIN };
@@ -45,7 +44,7 @@ pub fn look(stream_id: u64, bytes: &[u8]) -> Whose {
     }
 }
 
-/// What a stream of ours begins with.
+/// The header of a stream of ours.
 pub fn written(stream_id: u64, session_id: u64) -> Bytes {
     let mut header = BytesMut::with_capacity(SIZE_MAX);
     let signal = match is_unidirectional(stream_id) {
@@ -65,7 +64,7 @@ const SIZE_MAX: usize = 2 + varint::SIZE_MAX;
 mod tests {
     use super::*;
 
-    /// What comes of a stream that is read no further than `look` asks.
+    /// The result of reading a stream only as far as `look` requires.
     fn read(stream_id: u64, data: &[u8]) -> (Whose, usize) {
         let mut have = 0;
         loop {
@@ -105,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_signal_in_a_longer_form_is_the_same() {
-        // RFC 9000 section 16: only frame types of QUIC have to be in their shortest form.
+        // RFC 9000 section 16: only frame types of QUIC must use the shortest encoding.
         let data = b"\x80\x00\x00\x41\x40\x04rest";
         assert_eq!(read(0, data), (Whose::Session { session_id: 4 }, 6));
     }

@@ -1,36 +1,35 @@
-//! What one peer may ask of the sessions on its connection.
+//! The limits of one peer for the sessions on its connection.
 
 use std::time::Duration;
 
 use super::Draft;
 
-/// The bounds of one connection, each with what is done beyond it.
+/// The bounds of one connection, each with the reaction above it.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// The drafts that are offered, in any order.
+    /// The announced drafts, in any order.
     pub drafts: Vec<Draft>,
-    /// Sessions at once. A request for another is reset (H3_REQUEST_REJECTED).
+    /// Sessions at a time. A request for another is reset (H3_REQUEST_REJECTED).
     pub sessions: usize,
-    /// Streams of the peer's that a session may have open, in both directions and in one. QUIC lets the
-    /// peer open as many for all sessions together once there is one; beyond it the peer waits for
-    /// credit. With flow control of sessions each has so many, and one that is opened all the same
-    /// ends its session (WT_FLOW_CONTROL_ERROR).
+    /// Streams that the peer may have open in a session, bidirectional and unidirectional. QUIC lets the peer open
+    /// this many for all sessions together once there is one; above it the peer waits for credit. With flow control
+    /// each session has this limit, and a stream above it ends the session (WT_FLOW_CONTROL_ERROR).
     pub streams_bidi: u64,
     pub streams_uni: u64,
-    /// Bytes that the peer may send on a session's streams before they are read, with flow control of
-    /// sessions. Beyond it the peer waits for credit, or ends its session (WT_FLOW_CONTROL_ERROR). What
-    /// is kept is bounded by QUIC's windows, with or without.
+    /// Bytes that the peer may send on a session's streams before they are read, with flow control of sessions.
+    /// Above it the peer waits for credit, or its session ends (WT_FLOW_CONTROL_ERROR). QUIC's windows bound the
+    /// stored bytes in any case.
     pub window: u64,
-    /// Streams that wait for their session to be asked for or accepted. Others are rejected
-    /// (WT_BUFFERED_STREAM_REJECTED). Their data stays with QUIC.
+    /// Streams that wait until their session is requested or accepted. Others are rejected
+    /// (WT_BUFFERED_STREAM_REJECTED). Their data stays in QUIC.
     pub early_streams: usize,
     /// Bytes of datagrams that wait for their session. Others are dropped and counted.
     pub early_datagram_bytes: usize,
-    /// Bytes of capsules that wait for their session to be accepted. With more of them it is reset
+    /// Bytes of capsules that wait until their session is accepted. With more the session is reset
     /// (H3_EXCESSIVE_LOAD).
     pub early_capsule_bytes: usize,
-    /// How long a stream may wait for its header or for its session to be asked for, and a session that is
-    /// over for the peer's end of it: then they are rejected and stopped.
+    /// How long a stream may wait for its header or for its session's request, and how long a closed session waits
+    /// for the peer's end. After that they are rejected and stopped.
     pub patience: Duration,
 }
 

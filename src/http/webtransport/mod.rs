@@ -1,17 +1,17 @@
 //! WebTransport over HTTP/3 (draft-ietf-webtrans-http3): the sessions of one connection, both roles.
 //!
-//! - `sessions`: [`Sessions`], who comes and goes. Start here.
-//! - `handle`: [`Handle`], its commands, as both roles lend them.
-//! - `client`: [`Client`], HTTP/3 attached to a client's connection for sessions alone. A server's sessions
-//!   are beside its requests, in `http3`.
-//! - `stream_routing`: which event is a session's; `header`: the first bytes of a stream.
-//! - `streams`: data streams; `flow`: credit of a session; `early`: what comes before its session.
-//! - `connect_stream`: what is said on CONNECT streams; `capsule`: how; `protocols`: what is agreed before.
-//! - `session`: one session; `draft`: which draft is spoken; `code`: error codes.
-//! - `limits`: bounds for one peer; `event`: what sessions report to their host.
+//! - `sessions`: [`Sessions`], the table of sessions. Start here.
+//! - `handle`: [`Handle`], the commands, for both roles.
+//! - `client`: [`Client`], HTTP/3 attached to a client's connection for sessions only. `http3` attaches a server's
+//!   sessions beside its requests.
+//! - `stream_routing`: dispatches events to sessions; `header`: the first bytes of a stream.
+//! - `streams`: data streams; `flow`: credit of a session; `early`: input before its session.
+//! - `connect_stream`: data on CONNECT streams; `capsule`: its encoding; `protocols`: negotiation of a protocol.
+//! - `session`: one session; `draft`: choice of a draft; `code`: error codes.
+//! - `limits`: bounds for one peer; `event`: events for the host.
 //!
-//! Bytes of streams and datagrams do not pass through here: they are read out of QUIC when somebody asks, and
-//! written into its queues. It knows neither an application nor what a request is beside its fields.
+//! Bytes of streams and datagrams do not pass through this module: the host reads them directly from QUIC, and writes
+//! them into its queues. The module does not depend on applications, and uses only the fields of a request.
 
 pub mod capsule;
 mod client;

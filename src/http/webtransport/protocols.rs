@@ -1,4 +1,4 @@
-//! The protocols that a client offers within a session and the one that the server takes
+//! The protocols that a client offers within a session and the one that the server chooses
 //! (draft-ietf-webtrans-http3 section 3.3): two structured fields.
 
 use uringcore_h3::Field;
@@ -7,8 +7,7 @@ use uringcore_wire::structured::{Parser, Value, unescaped};
 pub(super) const OFFERED: &[u8] = b"wt-available-protocols";
 pub(super) const TAKEN: &[u8] = b"wt-protocol";
 
-/// What a request offers, the most wanted first. A field with anything but strings is as if it were not
-/// there.
+/// The offered protocols of a request, the preferred one first. A field with anything but strings is ignored.
 pub fn offered(fields: &[Field]) -> Vec<String> {
     let Some(value) = value_of(fields, OFFERED) else {
         return Vec::new();
@@ -21,7 +20,7 @@ pub fn offered(fields: &[Field]) -> Vec<String> {
     read.and(protocols).unwrap_or_default()
 }
 
-/// What a response takes of them.
+/// The protocol that a response has chosen.
 pub fn taken(fields: &[Field]) -> Option<String> {
     match Parser(&value_of(fields, TAKEN)?).item()? {
         Value::String(text) => String::from_utf8(unescaped(text)).ok(),
@@ -29,8 +28,7 @@ pub fn taken(fields: &[Field]) -> Option<String> {
     }
 }
 
-/// The value of a field that names protocols; `None` if one cannot be in a string (RFC 9651 section
-/// 4.1.6).
+/// The value of a field with these protocols; `None` if one cannot be encoded in a string (RFC 9651 section 4.1.6).
 pub fn written<'a>(protocols: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut value = String::new();
     for protocol in protocols {
@@ -47,7 +45,7 @@ pub fn written<'a>(protocols: impl IntoIterator<Item = &'a str>) -> Option<Strin
     Some(value)
 }
 
-/// The lines of one field are one list (RFC 9110 section 5.3).
+/// The lines of one field form one list (RFC 9110 section 5.3).
 fn value_of(fields: &[Field], name: &[u8]) -> Option<Vec<u8>> {
     let lines = fields.iter().filter(|(known, _)| &**known == name);
     let values: Vec<&[u8]> = lines.map(|(_, value)| &**value).collect();

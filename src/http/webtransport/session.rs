@@ -1,6 +1,6 @@
-//! One session: how far it is, and what it has of streams and credit.
+//! One session: its state, its streams and its credit.
 //!
-//! Not here: what moves it from one state to the next (`sessions`, `on_connect_data`).
+//! Not here: the transitions of its state (`sessions`, `connect_stream`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,63 +14,63 @@ use uringcore_h3::capsule::Capsules;
 use super::Draft;
 use super::flow::Flow;
 
-/// A session that is not over.
+/// A session that has not ended.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// The server has answered with 2xx.
     pub is_open: bool,
-    /// What is spoken, once the peer's SETTINGS are known.
+    /// The draft in use, once the peer's SETTINGS are known.
     pub draft: Option<Draft>,
-    /// If both sides want it.
+    /// Flow control, if both peers negotiated it.
     pub flow: Option<Flow>,
     /// Its data streams.
     pub streams: FxHashSet<u64>,
     pub capsules: Capsules,
-    /// What came on the CONNECT stream before the session was accepted: no capsules before that
+    /// Data that arrived on the CONNECT stream before the session was accepted; capsules are parsed after that
     /// (section 3.2).
     pub unread: BytesMut,
-    /// The host waits for another stream, in both directions or in one.
+    /// The host waits for another stream, bidirectional or unidirectional.
     pub wants_stream: [bool; 2],
     /// Streams with bytes that wait for the session's credit, in turn.
     pub held_up: VecDeque<u64>,
-    /// The peer was asked to bring the session to its end.
+    /// We have asked the peer to end the session.
     pub has_said_drain: bool,
-    /// The peer has asked for that.
+    /// The peer has asked us to end the session.
     pub has_heard_drain: bool,
     /// The protocols that the client offers.
     pub protocols: Vec<String>,
-    /// The client asks for draft-02's word.
+    /// The client expects draft-02's confirmation.
     pub asks_for_two: bool,
     pub stats: SessionStats,
 }
 
-/// Counters of one session. By direction of streams: bidirectional first.
+/// Counters of one session. Arrays are by direction of streams, bidirectional first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionStats {
     pub streams_opened: [u64; 2],
     pub streams_accepted: [u64; 2],
-    /// Not over in either direction.
+    /// Streams that are open in at least one direction.
     pub streams_open: u64,
-    /// On streams, headers aside.
+    /// On streams, without headers.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     pub datagrams_sent: u64,
     pub datagrams_received: u64,
-    /// Came before the session was accepted, and there was no room.
+    /// Dropped because they arrived before the session was accepted and there was no room.
     pub datagrams_dropped: u64,
 }
 
-/// A session that is over for its host, until its CONNECT stream is.
+/// A session that has ended for its host, until its CONNECT stream ends.
 #[derive(Debug)]
 pub(super) struct Closing {
     pub since: Instant,
-    /// The peer has said that it closes: only the end of its stream may follow.
+    /// The peer has closed the session: only the end of its stream may follow.
     pub expects_end: bool,
-    /// Nothing more comes from the peer.
+    /// The peer's side has ended.
     pub is_ended: bool,
-    /// All of ours is acknowledged, or will never be.
+    /// All our data is acknowledged, or never will be.
     pub is_acknowledged: bool,
-    /// The host knows.
+    /// The host was notified.
     pub is_reported: bool,
 }
 
@@ -90,18 +90,18 @@ impl Closing {
     }
 }
 
-/// Why something was not done for a session. Nothing was.
+/// Why a command for a session failed. Nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The session or its connection is over, or the session is not in the state for this.
+    /// The session or its connection has ended, or the session's state does not allow this.
     Gone,
-    /// The host's fault: fields that make a message malformed, a protocol that was not offered.
+    /// The host's error: fields that make a message malformed, or a protocol that was not offered.
     Invalid(String),
-    /// The peer takes no header section of that size (RFC 9114 section 4.2.2).
+    /// The peer does not accept a header section of that size (RFC 9114 section 4.2.2).
     TooLarge { size: u64, max: u64 },
-    /// The server has said that it takes no further requests (RFC 9114 section 5.2).
+    /// The server has announced that it accepts no further requests (RFC 9114 section 5.2).
     GoingAway,
-    /// There are as many sessions as the server takes at once, says its SETTINGS.
+    /// The server's limit of sessions at a time, from its SETTINGS, is reached.
     TooMany { max: u64 },
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Error {
                 "the header section takes {size} bytes, the peer accepts {max}"
             ),
             Self::GoingAway => {
-                f.write_str("the server is going away: it takes no further sessions here")
+                f.write_str("the server is going away: it accepts no further sessions")
             }
             Self::TooMany { max } => {
                 let s = if *max == 1 { "" } else { "s" };

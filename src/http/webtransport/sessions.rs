@@ -1,7 +1,8 @@
 //! The sessions of one connection, of either role.
 //!
-//! Here: the table, and who comes and goes. Not here: data streams (`streams`), which event belongs to which
-//! session (`stream_routing`), what is said on CONNECT streams (`on_connect_data`), and how all that is reached (`handle`).
+//! This file has the table, and the beginning and end of sessions. Not here: data streams (`streams`), dispatching
+//! events to sessions (`stream_routing`), data on CONNECT streams (`connect_stream`), and the interface for hosts
+//! (`handle`).
 //!
 //! A session ends before its CONNECT stream does: its streams are reset, the host gets the event, and the CONNECT
 //! stream is closing until the peer has ended it. A stream that its peer resets at once still counts on both sides,
@@ -23,35 +24,34 @@ use super::stream_routing::Beginning;
 use super::streams::DataStream;
 use super::{Draft, Limits, capsule, code, draft, protocols};
 
-/// The sessions on one HTTP/3 connection, and what belongs to them.
+/// The sessions on one HTTP/3 connection, with their streams.
 ///
-/// A session is known from its request on: *asked* until the server has answered, then *open* until either
-/// side ends it, and from then on forgotten but for its CONNECT stream, which is *closing* until both sides
-/// have ended it.
+/// A session exists from its request on: it is *asked* until the server has answered, then *open* until either side
+/// ends it. After that only its CONNECT stream is kept, which is *closing* until both sides have ended it.
 ///
-/// Invariants: each stream in `streams` is one of its session's, and that is in `table`; a stream is in at
-/// most one of `streams`, `beginnings` and `early`.
+/// Invariants: each stream in `streams` belongs to a session in `table`, which lists it; a stream is in at most one of
+/// `streams`, `beginnings` and `early`.
 ///
-/// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes some 0.6 kB.
+/// Bounds: [`Limits`], and QUIC's number of streams. A session without streams takes about 0.6 kB.
 pub struct Sessions {
     pub(super) role: Role,
     pub(super) limits: Limits,
     pub(super) table: FxHashMap<u64, Session>,
     pub(super) streams: FxHashMap<u64, DataStream>,
-    /// Streams of the peer's of which not all of the header has come.
+    /// Streams of the peer with an incomplete header.
     pub(super) beginnings: FxHashMap<u64, Beginning>,
     pub(super) early: Early,
     pub(super) closing: FxHashMap<u64, Closing>,
     /// Sessions that wait for QUIC to allow another stream, by direction.
     pub(super) openers: [FxHashSet<u64>; 2],
     pub(super) events: VecDeque<Event>,
-    /// HTTP/3's as well, behind the event that was given back last.
+    /// A second event for HTTP/3, after the one that was returned last.
     pub(super) behind: Option<quic::Event>,
-    /// Sessions whose peer wants to hear no more, and since when: its last word may be on its way.
+    /// Sessions whose peer has stopped reading, and since when: its last capsule may be on its way.
     pub(super) unresponsive: Vec<(u64, Instant)>,
-    /// Requests that the peer gave up before they were answered.
+    /// Requests that the peer abandoned before they were answered.
     given_up: u32,
-    /// How many streams QUIC let the peer open before there was any session.
+    /// QUIC's limits of the peer's streams before there was any session.
     places: Option<[u64; 2]>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Below<'a> {
     pub now: Instant,
 }
 
-/// A request for a session that its server is to answer.
+/// A request for a session that its server must answer.
 #[derive(Debug)]
 pub struct Asked {
     pub protocols: Vec<String>,
@@ -88,7 +88,7 @@ impl Sessions {
         }
     }
 
-    /// What HTTP/3 has to announce.
+    /// Adds the settings that HTTP/3 must announce.
     pub fn prepare(limits: &Limits, settings: &mut h3::Settings) {
         settings.webtransport = true;
         settings.h3_datagram = true;
@@ -100,23 +100,23 @@ impl Sessions {
         self.events.pop_front()
     }
 
-    /// True if no session is there, and none on its way out.
+    /// True if there is no session, and none that is closing.
     pub fn is_drained(&self) -> bool {
         self.table.is_empty() && self.closing.is_empty()
     }
 
-    /// True if time may change anything.
+    /// True if a timer is running.
     pub fn is_due(&self) -> bool {
         let has_early = !self.beginnings.is_empty() || !self.early.is_empty();
         has_early || !self.closing.is_empty() || !self.unresponsive.is_empty()
     }
 
-    /// How many requests the peer has given up before they were answered, since this was asked.
+    /// How many requests the peer has abandoned before they were answered, since the last call.
     pub fn take_given_up(&mut self) -> u32 {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Gives back the room that the last burst has left empty.
+    /// Frees the unused capacity of the last burst.
     pub fn rest(&mut self) {
         self.table.shrink_to_fit();
         self.streams.shrink_to_fit();
@@ -132,7 +132,7 @@ impl Sessions {
 
     // A server's requests ------------------------------------------------------------------------
 
-    /// A client asks for a session, of which nothing is to be told yet. False if it may not have one.
+    /// A client requests a session; it cannot be reported yet. False if the request is rejected.
     pub(crate) fn ask(&mut self, below: &mut Below<'_>, session_id: u64) -> bool {
         if self.table.len() >= self.limits.sessions {
             self.reject(below, session_id, Code::H3_REQUEST_REJECTED);
@@ -142,8 +142,8 @@ impl Sessions {
         true
     }
 
-    /// The client's SETTINGS are there: which draft it speaks, and whether it has what that asks for.
-    /// `None` if it may not have the session.
+    /// The client's SETTINGS have arrived: determines its draft, and checks the draft's requirements. `None` if the
+    /// session is rejected.
     pub(crate) fn judge(
         &mut self,
         below: &mut Below<'_>,
@@ -154,7 +154,7 @@ impl Sessions {
         let peer = below.h3.received_settings()?;
         let asks_for_two = fields.iter().any(|(name, _)| &**name == draft::ASKED_TWO);
         let spoken = Draft::common(&self.limits.drafts, peer).or_else(|| {
-            // Some announce themselves in the request alone.
+            // Some clients announce their draft only in the request.
             let said = match (names_h3, asks_for_two) {
                 (true, _) => Some(Draft::Fifteen),
                 (false, true) => Some(Draft::Two),
@@ -164,13 +164,13 @@ impl Sessions {
         });
         let verdict = match spoken {
             None => Err(Code::H3_MESSAGE_ERROR),
-            // Section 3.1: such a request is malformed. draft-02 does not ask for as much.
+            // Section 3.1: such a request is malformed. draft-02 does not require it.
             Some(spoken) if spoken > Draft::Two && !draft::takes_datagrams(peer) => {
                 Err(Code::H3_MESSAGE_ERROR)
             }
             Some(spoken) => {
                 let flow = self.flow(spoken, peer);
-                // Section 5.1: without flow control there is one at a time.
+                // Section 5.1: without flow control there is one session at a time.
                 let is_one = spoken.has_flow_control() && flow.is_none();
                 match is_one && self.table.values().any(|other| other.draft.is_some()) {
                     true => Err(Code::H3_REQUEST_REJECTED),
@@ -204,13 +204,13 @@ impl Sessions {
         Some(Flow::new(allowed, streams, self.limits.window))
     }
 
-    /// Nobody hears of the session.
+    /// Rejects a session without reporting it.
     fn reject(&mut self, below: &mut Below<'_>, session_id: u64, code: Code) {
         below.h3.cancel_request(session_id, code.0);
         self.reject_early(below.quic, session_id);
     }
 
-    /// Takes a session: answers 200.
+    /// Accepts a session: sends 200.
     pub(super) fn accept(
         &mut self,
         below: &mut Below<'_>,
@@ -237,7 +237,7 @@ impl Sessions {
         match below.h3.send_headers(session_id, &lines, false) {
             Ok(()) => self.opened(below, session_id),
             Err(LocalError::FieldSectionTooLarge { .. }) => {
-                // The client says how much it takes, and may say next to nothing: that is no fault of the host's.
+                // The client's limit of header sections may be very low, which is not the host's error.
                 let reason = "the client takes no answer of that size";
                 self.abort(below, session_id, Code::H3_REQUEST_REJECTED, reason);
                 return Err(Error::Gone);
@@ -247,7 +247,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Answers with another status. The host is not told of an end: it is its own doing.
+    /// Answers with another status. No end is reported, because the host asked for it.
     pub(super) fn refuse(
         &mut self,
         below: &mut Below<'_>,
@@ -265,7 +265,7 @@ impl Sessions {
         let mut said = below.h3.send_headers(session_id, &lines, true);
         match said {
             Err(LocalError::InvalidField(reason)) => return Err(Error::Invalid(reason)),
-            // Perhaps the client takes less.
+            // The client may accept a smaller header section.
             Err(_) => said = below.h3.send_headers(session_id, &lines[..1], true),
             Ok(()) => {}
         }
@@ -273,7 +273,7 @@ impl Sessions {
         closing.is_ended = true;
         closing.is_acknowledged = said.is_err();
         match said {
-            // RFC 9114 section 4.1: what the client still says of it is not wanted.
+            // RFC 9114 section 4.1: further data of the client is not needed.
             Ok(()) => below.h3.stop_receiving(session_id, Code::H3_NO_ERROR.0),
             Err(_) => below
                 .h3
@@ -296,7 +296,7 @@ impl Sessions {
 
     // Open ---------------------------------------------------------------------------------------
 
-    /// The server has answered with 2xx: what has waited for that has its turn.
+    /// The server has answered with 2xx: waiting input is processed.
     pub(super) fn opened(&mut self, below: &mut Below<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
@@ -316,8 +316,8 @@ impl Sessions {
         }
     }
 
-    /// Lets the peer open the streams of sessions, and on a server further sessions: what QUIC allows was
-    /// meant for requests alone. Done by steps, because QUIC keeps something for each.
+    /// Raises QUIC's limits for the streams of sessions, and on a server for further sessions: the configured
+    /// limits were meant for requests only. It is done in steps, because QUIC stores something for each stream.
     pub(super) fn make_places(&mut self, below: &mut Below<'_>) {
         let quic = &mut *below.quic;
         let base = *self
@@ -343,7 +343,7 @@ impl Sessions {
         }
     }
 
-    /// The peer asks for the end of a session. Told once.
+    /// Handles a drain request of the peer. Reported once.
     pub(super) fn drains(&mut self, session_id: u64) {
         let draft = self.draft(session_id);
         if self.is_reported(draft)
@@ -372,14 +372,14 @@ impl Sessions {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// The peer listens no more: what is said is never acknowledged.
+    /// The peer has stopped reading, so our data is never acknowledged.
     pub(super) fn is_unresponsive(&self, id: u64) -> bool {
         self.unresponsive
             .iter()
             .any(|&(unresponsive, _)| unresponsive == id)
     }
 
-    /// Ends a session with a word.
+    /// Closes a session with a capsule.
     pub(super) fn close(&mut self, below: &mut Below<'_>, id: u64, code: u32, reason: &str) {
         match self.table.get(&id) {
             None => {}
@@ -404,18 +404,18 @@ impl Sessions {
     fn reset(&self, below: &mut Below<'_>, id: u64, code: Code) {
         below.h3.cancel_request(id, code.0);
         if self.role == Role::Client && self.draft(id).is_none() {
-            // HTTP/3 does not know of it before it is asked for.
+            // HTTP/3 has no state of it before the request is sent.
             end_stream(below.quic, id, code);
         }
     }
 
-    /// Ends a session without a word: by a reset of its CONNECT stream.
+    /// Aborts a session: resets its CONNECT stream.
     pub(super) fn abort(&mut self, below: &mut Below<'_>, id: u64, code: Code, reason: &str) {
         self.reset(below, id, code);
         self.end(below, id, 0, reason, false);
     }
 
-    /// The peer has ended the session without a word, or the CONNECT stream is malformed.
+    /// The peer has aborted the session, or the CONNECT stream is malformed.
     pub(super) fn broken_off(&mut self, below: &mut Below<'_>, id: u64) {
         let is_answered = self.table.get(&id).is_none_or(|session| session.is_open);
         if !is_answered && self.role == Role::Server {
@@ -424,7 +424,7 @@ impl Sessions {
         self.abort(below, id, Code::H3_REQUEST_CANCELLED, "");
     }
 
-    /// The session is over: section 6 has all of its streams reset.
+    /// Ends a session: section 6 requires that all its streams are reset.
     pub(super) fn end(
         &mut self,
         below: &mut Below<'_>,
@@ -451,12 +451,12 @@ impl Sessions {
         self.make_places(below);
     }
 
-    /// True if the host knows of a session: a server's does when it was told of the request.
+    /// True if the session was reported to the host: on a server once its request was.
     fn is_reported(&self, draft: Option<Draft>) -> bool {
         draft.is_some() || self.role == Role::Client
     }
 
-    /// Streams that have waited for a session that will not be, or is over.
+    /// Rejects streams that wait for a session that has ended or will not exist.
     pub(super) fn reject_early(&mut self, quic: &mut quic::Connection, session_id: u64) {
         let (streams, _) = self.early.take(session_id);
         for stream in streams {
@@ -464,7 +464,7 @@ impl Sessions {
         }
     }
 
-    /// The connection is over: nothing can be said of any session any more.
+    /// The connection has ended, and nothing more can be sent for any session.
     pub fn connection_lost(&mut self) {
         let reported = |(id, session): (&u64, &Session)| {
             let is_reported = self.is_reported(session.draft);
@@ -484,7 +484,7 @@ impl Sessions {
         self.early = Early::default();
     }
 
-    /// A CONNECT stream whose session is over has come further.
+    /// Updates the CONNECT stream of a session that has ended.
     pub(super) fn settle_closing(&mut self, session_id: u64, note: impl FnOnce(&mut Closing)) {
         let Some(closing) = self.closing.get_mut(&session_id) else {
             return;
@@ -499,7 +499,7 @@ impl Sessions {
         }
     }
 
-    /// Nothing is waited for any more on a CONNECT stream.
+    /// Stops waiting for a CONNECT stream.
     pub(super) fn drop_closing(&mut self, session_id: u64) {
         self.settle_closing(session_id, |closing| {
             closing.is_acknowledged = true;
@@ -509,7 +509,7 @@ impl Sessions {
 
     // Time ---------------------------------------------------------------------------------------
 
-    /// Gives up what has taken too long.
+    /// Abandons sessions and streams that have taken too long.
     pub(crate) fn tick(&mut self, below: &mut Below<'_>) {
         let (now, patience) = (below.now, self.limits.patience);
         let is_overdue = |since: Instant| now.saturating_duration_since(since) > patience;
@@ -533,7 +533,7 @@ impl Sessions {
         let left = |(id, closing): (&u64, &Closing)| is_overdue(closing.since).then_some(*id);
         let left: Vec<u64> = self.closing.iter().filter_map(left).collect();
         for session_id in left {
-            // Section 6: the peer has had its time to end its side.
+            // Section 6: the peer's time to end its side is over.
             below.h3.cancel_request(session_id, code::SESSION_GONE.0);
             self.drop_closing(session_id);
         }
@@ -546,9 +546,9 @@ impl Sessions {
         }
     }
 
-    // What came early ----------------------------------------------------------------------------
+    // Early input -------------------------------------------------------------------------------
 
-    /// Keeps a stream until its session is there, if there is room.
+    /// Stores a stream until its session exists, if there is room.
     pub(super) fn keep_early(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
         if let Err(stream) = self.early.add_stream(stream, self.limits.early_streams) {
             end_stream(below.quic, stream.stream_id, code::BUFFERED_STREAM_REJECTED);
@@ -574,12 +574,12 @@ fn ended(stats: SessionStats, code: u32, reason: &str, is_clean: bool) -> What {
     }
 }
 
-/// Resets what we send on a stream and refuses what we receive, as far as there is either.
+/// Resets our side of a stream and stops the peer's, if they exist.
 pub(super) fn end_stream(quic: &mut quic::Connection, stream_id: u64, code: Code) {
-    // A direction that there is not, or that is over, refuses.
+    // A direction that does not exist or has ended returns an error.
     let _ = quic.reset_stream(stream_id, code.0);
     let _ = quic.stop_stream(stream_id, code.0);
 }
 
-/// Places of sessions are made by so many at a time.
+/// The number of sessions by which QUIC's limit is raised at a time.
 const PLACES_STEP: usize = 32;

@@ -1,8 +1,8 @@
-//! Which of a connection's events is HTTP/3's, and which a session's.
+//! Dispatches a connection's events to HTTP/3 and to sessions.
 //!
-//! The connection is read on demand. Of a stream of the peer's as many bytes are read as say whose it is
-//! (`header`), and a packet's while there is no session; HTTP/3's are then handed over to be read as ever, and
-//! a session's stay where they are until their host reads.
+//! The connection is read on demand. Of a stream of the peer only the header is read (`header`), or, while there is
+//! no session, a packet's worth of bytes. HTTP/3's streams are then passed on and pushed from there; a session's
+//! stay in QUIC until their host reads.
 
 use std::time::Instant;
 
@@ -18,17 +18,17 @@ use super::header::{self, Whose};
 use super::sessions::{Below, Sessions, end_stream};
 use super::{Draft, code};
 
-/// The first bytes of a stream that do not say yet whose it is.
+/// The first bytes of a stream whose owner is unknown.
 #[derive(Debug)]
 pub(super) struct Beginning {
     bytes: Vec<u8>,
-    /// The peer wants nothing on it, says this code.
+    /// The code of the peer's STOP_SENDING on it, if any.
     stopped: Option<u64>,
     pub since: Instant,
 }
 
 impl Sessions {
-    /// Takes an event about streams; gives it back, or what it has become, if it is HTTP/3's.
+    /// Handles an event about streams. Returns it, or the event it has become, if it is HTTP/3's.
     pub(crate) fn route(
         &mut self,
         below: &mut Below<'_>,
@@ -67,7 +67,7 @@ impl Sessions {
                     stream.rest.end = Some(StreamEnd::Reset { error_code });
                 }
                 Quic::StopSending { error_code, .. } => stream.stopped = Some(error_code),
-                // It is told when it has its session.
+                // It is reported once the stream has its session.
                 _ => {}
             }
             return None;
@@ -75,7 +75,7 @@ impl Sessions {
         self.route_unknown(below, stream_id, event)
     }
 
-    /// An event of a stream that is no session's as far as is known.
+    /// Handles an event of a stream that does not belong to a known session.
     fn route_unknown(
         &mut self,
         below: &mut Below<'_>,
@@ -91,13 +91,13 @@ impl Sessions {
             _ => {}
         });
         match event {
-            // A CONNECT stream of ours, or one of a session that is over.
+            // A CONNECT stream of ours, or one of a session that has ended.
             _ if self.is_own(stream_id) => self.http_event(stream_id, event),
-            // It was ended with its session before that was told.
+            // It ended with its session before this event.
             Quic::StreamReadable { .. } if !below.quic.is_receiving(stream_id) => None,
             Quic::StreamReadable { .. } => {
                 let arrived = match self.table.is_empty() {
-                    // It is hardly a session's, and then this is most of a request.
+                    // It is probably not a session's, and then this is most of a request.
                     true => below.quic.read_stream(stream_id, REQUEST_BYTES),
                     false => Received::default(),
                 };
@@ -110,7 +110,7 @@ impl Sessions {
                 self.begin(below, stream_id, arrived, false)
             }
             Quic::StopSending { error_code, .. } => match self.beginnings.get_mut(&stream_id) {
-                // Whose word that is says the header.
+                // The header will show the owner of this event.
                 Some(beginning) => {
                     beginning.stopped = Some(error_code);
                     None
@@ -124,8 +124,8 @@ impl Sessions {
         }
     }
 
-    /// A stream of the peer's was reset before it said whose it is. Where there are sessions that may be
-    /// one of theirs, and nobody asked for anything.
+    /// A stream of the peer was reset before its owner was known. If there are sessions it may be one of theirs,
+    /// and nothing depends on it.
     fn given_up_unnamed(
         &mut self,
         below: &mut Below<'_>,
@@ -143,18 +143,18 @@ impl Sessions {
         None
     }
 
-    /// The second of two events that are HTTP/3's, of which [`route`](Self::sort) has given back one.
+    /// The second of two events for HTTP/3, of which [`route`](Self::route) has returned the first.
     pub(crate) fn take_behind(&mut self) -> Option<quic::Event> {
         self.behind.take()
     }
 
-    /// Streams in both directions that the server opens are never HTTP/3's.
+    /// Bidirectional streams that the server opens never belong to HTTP/3.
     fn http_event(&self, stream_id: u64, event: quic::Event) -> Option<quic::Event> {
         let is_strange = is_server_initiated(stream_id) && !is_unidirectional(stream_id);
         (!is_strange).then_some(event)
     }
 
-    /// Finds out whose a stream is: by what has arrived of it, and with `pulls` by what can be read.
+    /// Determines the owner of a stream: from the data that has arrived, and with `pulls` from readable data.
     fn begin(
         &mut self,
         below: &mut Below<'_>,
@@ -207,7 +207,7 @@ impl Sessions {
                 return self.given_up_unnamed(below, stream_id, reset);
             }
             if arrived.end.is_some() {
-                // It ends before it says whose it is: HTTP/3 knows what that means.
+                // It ends before its owner is known: HTTP/3 reports the error.
                 return self.hand_over(below, stream_id, beginning, arrived, pulls);
             }
             self.beginnings.insert(stream_id, beginning);
@@ -215,7 +215,7 @@ impl Sessions {
         }
     }
 
-    /// A stream is HTTP/3's.
+    /// Passes a stream to HTTP/3.
     fn hand_over(
         &mut self,
         below: &mut Below<'_>,
@@ -279,12 +279,12 @@ impl Sessions {
         }
     }
 
-    /// What can be said of the request stream that a session would be named after.
+    /// The state of the request stream that identifies a session.
     fn place_of(&self, below: &Below<'_>, session_id: u64) -> Place {
         match self.role {
             Role::Server => below.h3.place(session_id),
             _ if !is_client_bidi(session_id) => Place::Impossible,
-            // Those that were not asked for cannot have a session.
+            // Requests that were not sent cannot have a session.
             _ if session_id >= below.quic.next_stream_id(false) => Place::Impossible,
             _ => Place::Begun,
         }
@@ -305,7 +305,7 @@ impl Sessions {
             }
             return;
         }
-        // HTTP/3 knows which request it is of, or what is wrong with it.
+        // HTTP/3 finds its request, or reports the error.
         below.h3.handle_datagram(data);
     }
 
@@ -318,7 +318,7 @@ impl Sessions {
         }
     }
 
-    /// A datagram of a request that is no session as far as is known; gives it back if it is another's.
+    /// Handles a datagram of a request that is not a known session. Returns it if it is not a session's.
     fn route_http_datagram(
         &mut self,
         below: &Below<'_>,
@@ -338,9 +338,9 @@ impl Sessions {
         }
     }
 
-    // What HTTP/3 says ---------------------------------------------------------------------------
+    // Events of HTTP/3 ---------------------------------------------------------------------------
 
-    /// Takes an event of HTTP/3's; gives it back if it is about no session.
+    /// Handles an event of HTTP/3. Returns it if it does not concern a session.
     pub(crate) fn route_h3(
         &mut self,
         below: &mut Below<'_>,
@@ -373,12 +373,12 @@ impl Sessions {
             H3::StopSending { stream_id, .. } if self.table.contains_key(&stream_id) => {
                 let is_open = self.table.get(&stream_id).is_some_and(|it| it.is_open);
                 if is_open {
-                    // What the peer says last may be in the same packet, and is told behind this.
+                    // The peer's last data may be in the same packet, and is processed after this.
                     self.unresponsive.push((stream_id, below.now));
                 } else if self.role == Role::Server {
                     self.broken_off(below, stream_id);
                 }
-                // RFC 9114 section 4.1: a client's answer may come all the same.
+                // RFC 9114 section 4.1: a response to the client may still arrive.
             }
             H3::Datagram { stream_id, data } => {
                 return self.route_http_datagram(below, stream_id, data);
@@ -392,7 +392,7 @@ impl Sessions {
         None
     }
 
-    /// True if that is a server's answer to a client's request (RFC 9114 section 4.1.1).
+    /// True if that is a server's rejection of a client's request (RFC 9114 section 4.1.1).
     fn is_rejected(&self, session_id: u64, code: u64) -> bool {
         let session = self.table.get(&session_id);
         self.role == Role::Client
@@ -400,15 +400,15 @@ impl Sessions {
             && session.is_some_and(|session| !session.is_open)
     }
 
-    /// What a session speaks, if it is there.
+    /// The draft of a session, if it exists.
     pub(super) fn draft(&self, session_id: u64) -> Option<Draft> {
         self.table.get(&session_id)?.draft
     }
 }
 
-/// Of a stream that is most likely a request, so much is read at once: one packet brings no more.
+/// The first read of a stream that is probably a request: one packet has no more.
 const REQUEST_BYTES: usize = 1536;
 
-/// What a client is told of that. Some drafts have no other word for a limit.
+/// The reason that a client gets for it. Some drafts have no other way to report a limit.
 const REJECTED: &str =
     "the server has rejected the session: it takes no further one on this connection";

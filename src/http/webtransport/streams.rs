@@ -1,7 +1,7 @@
-//! Data streams of sessions: opened, read, written to, ended, and their session's credit.
+//! Data streams of sessions: opening, reading, writing and ending them, and their session's credit.
 //!
-//! Bytes are QUIC's: they are read out of it when the host asks, and written into its queues. Here is what
-//! a session has to know of them. Not here: how a stream of the peer's finds its session (`stream_routing`).
+//! The bytes stay in QUIC: they are read from it when the host asks, and written into its queues. This file has the
+//! state that a session needs. Not here: finding the session of a peer's stream (`stream_routing`).
 
 use std::collections::VecDeque;
 
@@ -16,25 +16,25 @@ use super::session::Error;
 use super::sessions::{Below, Sessions, end_stream};
 use super::{capsule, code, header};
 
-/// One stream of a session. It is forgotten when both of its sides are over and the host has let go of it.
+/// One stream of a session. It is removed when both of its sides have ended and the host has released it.
 #[derive(Debug)]
 pub(super) struct DataStream {
     pub session_id: u64,
     pub sending: Sending,
-    /// The end has not been read, and nobody has given up on it.
+    /// The end has not been read, and neither side has abandoned it.
     pub is_receiving: bool,
-    /// Both are over, and the session knows.
+    /// Both sides have ended, and the session has counted that.
     is_over: bool,
-    /// The host has no more use for it.
+    /// The host has released it.
     is_forgotten: bool,
-    /// What waits for the session's credit.
+    /// Data that waits for the session's credit.
     waiting: Option<Box<Waiting>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
     Open,
-    /// The end was handed over, and is to be acknowledged.
+    /// The end was passed to QUIC, and is not acknowledged.
     Finished,
     Over,
 }
@@ -68,7 +68,7 @@ impl Sessions {
         is_server_initiated(stream_id) == (self.role == Role::Server)
     }
 
-    /// A stream of the peer's has its session.
+    /// A stream of the peer gets its session.
     pub(super) fn adopt(&mut self, below: &mut Below<'_>, stream: EarlyStream) {
         let EarlyStream {
             stream_id,
@@ -79,7 +79,7 @@ impl Sessions {
         } = stream;
         let unidirectional = is_unidirectional(stream_id);
         let Some(session) = self.table.get_mut(&session_id) else {
-            // One of those that came before it has ended the session.
+            // An earlier stream has ended the session.
             end_stream(below.quic, stream_id, code::SESSION_GONE);
             return;
         };
@@ -134,7 +134,7 @@ impl Sessions {
         }
     }
 
-    /// Something of QUIC's about a stream that is in the table.
+    /// Handles QUIC's event of a stream in the table.
     pub(super) fn stream_event(
         &mut self,
         below: &mut Below<'_>,
@@ -165,12 +165,12 @@ impl Sessions {
                 not_sent = *unsent;
             }
             Quic::StreamFinished { .. } => stream.sending = Sending::Over,
-            // There will be room when what waits for credit has gone.
+            // There will be room when data has credit again.
             Quic::StreamWritable { .. } if stream.waiting.is_some() => return,
             _ => {}
         }
         let stream = self.streams.get(&stream_id);
-        // The end of what it has finished may be waited for long after the host has let go of a stream.
+        // The host may still wait for the end of a finished stream after it has released it.
         let is_end = matches!(
             event,
             Quic::StreamFinished { .. } | Quic::StopSending { .. }
@@ -185,8 +185,8 @@ impl Sessions {
 
     // Commands -----------------------------------------------------------------------------------
 
-    /// Opens the next stream of ours in a session; `None` while either QUIC or the session's credit allows
-    /// no more. That another may be opened is told then.
+    /// Opens the next stream of ours in a session; `None` while QUIC or the session's credit allows no more. An
+    /// event follows when another may be opened.
     pub(super) fn open_stream(
         &mut self,
         below: &mut Below<'_>,
@@ -220,7 +220,7 @@ impl Sessions {
         session.streams.insert(stream_id);
         let stream = DataStream::new(session_id, stream_id, true);
         self.streams.insert(stream_id, stream);
-        // Section 4.4: the peer hears whose stream it was even if it is reset.
+        // Section 4.4: the peer gets the stream's header even if the stream is reset.
         let header = header::written(stream_id, session_id);
         below.quic.send_head(stream_id, header);
         Ok(Some(stream_id))
@@ -237,7 +237,7 @@ impl Sessions {
         }
     }
 
-    /// Queues data, and an end behind it.
+    /// Queues data, and an end after it.
     pub(super) fn send_stream(
         &mut self,
         below: &mut Below<'_>,
@@ -291,7 +291,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// The session may send more: what waits for that goes, one stream after the other.
+    /// The session has more credit: waiting data is sent, one stream after the other.
     pub(super) fn credit_came(&mut self, below: &mut Below<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;
@@ -301,7 +301,7 @@ impl Sessions {
         };
         let mut writable = Vec::new();
         while let Some(&stream_id) = session.held_up.front() {
-            // One that was given up meanwhile holds nothing.
+            // A stream that was abandoned meanwhile has none.
             if let Some(stream) = self.streams.get_mut(&stream_id)
                 && let Some(waiting) = &mut stream.waiting
             {
@@ -310,7 +310,7 @@ impl Sessions {
                 {
                     let now = piece.split_to(piece.len().min(flow.room()));
                     flow.sent(now.len());
-                    // A stream that refuses has ended; the event that says so comes.
+                    // A stream that refuses has ended; an event follows.
                     let _ = below.quic.send_stream(stream_id, now, false);
                     if piece.is_empty() {
                         waiting.pieces.pop_front();
@@ -343,13 +343,13 @@ impl Sessions {
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_stream_full(stream_id)
     }
 
-    /// True if data of ours, or its end, is still to be sent or acknowledged.
+    /// True if data of ours, or its end, is not sent or not acknowledged.
     pub(super) fn is_sending(&self, quic: &quic::Connection, stream_id: u64) -> bool {
         let stream = self.streams.get(&stream_id);
         stream.is_some_and(|stream| stream.waiting.is_some()) || quic.is_sending(stream_id)
     }
 
-    /// True if a stream that the session's host has finished is not acknowledged whole.
+    /// True if a stream that the session's host has finished is not wholly acknowledged.
     pub(super) fn is_finishing(&self, session_id: u64) -> bool {
         let is_finishing = |stream_id| {
             let stream: Option<&DataStream> = self.streams.get(stream_id);
@@ -389,7 +389,7 @@ impl Sessions {
         received
     }
 
-    /// So many bytes of a session were read.
+    /// Counts bytes of a session that were read.
     fn read(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
         if count == 0 {
             return;
@@ -410,7 +410,7 @@ impl Sessions {
         }
     }
 
-    /// Abandons our side of a stream.
+    /// Resets our side of a stream.
     pub(super) fn reset_stream(
         &mut self,
         below: &mut Below<'_>,
@@ -430,7 +430,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// So much that was queued will not leave: others may send as much.
+    /// Returns the credit of queued bytes that will not be sent to the session.
     fn not_sent(&mut self, below: &mut Below<'_>, session_id: u64, count: usize) {
         let session = self.table.get_mut(&session_id);
         if count > 0
@@ -441,7 +441,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the peer to send no more.
+    /// Sends STOP_SENDING for a stream.
     pub(super) fn stop_stream(
         &mut self,
         below: &mut Below<'_>,
@@ -457,8 +457,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// The host has no more use for a stream. What it has not finished is reset, what it has not read to its
-    /// end is stopped; what it has finished is still delivered.
+    /// The host releases a stream. If it is not finished it is reset, if it is not read to its end it is stopped; a
+    /// finished stream is still delivered.
     pub(super) fn forget_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
@@ -469,7 +469,7 @@ impl Sessions {
             stream.sending == Sending::Open && !is_finished,
             stream.is_receiving,
         );
-        // What refuses has ended by itself.
+        // A direction that returns an error has already ended.
         if is_sending {
             let _ = self.reset_stream(below, stream_id, 0);
         }
@@ -479,10 +479,10 @@ impl Sessions {
         self.settle_stream(below, stream_id);
     }
 
-    // What follows -------------------------------------------------------------------------------
+    // Consequences -------------------------------------------------------------------------------
 
-    /// What was not read of a stream will not be. How much that is only QUIC knows: credit is given as for
-    /// all that there can be, for otherwise the peer would run out of it.
+    /// Unread data of a stream will not be read. Only QUIC knows its amount: credit is given for the maximum,
+    /// because otherwise the peer would run out of it.
     fn gave_up_reading(&mut self, stream_id: u64) {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return;
@@ -496,7 +496,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a stream that is over, and gives the peer credit for another.
+    /// Removes a stream that has ended, and gives the peer credit for another.
     fn settle_stream(&mut self, below: &mut Below<'_>, stream_id: u64) {
         let is_own = self.is_own(stream_id);
         let Some(stream) = self.streams.get_mut(&stream_id) else {
@@ -526,7 +526,7 @@ impl Sessions {
         self.say_due(below, session_id);
     }
 
-    /// Says to the peer what flow control has to say.
+    /// Sends the pending capsules of flow control.
     pub(super) fn say_due(&mut self, below: &mut Below<'_>, session_id: u64) {
         let Some(session) = self.table.get_mut(&session_id) else {
             return;

@@ -1,4 +1,4 @@
-//! Why a connection is closed (RFC 6455 section 7.4).
+//! The status code and reason of a closed connection (RFC 6455 section 7.4).
 
 use super::code;
 use super::fault::Fault;
@@ -12,7 +12,7 @@ pub struct Close {
 }
 
 impl Close {
-    /// The stream has ended without a word.
+    /// The stream ended without a Close frame.
     pub fn abnormal() -> Self {
         Self {
             code: code::ABNORMAL,
@@ -43,13 +43,12 @@ impl Close {
         })
     }
 
-    /// Whether a Close frame may say that (RFC 6455 sections 7.4.1 and 7.4.2, and what IANA has registered
-    /// since).
+    /// True if a Close frame may carry this code (RFC 6455 sections 7.4.1 and 7.4.2, and later IANA registrations).
     pub fn is_sendable(code: u16) -> bool {
         matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
     }
 
-    /// A Close frame's payload. The reason is cut to what a control frame holds (RFC 6455 section 5.5).
+    /// A Close frame's payload. The reason is truncated to fit a control frame (RFC 6455 section 5.5).
     pub fn payload(code: u16, reason: &str) -> Vec<u8> {
         let mut end = reason.len().min(REASON_MAX);
         while !reason.is_char_boundary(end) {
@@ -61,7 +60,7 @@ impl Close {
     }
 }
 
-/// A control frame's payload, less the code.
+/// The limit of a control frame's payload, less the code.
 const REASON_MAX: usize = 123;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What the peer did wrong.
+//! Protocol violations by the peer.
 
 use super::code;
 
-/// Why the connection has to be failed (RFC 6455 section 7.1.7), and the code that says so.
+/// A reason to fail the connection (RFC 6455 section 7.1.7), with its status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     pub code: u16,

@@ -1,11 +1,11 @@
-//! One frame (RFC 6455 section 5.2): its header, and what masking does to its payload.
+//! One frame (RFC 6455 section 5.2): its header, and masking of the payload.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::fault::Fault;
 
-/// Which end of the connection we are: a client masks what it sends, and only a client (RFC 6455 section 5.1).
-/// Over HTTP/3 too, where it protects nothing (RFC 8441 section 5.1).
+/// Our end of the connection. A client masks each frame that it sends, a server none (RFC 6455 section 5.1), over
+/// HTTP/3 too, where masking protects nothing (RFC 8441 section 5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Client,
@@ -60,7 +60,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a header whose bytes are all here, to `size` of its first two.
+    /// Parses a complete header; `size` of its first two bytes gives its length.
     pub fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let (&[first, second], rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         if first & 0x70 != 0 {
@@ -97,7 +97,7 @@ impl Header {
         })
     }
 
-    /// How many bytes a header takes, by the second of them.
+    /// The length of a header, from its second byte.
     pub fn size(second: u8) -> usize {
         let length = match second & 0x7f {
             126 => 2,
@@ -112,7 +112,7 @@ fn cut() -> Fault {
     Fault::protocol("a frame header that is cut off")
 }
 
-/// A whole frame that is not a fragment, masked if there is a key.
+/// Encodes a whole frame that is not a fragment, masked if there is a key.
 pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     let mut out = BytesMut::with_capacity(HEADER_MAX + payload.len());
     out.put_u8(0x80 | opcode.value());
@@ -140,9 +140,9 @@ pub fn frame(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) -> Bytes {
     out.freeze()
 }
 
-/// RFC 6455 section 5.3; the first byte is under the key's first.
+/// RFC 6455 section 5.3: XORs the payload with the key, from the key's first byte on.
 pub(super) fn apply_mask(payload: &mut [u8], key: [u8; 4]) {
-    // Sixteen bytes at a time, which the compiler makes vectors of.
+    // Sixteen bytes at a time, so that the compiler emits vector instructions.
     let mut wide = [0; 16];
     wide.chunks_exact_mut(4)
         .for_each(|part| part.copy_from_slice(&key));

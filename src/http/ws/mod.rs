@@ -1,13 +1,13 @@
-//! WebSocket messages over a byte stream (RFC 6455), whichever version of HTTP has opened it.
+//! WebSocket messages over a byte stream (RFC 6455), for any version of HTTP.
 //!
 //! - `reader`: [`Reader`], bytes to messages and control frames. Start here.
-//! - `socket`: [`Socket`], a server's WebSocket: what waits for the application, and how it stands.
-//! - `frame`: one frame's header, masking, and frames that are to be sent.
+//! - `socket`: [`Socket`], a server's WebSocket: its state and the messages that wait for the application.
+//! - `frame`: one frame's header, masking, and encoding of frames to send.
 //! - `close`: [`Close`]; `code`: the status codes.
-//! - `fault`: [`Fault`], for which the connection is failed.
+//! - `fault`: [`Fault`], a protocol violation that fails the connection.
 //!
-//! Not here: the handshake, which is the HTTP version's (RFC 6455 section 4, RFC 9220 section 3), when a
-//! connection ends, which its host says, and extensions: a frame with a reserved bit is an error.
+//! Not here: the handshake, which belongs to the HTTP version (RFC 6455 section 4, RFC 9220 section 3); the end of a
+//! connection, which the host reports; and extensions, so a frame with a reserved bit set is an error.
 
 mod close;
 pub mod code;

@@ -1,4 +1,4 @@
-//! From the bytes of a stream to messages and control frames.
+//! Turns the bytes of a stream into messages and control frames.
 
 use bytes::Bytes;
 
@@ -7,31 +7,31 @@ use super::code;
 use super::fault::Fault;
 use super::frame::{HEADER_MAX, Header, Opcode, Side, apply_mask};
 
-/// What has come, whole: fragments are put together (RFC 6455 section 5.4).
+/// A received message or control frame. Fragments are joined (RFC 6455 section 5.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Text(String),
     Binary(Vec<u8>),
-    /// To be answered with a Pong of the same payload (RFC 6455 section 5.5.2).
+    /// The answer is a Pong with the same payload (RFC 6455 section 5.5.2).
     Ping(Vec<u8>),
     Pong(Vec<u8>),
-    /// The last event; nothing behind it is read.
+    /// The last event; nothing after it is read.
     Close(Close),
 }
 
 /// The receiving half of a connection.
 ///
-/// Holds one message of at most `message_max` bytes and one control frame; room is made for what has come,
-/// not for what is said to come. After a [`Fault`] or a Close nothing more is read.
+/// Holds one message of at most `message_max` bytes and one control frame. Memory grows with the received bytes,
+/// not with the announced length. After a [`Fault`] or a Close nothing more is read.
 #[derive(Debug)]
 pub struct Reader {
     side: Side,
     message_max: usize,
     header: [u8; HEADER_MAX],
     header_length: usize,
-    /// Whose payload is being read.
+    /// The frame whose payload is being read.
     frame: Option<Frame>,
-    /// A data message that has begun.
+    /// The unfinished data message.
     message: Option<Message>,
     control: Vec<u8>,
     is_over: bool,
@@ -63,7 +63,7 @@ impl Reader {
         }
     }
 
-    /// Reads the next event from the front of `input`, and takes what it has read. `None`: all was taken.
+    /// Reads the next event from the front of `input` and advances it. `None`: all input was consumed.
     pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Event>, Fault> {
         if self.is_over {
             *input = &[];
@@ -74,21 +74,21 @@ impl Reader {
         read
     }
 
-    /// Bytes of a message that is not whole yet.
+    /// Bytes of the unfinished message.
     pub fn held_bytes(&self) -> usize {
         self.message
             .as_ref()
             .map_or(0, |message| message.content.len())
     }
 
-    /// The memory of that.
+    /// The memory allocated for the unfinished message.
     pub fn reserved_bytes(&self) -> usize {
         self.message
             .as_ref()
             .map_or(0, |message| message.content.capacity())
     }
 
-    /// Nothing more is read.
+    /// Stops reading.
     pub fn stop(&mut self) {
         self.is_over = true;
         self.message = None;
@@ -122,7 +122,7 @@ impl Reader {
             let begin = target.len();
             target.extend_from_slice(payload);
             if let Some(mut key) = header.mask {
-                // Where in the key the last piece has ended.
+                // Continues at the key byte where the last piece ended.
                 key.rotate_left(((header.length - left) % 4) as usize);
                 apply_mask(&mut target[begin..], key);
             }
@@ -157,7 +157,7 @@ impl Reader {
         }
     }
 
-    /// True if a frame may come here (RFC 6455 sections 5.1 and 5.4).
+    /// Checks that a frame may occur here (RFC 6455 sections 5.1 and 5.4).
     fn begin(&mut self, header: Header) -> Result<(), Fault> {
         if header.mask.is_some() != (self.side == Side::Server) {
             return Err(Fault::protocol(match self.side {
@@ -170,7 +170,7 @@ impl Reader {
         }
         let is_continuation = header.opcode == Opcode::Continuation;
         match (&self.message, is_continuation) {
-            (None, true) => return Err(Fault::protocol("nothing is to be continued")),
+            (None, true) => return Err(Fault::protocol("a continuation without a message")),
             (Some(_), false) => return Err(Fault::protocol("a message inside another")),
             _ => {}
         }
@@ -187,7 +187,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A frame is whole, and perhaps what it belongs to.
+    /// Completes a frame, and its message if this is the last fragment.
     fn end(&mut self, header: Header) -> Result<Option<Event>, Fault> {
         match header.opcode {
             Opcode::Ping => Ok(Some(Event::Ping(std::mem::take(&mut self.control)))),
@@ -215,7 +215,7 @@ impl Message {
 }
 
 impl Event {
-    /// How much it keeps.
+    /// The length of the payload.
     pub fn size(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -224,7 +224,7 @@ impl Event {
         }
     }
 
-    /// The frame that sends it, masked if there is a key.
+    /// Encodes the frame, masked if there is a key.
     pub fn to_frame(&self, mask: Option<[u8; 4]>) -> Bytes {
         let frame = |opcode, payload: &[u8]| super::frame(opcode, payload, mask);
         match self {

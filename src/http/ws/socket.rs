@@ -1,11 +1,10 @@
-//! One WebSocket: what has come, what waits for the application, and how it stands.
+//! One WebSocket: its state, its received data, and the messages that wait for the application.
 //!
-//! Here: state alone. What is sent, and what the application's messages make of it, is the host's.
+//! This file holds state only. Sending, and the reaction to the application's messages, belong to the host.
 //!
-//! Towards the application so many messages wait as the server's limit says, or [`HELD_HIGH_WATER`] bytes,
-//! what has come of a message that is not whole among them; above that the client is stopped, unless the
-//! application waits: then one message of the largest size may come, if there is a [`Permit`] for it among the
-//! client's.
+//! Bounds: the server's limit of waiting messages, and [`HELD_HIGH_WATER`] bytes with the unfinished message included.
+//! Above either the client is stopped. If the application is waiting, one message of the largest size may still arrive,
+//! provided the client has a [`Permit`] left.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +18,16 @@ use super::fault::Fault;
 use super::frame::Side;
 use super::reader::{Event, Reader};
 
-/// What one WebSocket may do.
+/// The limits of one WebSocket.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Bytes of a message.
     pub message_max: usize,
     /// Messages that wait for the application, at least one.
     pub queue_max: usize,
-    /// How often we ask whether the client is there, if we do.
+    /// The interval of our Pings, if any.
     pub ping_interval: Option<Duration>,
-    /// Within which it has to answer, if it has to.
+    /// The time to answer a Ping, if limited.
     pub ping_timeout: Option<Duration>,
 }
 
@@ -37,28 +36,28 @@ pub struct Socket {
     pub phase: Phase,
     reader: Reader,
     limits: Limits,
-    /// The application knows that there is somebody.
+    /// The application has received the connect message.
     pub connect_reported: bool,
-    /// Messages for the application, and how much they keep.
+    /// Messages for the application, and the bytes they hold.
     queue: VecDeque<Event>,
     queued_bytes: usize,
-    /// What has come and is to be read when the queue has room, or when the handshake is done.
+    /// Received data that is read when the queue has room, or after the handshake.
     unread: BytesMut,
-    /// Nothing follows that.
+    /// No data follows `unread`.
     fin: bool,
     /// The application waits in `receive`.
     pub is_awaited: bool,
-    /// What the last message to the application says.
+    /// The content of the last message to the application.
     pub ended: Option<Close>,
-    /// The end was the application's wish.
+    /// The application closed the connection.
     pub closed_by_application: bool,
-    /// A Ping that is to be answered: of several the last, as RFC 6455 section 5.5.3 allows.
+    /// The Ping to answer: of several the last, as RFC 6455 section 5.5.3 allows.
     pub pong: Option<Vec<u8>>,
     next_ping: Option<Instant>,
     ping: Option<Pinged>,
     pings: u32,
     pub permits: Arc<Semaphore>,
-    /// While more is held than everybody may.
+    /// Held while more is stored than the ordinary bound allows.
     permit: Option<Permit>,
 }
 
@@ -66,10 +65,10 @@ pub struct Socket {
 pub enum Phase {
     /// The application has not answered.
     Connecting,
-    /// It answers with a response of HTTP's.
+    /// The application answers with an HTTP response.
     Denied,
     Open,
-    /// Our Close has left, or will never leave.
+    /// Our Close has been sent, or never will be.
     Closed,
 }
 
@@ -79,16 +78,16 @@ struct Pinged {
     since: Instant,
 }
 
-/// Why no more is read.
+/// Why reading stops.
 pub enum Stop {
     Closed(Close),
     Fault(Fault),
-    /// The stream has ended without a word.
+    /// The stream ended without a Close frame.
     Lost,
 }
 
 impl Socket {
-    /// `ended`: nothing follows its request. `permits`: its client's for large messages.
+    /// `ended`: no data follows the request. `permits`: the client's permits for large messages.
     pub fn new(limits: &Limits, ended: bool, permits: Arc<Semaphore>) -> Self {
         Self {
             permits,
@@ -132,7 +131,7 @@ impl Socket {
         None
     }
 
-    /// More has come.
+    /// Handles received data.
     pub fn received(&mut self, data: &[u8], ended: bool) -> Option<Stop> {
         self.fin |= ended;
         match self.phase {
@@ -154,19 +153,19 @@ impl Socket {
         }
     }
 
-    /// Reads on where the queue was full.
+    /// Resumes reading after the queue was full.
     pub fn read_on(&mut self) -> Option<Stop> {
         let mut unread = std::mem::take(&mut self.unread);
         let mut rest = &unread[..];
         let stop = self.read(&mut rest);
         let read = unread.len() - rest.len();
-        // Without moving what is left: there may be very many small messages.
+        // `advance` moves no data: there may be very many small messages.
         unread.advance(read);
         self.unread = unread;
         stop.or_else(|| self.lost())
     }
 
-    /// All has been read, and nothing follows.
+    /// `Stop::Lost` if all data has been read and none follows.
     fn lost(&self) -> Option<Stop> {
         (self.fin && self.unread.is_empty()).then_some(Stop::Lost)
     }
@@ -177,12 +176,12 @@ impl Socket {
         Some(message)
     }
 
-    /// The memory of what has come and was not taken.
+    /// The memory of all received data that the application has not taken.
     pub fn held_bytes(&self) -> usize {
         self.queued_bytes + self.unread.capacity() + self.reader.reserved_bytes()
     }
 
-    /// True if the client has to wait for the application.
+    /// True if the client must wait for the application.
     pub fn is_full(&mut self) -> bool {
         let held = self.queued_bytes + self.unread.len() + self.reader.held_bytes();
         let is_large = held > HELD_HIGH_WATER;
@@ -191,7 +190,7 @@ impl Socket {
         }
         let is_over = self.fin || matches!(self.phase, Phase::Denied | Phase::Closed);
         let is_full = self.queue.len() >= self.limits.queue_max || is_large;
-        // Before the handshake is done nothing is read, whoever waits.
+        // Before the handshake is done nothing is read, even if the application waits.
         let is_read = self.is_awaited && self.phase == Phase::Open;
         is_full && !is_over && !(is_read && self.may_hold(is_large))
     }
@@ -203,16 +202,16 @@ impl Socket {
         !is_large || self.permit.is_some()
     }
 
-    /// The application has accepted.
+    /// Handles the application's accept.
     pub fn open(&mut self, now: Instant) -> Option<Stop> {
         self.phase = Phase::Open;
-        // An interval that no clock reaches is none.
+        // An interval beyond the clock's range means no Pings.
         let interval = self.limits.ping_interval;
         self.next_ping = interval.and_then(|interval| now.checked_add(interval));
         self.read_on()
     }
 
-    /// Nothing more comes of it but what is queued, and then this.
+    /// Ends the socket: queued messages are still delivered, then `close`.
     pub fn end(&mut self, close: Close) {
         self.phase = Phase::Closed;
         self.unread = BytesMut::new();
@@ -222,7 +221,7 @@ impl Socket {
         self.ended.get_or_insert(close);
     }
 
-    /// A Ping that is due.
+    /// The payload of a Ping that is due.
     pub fn take_ping(&mut self, now: Instant) -> Option<[u8; 4]> {
         let interval = self.limits.ping_interval?;
         let is_due = self.next_ping.is_some_and(|next| next <= now);
@@ -230,7 +229,7 @@ impl Socket {
             return None;
         }
         self.next_ping = now.checked_add(interval);
-        // It wraps: one ping at a time waits for its answer.
+        // The counter may wrap: only one Ping at a time waits for its answer.
         self.pings = self.pings.wrapping_add(1);
         let payload = self.pings.to_be_bytes();
         if self.limits.ping_timeout.is_some() {
@@ -242,7 +241,7 @@ impl Socket {
         Some(payload)
     }
 
-    /// True if a Ping has not been answered in time. Not while the application keeps us from reading the answer.
+    /// True if a Ping was not answered in time. False while the application blocks reading of the answer.
     pub fn is_unresponsive(&mut self, now: Instant) -> bool {
         let is_full = self.is_full();
         match (&mut self.ping, self.limits.ping_timeout) {
@@ -353,14 +352,14 @@ mod tests {
         let mut socket = open(begin, &Semaphore::new(0));
         assert_eq!(socket.take_ping(begin + 9 * SECOND), None);
         let payload = socket.take_ping(begin + 10 * SECOND).unwrap();
-        // One at a time.
+        // One Ping at a time.
         assert_eq!(socket.take_ping(begin + 20 * SECOND), None);
         assert!(!socket.is_unresponsive(begin + 15 * SECOND));
         receive(&mut socket, Opcode::Pong, &payload);
         assert!(!socket.is_unresponsive(begin + 16 * SECOND));
         socket.take_ping(begin + 20 * SECOND).unwrap();
         receive(&mut socket, Opcode::Pong, b"of another");
-        // Not while the application keeps us from reading the answer.
+        // Not unresponsive while the application blocks reading of the answer.
         receive(&mut socket, Opcode::Text, b"1");
         receive(&mut socket, Opcode::Text, b"2");
         assert!(!socket.is_unresponsive(begin + 40 * SECOND));

@@ -1,4 +1,4 @@
-//! What a driver can be asked to do: each operation gets a slot in the slab and is passed to the backend.
+//! The operations of a driver: each gets a slot in the slab and is passed to the backend.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -13,10 +13,10 @@ use crate::message::SendMsg;
 use crate::op::{OpId, OpKind, Payload, Token};
 
 impl Driver {
-    /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller
-    /// decides when to accept again. On io_uring it waits exclusively: on a socket that others accept on as
-    /// well, each client wakes one waiter alone, whatever that one does. There, [`poll`](Driver::poll) and
-    /// [`net::accept`](crate::net::accept) share.
+    /// Accepts connections until cancelled (multishot). Errors such as `EMFILE` end it; the caller decides when to
+    /// accept again. On io_uring it waits exclusively: on a socket that other processes accept on as well, each
+    /// client wakes only one waiter, even if that one does not accept. On such sockets use [`poll`](Driver::poll) with
+    /// [`net::accept`](crate::net::accept).
     pub fn accept(&mut self, fd: RawFd, token: Token) -> OpId {
         self.start(OpKind::Accept, fd, token, Payload::None)
     }
@@ -26,8 +26,8 @@ impl Driver {
         self.start(OpKind::Recv, fd, token, Payload::None)
     }
 
-    /// Receives stream data once, at most `most` bytes (not 0) and at most a stream buffer, which is
-    /// taken only when data is there.
+    /// Receives stream data once, at most `most` bytes (not 0) and at most a stream buffer, which is taken only
+    /// when data is there.
     pub fn recv_once(&mut self, fd: RawFd, most: u32, token: Token) -> OpId {
         self.start(OpKind::RecvOnce, fd, token, Payload::Most(most))
     }
@@ -39,8 +39,8 @@ impl Driver {
         self.start(OpKind::RecvMsg, fd, token, Payload::None)
     }
 
-    /// Sends stream data, all of it unless an error or a cancel cuts it short. One send at a time
-    /// and socket: the kernel does not order two of them.
+    /// Sends stream data, all of it unless an error or a cancel cuts it short. Only one send at a time for each
+    /// socket: the kernel does not order two of them.
     pub fn send(&mut self, fd: RawFd, data: Bytes, token: Token) -> OpId {
         self.start(OpKind::Send, fd, token, Payload::Bytes(data))
     }
@@ -55,7 +55,7 @@ impl Driver {
         let payload = self.common.gather(pieces);
         debug_assert!(
             payload.pieces() <= libc::UIO_MAXIOV as usize,
-            "the kernel takes 1,024 pieces"
+            "the kernel accepts 1,024 pieces"
         );
         self.start(OpKind::SendVectored, fd, token, Payload::Gather(payload))
     }
@@ -66,8 +66,8 @@ impl Driver {
         self.start(OpKind::SendMsg, fd, token, Payload::Message(payload))
     }
 
-    /// The same without an operation, if the socket has room: `EAGAIN` if not. A single message that is followed by
-    /// a wait is better sent so: its completion would cut the wait short.
+    /// Sends one message without an operation, if the socket has room: `EAGAIN` if not. Use it for a single message
+    /// that is followed by a wait: an operation's completion would cut the wait short.
     pub fn send_msg_now(&mut self, fd: RawFd, message: SendMsg) -> Result<(), Errno> {
         self.leave_if_forked();
         self.common.stats.syscalls += 1;
@@ -87,8 +87,8 @@ impl Driver {
         )
     }
 
-    /// Waits once for readiness, level-triggered: what is ready already completes at once. An
-    /// error or a hang-up completes both directions.
+    /// Waits once for readiness, level-triggered: it completes at once if the descriptor is ready. An error or a
+    /// hang-up completes both directions.
     pub fn poll(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         self.start(
             OpKind::Poll,
@@ -98,36 +98,36 @@ impl Driver {
         )
     }
 
-    /// The same where the latest operation of this driver on `fd` was on the same open file, by the caller's
-    /// word: epoll's registration is not renewed.
+    /// Like [`poll`](Driver::poll), if the caller guarantees that this driver's latest operation on `fd` was on the
+    /// same open file: epoll's registration is not renewed.
     pub fn poll_again(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsAgain(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
     }
 
-    /// As [`poll`](Driver::poll), and the wait does not keep the file open: if the caller closes its last
-    /// descriptor, the file is closed, and the operation has no completion until it is cancelled. A poll of the
-    /// ring holds its file; so this one waits in an epoll set, at three system calls each time.
+    /// Like [`poll`](Driver::poll), but the wait does not keep the file open: if the caller closes its last
+    /// descriptor, the file is closed, and the operation does not complete until it is cancelled. A poll of the
+    /// ring holds its file, so this one waits in an epoll set, at three system calls each time.
     pub fn poll_unheld(&mut self, fd: RawFd, interest: Interest, token: Token) -> OpId {
         let events = Payload::EventsUnheld(interest.poll_bits());
         self.start(OpKind::Poll, fd, token, events)
     }
 
-    /// Carries a file operation out. A bad descriptor in it is an ordinary completion with `EBADF`.
-    /// The epoll backend blocks meanwhile.
+    /// Carries out a file operation. A bad descriptor in it results in an ordinary completion with `EBADF`. The
+    /// epoll backend blocks meanwhile.
     pub fn file(&mut self, request: Box<FileRequest>, token: Token) -> OpId {
         let fd = request.fd();
         self.start(OpKind::File, fd, token, Payload::File(request))
     }
 
-    /// Asks an operation to end. Its last completion still comes, with `ECANCELED` or with a real
-    /// result that was faster. Unknown and finished operations are ignored.
+    /// Cancels an operation. Its last completion still arrives, with `ECANCELED` or with a real result that was
+    /// faster. Unknown and finished operations are ignored.
     pub fn cancel(&mut self, op: OpId) {
         self.leave_if_forked();
         let Some(slot) = self.common.table.get(op) else {
             return;
         };
-        // A close has no way back.
+        // A close cannot be cancelled.
         if slot.kind == OpKind::Close || std::mem::replace(&mut slot.cancelled, true) {
             return;
         }
@@ -158,8 +158,8 @@ impl Driver {
         self.start(OpKind::Close, raw, token, Payload::Descriptor(fd))
     }
 
-    /// [`cancel`](Driver::cancel) whose completion is never reported; what it would have carried is
-    /// released: an accepted connection is closed, a buffer returned.
+    /// Like [`cancel`](Driver::cancel), but the completion is not reported and its resource is released: an
+    /// accepted connection is closed, a buffer returned.
     pub fn discard(&mut self, op: OpId) {
         self.leave_if_forked();
         self.common
@@ -193,5 +193,5 @@ impl Driver {
     }
 }
 
-/// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table against garbage numbers.
+/// Above any sensible RLIMIT_NOFILE; bounds the per-descriptor table if a number is invalid.
 const DESCRIPTORS_MAX: RawFd = 1 << 24;

@@ -1,4 +1,4 @@
-//! Carrying an operation out without blocking; what answers EAGAIN waits.
+//! Tries operations without blocking; after EAGAIN they wait.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -10,7 +10,7 @@ use crate::net;
 use crate::op::{OpKind, Payload, Phase, Slot};
 
 impl Epoll {
-    /// `events` is the readiness that made us try, 0 at the first try.
+    /// `events` is the readiness that caused the attempt, 0 at the first one.
     pub(super) fn attempt(&mut self, common: &mut Common, index: u32, events: u32) {
         match common.table.at(index).kind {
             OpKind::Accept => self.accept(common, index),
@@ -52,17 +52,17 @@ impl Epoll {
         let Payload::Descriptor(fd) = std::mem::replace(&mut slot.payload, Payload::None) else {
             return self.finish(common, index, -libc::EBADF);
         };
-        // A duplicate elsewhere would keep the registration alive beyond the number.
+        // A duplicate elsewhere would keep the registration after the number is closed.
         let raw = fd.as_raw_fd();
         if let Some(watch) = self.watches.get_mut(raw as usize)
             && std::mem::take(&mut watch.registered) != 0
         {
             common.stats.syscalls += 1;
-            // Fails only if somebody closed it behind our back, and then there is nothing to leave.
+            // Fails only if other code has closed the descriptor, and then there is no registration.
             let _ = self.set.change(raw, 1, 0, 0);
         }
         common.stats.syscalls += 1;
-        // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.
+        // SAFETY: this code owns the descriptor, given up by `into_raw_fd`, and closes it once.
         let result = unsafe { libc::close(fd.into_raw_fd()) };
         let result = if result < 0 { -Errno::last().0 } else { 0 };
         self.finish(common, index, result);
@@ -71,7 +71,7 @@ impl Epoll {
 
 enum Step {
     Done(i32),
-    /// Made progress, or was interrupted.
+    /// The attempt made progress, or was interrupted.
     Again,
     Wait,
 }
@@ -81,7 +81,7 @@ fn step(slot: &mut Slot) -> Step {
     match (slot.kind, &mut slot.payload) {
         (OpKind::Send, Payload::Bytes(data)) => {
             let rest = &data[slot.progress as usize..data.len().min(TRANSFER_MAX)];
-            // SAFETY: `rest` is readable and its length says so.
+            // SAFETY: `rest` is readable, with its length.
             let sent = unsafe { libc::send(fd, rest.as_ptr().cast(), rest.len(), SEND_FLAGS) };
             streamed(sent, &mut slot.progress, rest.len())
         }
@@ -106,8 +106,8 @@ fn step(slot: &mut Slot) -> Step {
             let result = unsafe { libc::connect(fd, address.as_ptr().cast(), address.len()) };
             match (result, if result < 0 { Errno::last().0 } else { 0 }) {
                 (0, _) => Step::Done(0),
-                // An interrupted connect goes on in the background like a non-blocking one.
-                // EALREADY: an earlier, cancelled one began it.
+                // An interrupted connect continues in the background like a non-blocking one. EALREADY: an earlier,
+                // cancelled connect began it.
                 (_, libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Step::Wait,
                 (_, errno) => Step::Done(-errno),
             }
@@ -120,13 +120,13 @@ fn step(slot: &mut Slot) -> Step {
     }
 }
 
-/// One piece of a send that goes on until everything is out.
+/// Handles one part of a send that continues until everything is sent.
 fn streamed(sent: isize, progress: &mut u32, rest: usize) -> Step {
     if sent < 0 {
         return match Errno::last().0 {
             libc::EAGAIN => Step::Wait,
             libc::EINTR => Step::Again,
-            // What went out counts; the error comes back with the next send.
+            // The sent bytes count; the next send returns the error.
             _ if *progress > 0 => Step::Done(*progress as i32),
             errno => Step::Done(-errno),
         };

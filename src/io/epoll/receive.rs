@@ -1,5 +1,5 @@
-//! The multishot operations: accept, stream and datagram receive, each with a cap per turn so that
-//! one busy descriptor does not starve the others. Level-triggering brings the rest next turn.
+//! The multishot operations: accept, stream and datagram receive, each with a limit per turn so that one busy
+//! descriptor does not starve the others. Level-triggering returns the rest in the next turn.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::{mem, ptr};
@@ -18,7 +18,7 @@ impl Epoll {
         for _ in 0..ACCEPTS_PER_TURN {
             common.stats.syscalls += 1;
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-            // SAFETY: the peer's address is not asked for.
+            // SAFETY: null pointers: the peer's address is not requested.
             let accepted = unsafe { libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) };
             if accepted >= 0 {
                 // SAFETY: the kernel has just created this descriptor for us.
@@ -28,7 +28,7 @@ impl Epoll {
             }
             match Errno::last().0 {
                 libc::EAGAIN => return,
-                // The peer gave up before we accepted; the listener is fine.
+                // The peer aborted before the accept; the listener is fine.
                 libc::ECONNABORTED | libc::EINTR => {}
                 errno => return self.finish(common, index, -errno),
             }
@@ -42,7 +42,7 @@ impl Epoll {
                 return self.starve(common, index);
             };
             common.stats.syscalls += 1;
-            // SAFETY: the room is ours alone, `room` bytes long.
+            // SAFETY: this code has exclusive access to the room, which is `room` bytes long.
             let received = unsafe { libc::recv(fd, start.cast(), room, libc::MSG_DONTWAIT) };
             if received > 0 {
                 let buffer = common.stream.received(received as u32);
@@ -73,7 +73,7 @@ impl Epoll {
             };
             common.stats.syscalls += 1;
             let most = most.min(room);
-            // SAFETY: the room is ours alone, at least `most` bytes long.
+            // SAFETY: this code has exclusive access to the room, which is at least `most` bytes long.
             let received = unsafe { libc::recv(fd, start.cast(), most, libc::MSG_DONTWAIT) };
             if received > 0 {
                 let buffer = common.stream.received(received as u32);
@@ -121,7 +121,7 @@ impl Epoll {
         }
     }
 
-    /// No buffer: the receive waits until one is back.
+    /// Without a buffer the receive waits until one is returned.
     fn starve(&mut self, common: &mut Common, index: u32) {
         common.stats.enobufs += 1;
         let op = common.table.id_at(index);
@@ -141,8 +141,8 @@ fn report(common: &mut Common, index: u32, outcome: Outcome) {
     common.ready = ready;
 }
 
-/// The arguments of one `recvmmsg`, allocated once. A buffer gets the layout of multishot
-/// `recvmsg`, so that `Datagram` reads both.
+/// The arguments of one `recvmmsg`, allocated once. A buffer gets the layout of multishot `recvmsg`, so that
+/// `Datagram` can parse both.
 pub(super) struct Batch {
     headers: Box<[libc::mmsghdr; BATCH]>,
     iovecs: Box<[libc::iovec; BATCH]>,
@@ -191,7 +191,7 @@ impl Batch {
         count
     }
 
-    /// Reports what was received, returns the unused buffers.
+    /// Reports received datagrams and returns the unused buffers.
     fn collect(&mut self, common: &mut Common, index: u32, prepared: usize, received: usize) {
         for position in 0..received {
             let id = self.ids[position];

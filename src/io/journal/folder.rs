@@ -1,8 +1,8 @@
-//! The folder of a journal: its files' names, how much they take, and which of them make room.
+//! The folder of a journal: the names of its files, their size, and removal of old ones.
 //!
-//! Several processes may share one. Each process locks the files that it writes, and lists the folder to count the
-//! files of all processes. The bounds therefore hold up to what other processes wrote since the last listing. A
-//! file is removed if its name has a journal's form, this user owns it, and no process has locked it.
+//! Several processes may share a folder. Each process locks the files that it writes, and lists the folder to count
+//! the files of all processes. The bounds therefore hold up to the bytes that other processes wrote since the last
+//! listing. A file is removed if its name has a journal's form, this user owns it, and no process has locked it.
 
 use std::{
     collections::HashSet,
@@ -23,15 +23,15 @@ pub(super) struct Folder {
     path: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// Of all files: the last listing, and what this process has written since.
+    /// Bytes of all files: from the last listing, and written by this process since.
     bytes: u64,
     files: usize,
-    /// What this process has written since the last listing.
+    /// Bytes written by this process since the last listing.
     grown: u64,
     looked_at: Option<Instant>,
 }
 
-/// A file that was found.
+/// A file of the listing.
 struct Found {
     name: String,
     modified: (i64, i64),
@@ -51,7 +51,7 @@ impl Folder {
         }
     }
 
-    /// A new file and its name. `open` are the names of those that are being written here.
+    /// Creates a file and returns it with its name. `open` are the names of the files that this process is writing.
     pub fn create<'a>(
         &mut self,
         open: impl Iterator<Item = &'a str>,
@@ -67,19 +67,19 @@ impl Folder {
             ));
         }
         let (name, file) = self.create_new()?;
-        // Without a lock, on a file system that has none, another process may remove the file: a trace is lost.
+        // Without a lock, on a file system that has none, another process may remove the file, and a trace is lost.
         is_locked_elsewhere(&file);
         self.files += 1;
         Ok((name, file))
     }
 
-    /// So much was written. False if there is no room for more.
+    /// Counts `bytes` written bytes. False if there is no room for more.
     pub fn has_grown<'a>(&mut self, bytes: u64, open: impl Iterator<Item = &'a str>) -> bool {
         self.bytes += bytes;
         self.grown += bytes;
         let is_stale = self.grown >= self.limits.total_bytes / SHARE;
         if is_stale || self.bytes >= self.limits.total_bytes {
-            // A folder that cannot be read cannot be kept within its bounds.
+            // If the folder cannot be read its bounds cannot be kept.
             return self.make_room(open).is_ok() && self.bytes < self.limits.total_bytes;
         }
         true
@@ -87,7 +87,7 @@ impl Folder {
 
     fn create_new(&self) -> io::Result<(String, fs::File)> {
         let mut options = fs::OpenOptions::new();
-        // O_EXCL, which follows no link either.
+        // O_EXCL, which does not follow links either.
         options.append(true).create_new(true).mode(0o600);
         options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
         let mut tries = 0;
@@ -102,7 +102,7 @@ impl Folder {
         }
     }
 
-    /// Sorts by time, and is random otherwise: no peer chooses a part of it.
+    /// The name sorts by time and is otherwise random: no peer can choose a part of it.
     fn new_name(&self) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let milliseconds = since.map_or(0, |it| it.as_millis());
@@ -165,7 +165,7 @@ impl Folder {
             if !self.is_ours(&name) {
                 continue;
             }
-            // Of the entry itself, not of what a link points to. It may have been removed meanwhile.
+            // The metadata of the entry itself, not of a link's target. It may have been removed meanwhile.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -180,7 +180,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// False if another process has locked it, or it cannot be removed.
+    /// False if another process has locked it, or if it cannot be removed.
     fn remove(&self, name: &str) -> bool {
         let path = self.path.join(name);
         let mut options = fs::OpenOptions::new();
@@ -201,12 +201,12 @@ fn is_locked_elsewhere(file: &fs::File) -> bool {
 }
 
 const PREFIX: &str = "trace-";
-/// Names in a row that may exist already. Random names collide only if they are planted.
+/// Limit of existing names in a row. Random names collide only if an attacker creates them.
 const TRIES: usize = 8;
-/// Age from which on a listing is repeated before a file is created.
+/// The age of a listing from which on it is repeated before a file is created.
 const LOOKS_AFTER: Duration = Duration::from_secs(1);
-/// The divisor of the bounds that gives how much a process writes between two listings, and how far below its
-/// bounds a full folder is cleared. So the folder is not listed for each file.
+/// The divisor of the bounds: a process writes this share of them between two listings, and a full folder is
+/// cleared to this share below them. So the folder is not listed for each file.
 const SHARE: u64 = 16;
 
 #[cfg(test)]

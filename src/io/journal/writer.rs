@@ -1,8 +1,8 @@
 //! The thread that writes a journal's files.
 //!
-//! It sleeps until an entry has something, gathers for a moment, because a write for each record would cost a
-//! system call each, and goes through the entries that have any. A file that cannot be written is given up:
-//! its producer finds out with its next record.
+//! It sleeps until an entry has data, collects for a moment, because a write for each record would cost a system
+//! call each, and then writes all entries with data. A file that cannot be written is abandoned: its producer finds
+//! out with its next record.
 
 use std::{
     collections::HashMap,
@@ -18,15 +18,15 @@ use super::{File, Phase, Shared, State};
 pub(super) struct Writer {
     shared: Arc<Shared>,
     folder: Folder,
-    /// By the address of what they share with their entries, which they keep.
+    /// By the address of the state shared with their entries, which the value keeps alive.
     open: HashMap<usize, Output>,
 }
 
-/// A file that was created.
+/// A created file.
 struct Output {
     file: fs::File,
     name: String,
-    /// Keeps the address, and so the key, from being another file's.
+    /// Keeps the address, and so the key, from being reused for another file.
     _shared: Arc<File>,
 }
 
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Until the journal is dropped, and then until its last entry is.
+    /// Runs until the journal and then its last entry is dropped.
     pub fn run(mut self) {
         while let Some(listed) = self.next() {
             for file in listed {
@@ -99,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// False if it was written and the folder takes no more.
+    /// False if it was written and the folder is full.
     fn write(&mut self, file: &Arc<File>, bytes: &[u8]) -> io::Result<bool> {
         let key = key(file);
         if !self.open.contains_key(&key) {
@@ -132,5 +132,5 @@ fn key(file: &Arc<File>) -> usize {
     Arc::as_ptr(file) as usize
 }
 
-/// Between the first record and the write.
+/// The time between the first record and the write.
 const GATHERS_FOR: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! Datagrams sent and received at once, without the ring: a burst that has to keep its order, and
-//! datagrams larger than the ring's buffers.
+//! Datagrams sent and received directly, without the ring: a burst that has to keep its order, and datagrams larger
+//! than the ring's buffers.
 
 use std::io;
 use std::mem;
@@ -12,9 +12,8 @@ use super::with_socket;
 use crate::errno::Errno;
 use crate::message::{SendMsg, empty_header};
 
-/// Sends `messages` in their order until one does not go (`sendmmsg`, never blocking). Answers how
-/// many went, at most [`BURST_MAX`], and the error of the first if none did. Only data and
-/// destination of a message are looked at.
+/// Sends `messages` in order until one fails (`sendmmsg`, never blocking). Returns how many were sent, at most
+/// [`BURST_MAX`], and the error of the first if none was. Only data and destination of a message are used.
 pub fn send_many<'a>(
     fd: RawFd,
     messages: impl Iterator<Item = &'a SendMsg>,
@@ -58,8 +57,8 @@ pub fn send_many<'a>(
     }
 }
 
-/// Receives one datagram of at most `buffer.capacity()` bytes into `buffer`, never blocking. The
-/// address has no length when the sender has no name.
+/// Receives one datagram of at most `buffer.capacity()` bytes into `buffer`, never blocking. The address is empty
+/// if the sender has no name.
 pub fn recv_from(fd: RawFd, buffer: &mut Vec<u8>) -> io::Result<SockAddr> {
     buffer.clear();
     let (count, from) = with_socket(fd, |socket| {
@@ -75,5 +74,5 @@ pub const BURST_MAX: usize = 64;
 
 const _: () = assert!(
     mem::size_of::<libc::mmsghdr>() * BURST_MAX <= 8192,
-    "it is on the stack"
+    "the array is on the stack"
 );

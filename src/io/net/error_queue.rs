@@ -1,4 +1,4 @@
-//! The error queue of a UDP socket: which destination answered with which ICMP error.
+//! The error queue of a UDP socket: ICMP errors with their destinations.
 
 use std::io;
 use std::mem;
@@ -9,17 +9,17 @@ use crate::datagram::{find_control, parse_inet};
 use crate::errno::Errno;
 use crate::message::empty_header;
 
-/// An asynchronous error, as the kernel learnt it from an ICMP message.
+/// An asynchronous error that the kernel received in an ICMP message.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub struct SocketError {
-    /// Where the datagram that failed was sent to.
+    /// The destination of the datagram that failed.
     pub remote: SocketAddr,
     /// `ECONNREFUSED` for a dead port, `EHOSTUNREACH`, `EMSGSIZE`, ...
     pub errno: Errno,
 }
 
-/// Drains the error queue (`MSG_ERRQUEUE`), which is as long as the receive buffer allows. Needs `IP_RECVERR` or
-/// `IPV6_RECVERR`, which [`prepare_quic_socket`](super::prepare_quic_socket) sets.
+/// Drains the error queue (`MSG_ERRQUEUE`), which the receive buffer bounds. Needs `IP_RECVERR` or `IPV6_RECVERR`,
+/// which [`prepare_quic_socket`](super::prepare_quic_socket) sets.
 pub fn read_error_queue(fd: RawFd) -> io::Result<Vec<SocketError>> {
     let mut errors = Vec::new();
     for _ in 0..ERRORS_MAX {
@@ -33,11 +33,11 @@ pub fn read_error_queue(fd: RawFd) -> io::Result<Vec<SocketError>> {
     Ok(errors)
 }
 
-/// One entry; `None` if it is of another kind (time stamps, say).
+/// Reads one entry; `None` if it is of another kind, such as a time stamp.
 fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
     let mut name = Area([0; 128]);
     let mut control = Area([0; 512]);
-    // The failed datagram itself comes as data; a few bytes of it are plenty.
+    // The data is the failed datagram itself; a few bytes of it are enough.
     let mut data = [0u8; 64];
     let mut iovec = libc::iovec {
         iov_base: data.as_mut_ptr().cast(),
@@ -76,6 +76,6 @@ fn read_one(fd: RawFd) -> io::Result<Option<SocketError>> {
 #[repr(C, align(8))]
 struct Area<const N: usize>([u8; N]);
 
-/// More than any receive buffer holds: what is left in the queue wakes whoever polls the socket, for good.
+/// More than any receive buffer holds: a remaining entry would wake every poll of the socket, for good.
 const ERRORS_MAX: usize = 1 << 16;
 const _: () = assert!(mem::align_of::<Area<1>>() >= mem::align_of::<libc::cmsghdr>());

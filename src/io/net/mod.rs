@@ -1,12 +1,12 @@
-//! Socket helpers: addresses, options, half-close. All of them safe functions on a descriptor that
-//! the caller keeps open; a closed one is `EBADF`.
+//! Socket helpers: addresses, options, half-close. All are safe functions on a descriptor that the caller keeps
+//! open; a closed one results in `EBADF`.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `quic` | UDP sockets with the options that QUIC needs |
 //! | `reuseport` | several sockets on one UDP port |
 //! | `error_queue` | ICMP errors of a UDP socket |
-//! | `datagrams` | datagrams sent and received at once, without the ring |
+//! | `datagrams` | datagrams sent and received directly, without the ring |
 //! | `readiness` | which descriptors can be waited for, and which are ready |
 //!
 //! The caller creates TCP sockets (socket2 or Python's socket module).
@@ -37,7 +37,7 @@ pub fn local_addr(fd: RawFd) -> io::Result<SockAddr> {
     with_socket(fd, |socket| socket.local_addr())
 }
 
-/// The connected peer's address, also when the peer has reset the connection; `ENOTCONN` without one.
+/// The connected peer's address, even if the peer has reset the connection; `ENOTCONN` without one.
 pub fn peer_addr(fd: RawFd) -> io::Result<SockAddr> {
     with_socket(fd, |socket| match socket.peer_addr() {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => past_peer(fd, &socket),
@@ -45,10 +45,10 @@ pub fn peer_addr(fd: RawFd) -> io::Result<SockAddr> {
     })
 }
 
-/// What `SO_PEERNAME` says, which does not ask whether there still is a connection.
+/// The result of `SO_PEERNAME`, which does not require that the connection still exists.
 fn past_peer(fd: RawFd, socket: &SockRef<'_>) -> io::Result<SockAddr> {
     let size = socket.local_addr()?.len();
-    // SAFETY: the storage has room for an address of any family, whose size is what is asked for.
+    // SAFETY: the storage has room for an address of any family, and its size is passed.
     let ((), address) = unsafe {
         SockAddr::try_init(|storage, length| {
             *length = size;
@@ -72,7 +72,7 @@ pub fn set_nonblocking(fd: RawFd, on: bool) -> io::Result<()> {
     with_socket(fd, |socket| socket.set_nonblocking(on))
 }
 
-/// Half-close: the peer reads an end of stream, we can still receive.
+/// Half-close: the peer reads an end of stream; this side can still receive.
 pub fn shutdown_write(fd: RawFd) -> io::Result<()> {
     with_socket(fd, |socket| socket.shutdown(std::net::Shutdown::Write))
 }
@@ -83,12 +83,12 @@ pub fn take_socket_error(fd: RawFd) -> io::Result<Option<Errno>> {
     Ok(error.and_then(|error| error.raw_os_error()).map(Errno))
 }
 
-/// Begins to connect at once, without the ring.
+/// Starts a connect directly, without the ring.
 pub fn connect(fd: RawFd, address: &SockAddr) -> io::Result<()> {
     with_socket(fd, |socket| socket.connect(address))
 }
 
-/// How a non-blocking connect ended whose socket became writable: 0 or a negative errno.
+/// The result of a non-blocking connect whose socket became writable: 0 or a negative errno.
 pub(crate) fn connect_result(fd: RawFd) -> i32 {
     match take_socket_error(fd) {
         Ok(None) => 0,
@@ -97,14 +97,14 @@ pub(crate) fn connect_result(fd: RawFd) -> i32 {
     }
 }
 
-/// Receives at once, without the ring, into memory that may be uninitialised.
+/// Receives directly, without the ring, into memory that may be uninitialised.
 pub fn recv(fd: RawFd, memory: &mut [mem::MaybeUninit<u8>]) -> io::Result<usize> {
     with_socket(fd, |socket| {
         socket.recv_with_flags(memory, libc::MSG_DONTWAIT)
     })
 }
 
-/// Receives into a vector that keeps its memory, at most `size` bytes. Nothing is left in it after an error.
+/// Receives at most `size` bytes into a vector that keeps its memory. The vector is empty after an error.
 pub fn recv_to(fd: RawFd, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize> {
     buffer.clear();
     buffer.reserve_exact(size);
@@ -114,7 +114,7 @@ pub fn recv_to(fd: RawFd, buffer: &mut Vec<u8>, size: usize) -> io::Result<usize
     Ok(count)
 }
 
-/// Which file a descriptor is, by device and inode: a number that was given away is another one.
+/// The file of a descriptor, by device and inode: a reused number is a different file.
 pub type FileId = (libc::dev_t, libc::ino_t);
 
 pub fn file_of(fd: RawFd) -> Option<FileId> {
@@ -128,7 +128,7 @@ pub fn file_of(fd: RawFd) -> Option<FileId> {
     }
 }
 
-/// Receives one message at once, without the ring.
+/// Receives one message directly, without the ring.
 pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     let mut payload = IncomingPayload::new(size);
     // SAFETY: the header points into the payload, which lives until the call is over.
@@ -140,12 +140,12 @@ pub fn recv_message(fd: RawFd, size: usize) -> io::Result<Incoming> {
     }
 }
 
-/// Accepts one connection at once, if the listener is non-blocking: non-blocking and close-on-exec.
+/// Accepts one connection directly, if the listener is non-blocking; the result is non-blocking and close-on-exec.
 pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerName)> {
     let mut name = NamePayload::new();
     let (address, length) = name.pointers();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: room for any address, whose length says so; both live until the call is over.
+    // SAFETY: room for any address, with its length; both live until the call returns.
     let accepted = unsafe { libc::accept4(fd, address, length, flags) };
     if accepted < 0 {
         return Err(io::Error::last_os_error());
@@ -155,7 +155,7 @@ pub fn accept(fd: RawFd) -> io::Result<(OwnedFd, PeerName)> {
     Ok((accepted, PeerName(name)))
 }
 
-/// Sends one datagram at once, without the ring; for callers outside a turn.
+/// Sends one datagram directly, without the ring; for callers outside a turn.
 pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usize> {
     with_socket(fd, |socket| match to {
         Some(to) => socket.send_to_with_flags(data, to, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
@@ -163,8 +163,8 @@ pub fn send_to(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> io::Result<usiz
     })
 }
 
-/// Sends stream data at once, without the ring: the fast path of an empty write queue. At most
-/// [`PIECES_MAX`] pieces; never blocks.
+/// Sends stream data directly, without the ring: the fast path of an empty write queue. At most [`PIECES_MAX`]
+/// pieces; never blocks.
 pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
     let mut slices = [io::IoSlice::new(&[]); PIECES_MAX];
     let mut count = 0;
@@ -175,7 +175,7 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
         let sent = with_socket(fd, |socket| match &slices[..count] {
-            // The kernel is spared a look at a header and a list.
+            // A plain send saves the kernel from reading a header and a list.
             [piece] => socket.send_with_flags(piece, flags),
             pieces => socket.send_vectored_with_flags(pieces, flags),
         });
@@ -190,21 +190,21 @@ pub fn send_pieces<'a>(fd: RawFd, pieces: impl Iterator<Item = &'a [u8]>) -> Res
 /// The most pieces of one [`send_pieces`].
 pub const PIECES_MAX: usize = 64;
 
-/// A descriptor whose owner gives it up.
+/// Takes ownership of a descriptor.
 ///
 /// # Safety
 ///
-/// If the number is open, nobody else closes it or uses it from now on.
+/// If the number is open, nothing else closes it or uses it from now on.
 ///
 /// # Errors
 ///
-/// `EBADF` for a number that is not open: nothing may own, or close, what is not there.
+/// `EBADF` for a number that is not open: it must not be owned or closed.
 pub unsafe fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: reads the flags of a descriptor, or answers EBADF.
+    // SAFETY: reads the flags of a descriptor, or returns EBADF.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and the caller gives it up.
+    // SAFETY: it is open, and the caller gives up its ownership.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -212,16 +212,16 @@ fn with_socket<T>(fd: RawFd, work: impl FnOnce(SockRef<'_>) -> io::Result<T>) ->
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: not -1, and borrowed only for the call. If the descriptor is not open the system
-    // call answers EBADF; nothing here owns or closes it.
+    // SAFETY: not -1, and borrowed only for the call. If the descriptor is not open the system call returns EBADF;
+    // nothing here owns or closes it.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     work(SockRef::from(&borrowed))
 }
 
-/// `setsockopt` with a plain integer, for options that socket2 does not know.
+/// `setsockopt` with a plain integer, for options that socket2 lacks.
 fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     let length = mem::size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the value is a live i32 and the length says so.
+    // SAFETY: a live i32, with its length.
     let result = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), length) };
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -233,7 +233,7 @@ fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Result<()> {
 fn option(fd: RawFd, level: i32, name: i32) -> io::Result<i32> {
     let mut value: i32 = 0;
     let mut length = mem::size_of::<i32>() as libc::socklen_t;
-    // SAFETY: room for an i32 and the length says so.
+    // SAFETY: room for an i32, with its length.
     let result =
         unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut length) };
     if result < 0 {

@@ -1,4 +1,4 @@
-//! UDP sockets as QUIC wants them: ECN, packet info, GRO, errors, path MTU probing, large buffers.
+//! UDP sockets for QUIC: ECN, packet info, GRO, errors, path MTU probing, large buffers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,23 +8,23 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{local_addr, option, set_option, with_socket};
 
-/// How to open a [`udp_quic_socket`].
+/// Options of a [`udp_quic_socket`].
 #[derive(Copy, Clone, Default, Debug)]
 pub struct QuicSocketOptions {
-    /// An IPv6 wildcard socket also takes IPv4, with mapped addresses.
+    /// An IPv6 wildcard socket also accepts IPv4, with mapped addresses.
     pub dual_stack: bool,
     /// `SO_REUSEPORT`, for several workers on one port.
     pub reuse_port: bool,
 }
 
-/// What the kernel granted.
+/// The options that the kernel granted.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub struct QuicSocketInfo {
-    /// Received datagrams of one peer come joined.
+    /// The kernel joins received datagrams of one peer.
     pub gro: bool,
     /// Batches of equal datagrams can be sent in one message.
     pub gso: bool,
-    /// The receive buffer as the kernel counts it (twice the bytes asked for, overhead included).
+    /// The receive buffer as the kernel counts it (twice the requested bytes, including overhead).
     pub recv_buffer: usize,
     /// The send buffer, likewise.
     pub send_buffer: usize,
@@ -49,15 +49,15 @@ pub fn udp_quic_socket(local: SocketAddr, options: QuicSocketOptions) -> io::Res
     Ok(socket.into())
 }
 
-/// Sets QUIC's options on an existing UDP socket and tells what the kernel granted. `EINVAL` if
-/// the socket is not an IP one; what only helps (GRO, buffer sizes) may be refused silently.
+/// Sets QUIC's options on an existing UDP socket and returns those that the kernel granted. `EINVAL` if the socket
+/// is not an IP one; a rejection of optional settings (GRO, buffer sizes) is ignored.
 pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
     let family = i32::from(local_addr(fd)?.family());
     match family {
         libc::AF_INET => prepare_v4(fd)?,
         libc::AF_INET6 => {
             prepare_v6(fd)?;
-            // IPv4 peers of a dual-stack socket; refused where IPv4 does not exist.
+            // IPv4 peers of a dual-stack socket; rejected on hosts without IPv4.
             let _ = prepare_v4(fd);
         }
         _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
@@ -65,7 +65,7 @@ pub fn prepare_quic_socket(fd: RawFd) -> io::Result<QuicSocketInfo> {
     let gro = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     let gso = option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
     let (recv_buffer, send_buffer) = with_socket(fd, |socket| {
-        // More than net.core.rmem_max is cut silently: the caller compares and tells the user.
+        // The kernel silently limits the size to net.core.rmem_max: the caller compares and reports it.
         let _ = socket.set_recv_buffer_size(BUFFER_WANTED);
         let _ = socket.set_send_buffer_size(BUFFER_WANTED);
         Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))
@@ -82,8 +82,8 @@ fn prepare_v4(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
     set_option(fd, libc::SOL_IP, libc::IP_RECVTOS, 1)?;
     set_option(fd, libc::SOL_IP, libc::IP_PKTINFO, 1)?;
-    // Don't fragment, and don't let the kernel's idea of the path MTU stop our probes: QUIC does
-    // its own discovery (RFC 9000 section 14.3).
+    // Don't fragment, and don't let the kernel's estimate of the path MTU block our probes: QUIC does its own
+    // discovery (RFC 9000 section 14.3).
     set_option(
         fd,
         libc::SOL_IP,

@@ -1,8 +1,8 @@
-//! Readiness of descriptors: which can be waited for, and which are ready now. Waiting is the driver's.
+//! Readiness of descriptors: which can be waited for, and which are ready now. Not here: waiting (the driver).
 //!
 //! With io_uring, files other than sockets of IPv4, IPv6 and Unix may wake a poll although there is nothing to read
-//! or write. Each wake-up of theirs therefore costs a `poll(2)`, and each registration a `getsockopt` that finds
-//! out the kind ([`wakes_for_nothing`]).
+//! or write. Each wake-up of theirs therefore costs a `poll(2)`, and each registration a `getsockopt` that
+//! determines the kind ([`wakes_for_nothing`]).
 
 use std::io;
 use std::mem;
@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use super::option;
 use crate::completion::Interest;
 
-/// Fails for a descriptor that cannot be watched for readiness, with the answers of `epoll_ctl`: EBADF for
-/// one that is closed, or open by `O_PATH`; EPERM for a folder, and for most regular files and some devices
+/// Fails for a descriptor that cannot be watched for readiness, with the errors of `epoll_ctl`: EBADF for one that
+/// is closed, or was opened with `O_PATH`; EPERM for a directory, and for most regular files and some devices
 /// (`/dev/null`), which are always ready.
 pub fn check_watchable(fd: RawFd) -> io::Result<()> {
-    // SAFETY: reads the flags of a descriptor, or answers EBADF.
+    // SAFETY: reads the flags of a descriptor, or returns EBADF.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
@@ -38,7 +38,7 @@ pub fn check_watchable(fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// What `epoll_ctl` says to watching `fd`.
+/// Fails with the error of `epoll_ctl` for `fd`.
 fn ask_epoll(fd: RawFd) -> io::Result<()> {
     let mut event = libc::epoll_event {
         events: libc::EPOLLIN as u32,
@@ -72,9 +72,9 @@ pub fn is_ready(fd: RawFd, interest: Interest) -> bool {
 
 /// True if a one-shot poll of the ring on `fd` may complete although nothing is ready.
 ///
-/// io_uring takes the word of whoever wakes a waiter, where epoll asks the file once more. Sockets of AF_VSOCK
-/// wake writers while they connect; what arrived in a pipe may have been read by another process since.
-/// Sockets of the usual families wake only for what is there, so they are spared the question.
+/// io_uring completes a poll on every wake-up, whereas epoll checks the file again. Sockets of AF_VSOCK wake
+/// writers while they connect; data in a pipe may have been read by another process since. Sockets of the usual
+/// families wake only when they are ready, so they are not checked.
 pub fn wakes_for_nothing(fd: RawFd) -> bool {
     let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
     !matches!(family, Ok(libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX))

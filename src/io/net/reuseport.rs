@@ -1,19 +1,20 @@
-//! Several sockets on one UDP port: which of them a datagram goes to.
+//! Several sockets on one UDP port: steers datagrams to them.
 //!
-//! The kernel chooses by a hash of the addresses, so a QUIC client that changes its address would
-//! come to another socket, where nobody knows it. A classic BPF program chooses by connection ID
+//! The kernel selects the socket by a hash of the addresses, so datagrams of a QUIC client that changes its address
+//! would arrive on another socket, which does not have the connection. A classic BPF program selects by connection
+//! ID instead. It needs no privilege.
 //! instead. It needs no privilege.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
-/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by the first byte of their destination
-/// connection ID, modulo the number of places: `sockets` has for each place the socket that gets its
-/// datagrams, numbered from 0 in the order in which they were bound.
+/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by the first byte of their destination connection ID,
+/// modulo the number of places: `sockets` has for each place the socket that gets its datagrams, numbered from 0 in
+/// the order in which they were bound.
 ///
-/// The program is the port's, whichever of its sockets `fd` is, and takes the place of the one before
-/// at once. Datagrams for a socket that is not there (yet) go where the kernel's hash says.
+/// The program belongs to the port, whichever of its sockets `fd` is, and replaces the previous one at once.
+/// Datagrams for a socket that does not exist (yet) are steered by the kernel's hash.
 pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
     if !(1..=PLACES_MAX).contains(&sockets.len()) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -23,7 +24,7 @@ pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the option takes a `sock_fprog`, whose instructions live until the call is over.
+    // SAFETY: the option reads a `sock_fprog`, whose instructions live until the call returns.
     let set = unsafe {
         libc::setsockopt(
             fd,
@@ -39,7 +40,7 @@ pub fn steer_by_connection_id(fd: RawFd, sockets: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The program sees the UDP payload. A read beyond its end ends the program with 0.
+/// The program reads the UDP payload. A read beyond its end ends the program with 0.
 fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
     let load_byte = |at| instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at);
     let branch = |test, k, jt, jf| libc::sock_filter {
@@ -50,17 +51,17 @@ fn steering(sockets: &[u8]) -> Vec<libc::sock_filter> {
     let mut program = vec![
         load_byte(0),
         branch(libc::BPF_JSET, LONG_HEADER, 0, 2),
-        // RFC 9000 section 17.2: the version and the length come before the ID.
+        // RFC 9000 section 17.2: the version and the length precede the ID.
         load_byte(6),
         instruction(libc::BPF_JMP | libc::BPF_JA, 1),
-        // Section 17.3: it follows the first byte.
+        // Section 17.3: the ID follows the first byte.
         load_byte(1),
         instruction(
             libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
             sockets.len() as u32,
         ),
     ];
-    // Places that another socket stands in for are looked up one by one: there are few.
+    // Places served by another socket are compared one by one: there are few.
     for (place, socket) in (0_u32..).zip(sockets) {
         let socket = u32::from(*socket);
         if socket != place {
@@ -81,7 +82,7 @@ fn instruction(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// One byte tells the place, and a place for each value is of no use.
+/// One byte selects the place, and a place for each value would be useless.
 const PLACES_MAX: usize = 255;
 const LONG_HEADER: u32 = 0x80;
 
@@ -116,7 +117,7 @@ mod tests {
             .collect();
         steer_by_connection_id(sockets[1].as_raw_fd(), &[0, 1, 2]).unwrap();
         for id in 0..=255_u8 {
-            // Another source address each, for which the kernel's hash would choose at random.
+            // A different source address each time, for which the kernel's hash would choose at random.
             let client = UdpSocket::bind("127.0.0.1:0").unwrap();
             let long = [0xc3, 0, 0, 0, 1, 8, id, 1, 2, 3];
             let short = [0x43, id, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -151,7 +152,7 @@ mod tests {
                 }
             }
         }
-        // As many as there can be.
+        // The maximal number of places.
         let moved: Vec<u8> = (0..255).map(|place| 254 - place).collect();
         steer_by_connection_id(sockets[0].as_raw_fd(), &moved).unwrap();
         client.send_to(&[0x43, 252, 0, 0, 0, 0], address).unwrap();

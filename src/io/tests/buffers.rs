@@ -1,4 +1,4 @@
-//! Buffers and queues that are too small: storms lose no byte, and everything comes back.
+//! Buffers and queues that are too small: no byte is lost under load, and all buffers are returned.
 
 mod common;
 
@@ -19,7 +19,7 @@ both_backends!(
     discarded_data_returns_its_buffer,
 );
 
-/// Two small buffers, all held while megabytes arrive.
+/// Two small buffers, both held while megabytes arrive.
 fn no_buffers_loses_no_byte(backend: Backend) {
     let mut rig = Rig::with(DriverConfig {
         backend: Some(backend),
@@ -45,7 +45,7 @@ fn no_buffers_loses_no_byte(backend: Backend) {
         }
         if held.len() == 2 {
             if got.len() < 10_000 {
-                // With everything held, entering must sleep, not spin.
+                // With all buffers held, entering must sleep, not spin.
                 let enters = rig.driver.stats().enters;
                 rig.turn(Duration::from_millis(5));
                 rig.turn(Duration::from_millis(5));
@@ -89,7 +89,7 @@ fn unshared_buffers_carry_a_stream() {
     rig.assert_idle();
 }
 
-/// The end of a stream takes a buffer for a moment, and gives it back.
+/// The end of a stream takes a buffer for a moment, and returns it.
 #[test]
 fn ends_of_streams_use_no_buffer_up() {
     let mut rig = Rig::with(DriverConfig {
@@ -108,7 +108,7 @@ fn ends_of_streams_use_no_buffer_up() {
     rig.assert_idle();
 }
 
-/// A small receive must not cost a whole buffer, and one held must not keep the others back.
+/// A small receive must not take a whole buffer, and a held one must not block the others.
 fn small_receives_share_a_buffer(backend: Backend) {
     let mut rig = Rig::with(DriverConfig {
         backend: Some(backend),
@@ -130,7 +130,7 @@ fn small_receives_share_a_buffer(backend: Backend) {
     }
     let stats = rig.driver.stats();
     assert_eq!((stats.buffers_out, stats.enobufs), (1, 0));
-    // Any order of return, while more comes in; 20 can't pin all 32 buffers.
+    // Buffers are returned in any order while more data arrives; 20 can't pin all 32 buffers.
     held.truncate(20);
     let mut state = 1;
     for _ in 0..2_000 {
@@ -215,7 +215,7 @@ fn starved_sockets_have_their_turn(backend: Backend) {
             bytes[index] += piece.len();
             if bytes[index] == (rounds[index] + 1) * message.len() {
                 rounds[index] += 1;
-                // The next one is here before the driver looks again.
+                // The next message is here before the driver reads again.
                 pairs[index].1.write_all(&message).unwrap();
             }
         }

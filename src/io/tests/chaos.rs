@@ -1,6 +1,6 @@
-//! Random operations, cancels, discards, closes and rests on many sockets. Invariants: every operation that
-//! was not discarded ends exactly once, a discarded one is never heard of again, a close comes after
-//! the operations of its descriptor, and at the end nothing is in flight and nothing held.
+//! Random operations, cancels, discards, closes and suspensions on many sockets. Invariants: every operation that
+//! was not discarded ends exactly once, a discarded one is never reported again, a close comes after the operations
+//! of its descriptor, and at the end nothing is in flight and no buffer is held.
 
 mod common;
 
@@ -48,7 +48,7 @@ struct Life {
     rig: Rig,
     seed: u64,
     next_token: u64,
-    /// Operations that owe us an end: token to identifier and descriptor generation.
+    /// Operations that have not ended: token to identifier and descriptor generation.
     owed: HashMap<u64, (OpId, usize)>,
     /// Tokens of closes, and the socket generation that they end.
     closes: HashMap<u64, usize>,
@@ -110,7 +110,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 if let Some((&token, &(op, _))) =
                     life.owed.iter().nth(dice.below(life.owed.len() + 1))
                 {
-                    // An operation that found no slot has no name to discard it by.
+                    // An operation that found no slot has no identifier to discard it by.
                     let named = op != OpId::NONE && !life.closes.contains_key(&token);
                     let silent = named && dice.below(3) == 0;
                     if silent {
@@ -134,7 +134,7 @@ fn chaos(config: DriverConfig, seed: u64) {
                 life.closes.insert(token, socket);
                 life.owed.insert(token, (op, socket));
                 life.next_token += 1;
-                // Now and then the peer is gone first, now and then after.
+                // Sometimes the peer closes first, sometimes after.
                 drop(theirs);
                 None
             }

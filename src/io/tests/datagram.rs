@@ -82,7 +82,7 @@ fn datagrams_arrive_with_their_sender(backend: Backend) {
             (datagram.segment_size(), datagram.truncated()),
             (None, false)
         );
-        // And back, through the driver.
+        // The reverse direction, through the driver.
         let send = rig
             .driver
             .send_msg(ours.as_raw_fd(), message(sent.clone(), peer_address), 6);
@@ -158,7 +158,7 @@ fn round_trip(backend: Backend, local: &str) {
         assert_eq!(datagram.ecn(), Some(ecn.unwrap_or(0)));
         assert_eq!(datagram.local_ip(), Some(to.ip()));
     }
-    // Connected, the destination's family is not in the message.
+    // On a connected socket the message has no destination family.
     net::send_to(sender.as_raw_fd(), b"y", Some(&to.into())).unwrap();
     assert_eq!(rig.datagram(recv).payload(), b"y");
     socket2::SockRef::from(&sender).connect(&to.into()).unwrap();
@@ -197,7 +197,7 @@ fn a_dual_stack_socket_serves_both(backend: Backend) {
         assert_eq!(datagram.local_ip().map(|ip| ip.to_canonical()), Some(ip));
         let remote = datagram.remote().unwrap();
         assert_eq!(remote.ip().to_canonical(), client_address.ip());
-        // The answer from the address that was asked, with ECN, to a possibly mapped address.
+        // The answer from the requested address, with ECN, to a possibly mapped address.
         let answer = rig.driver.recv_msg(client.as_raw_fd(), 3);
         let reply = SendMsg {
             ecn: Some(2),
@@ -340,7 +340,7 @@ fn a_dead_port_is_told_by_the_error_queue(backend: Backend) {
         );
         assert_eq!(net::read_error_queue(fd).unwrap(), []);
         recv = rig.driver.recv_msg(fd, 1);
-        // The living still come through, and the wait sleeps.
+        // Datagrams of live peers still arrive, and the wait sleeps.
         let (peer, _) = udp_socket();
         peer.send_to(b"alive", address).unwrap();
         assert_eq!(rig.datagram(recv).payload(), b"alive");
@@ -393,7 +393,7 @@ fn an_oversized_datagram_is_refused(backend: Backend) {
 fn what_is_submitted_leaves_before_the_driver_is_entered(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, address) = udp_socket();
-    // A ring is nobody's before the first turn.
+    // A ring has no owner before the first turn.
     let first = rig
         .driver
         .send_msg(ours.as_raw_fd(), message(&b"first"[..], address), 1);

@@ -1,5 +1,5 @@
-//! File operations: what each does, errors, cancelling, who owns what meanwhile. One test at a time,
-//! for some count the descriptors of the process.
+//! File operations: their results, errors, cancelling, and ownership meanwhile. One test at a time, because some
+//! count the descriptors of the process.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory that is gone with its owner.
+/// A directory that is removed with its owner.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -172,7 +172,7 @@ fn a_file_is_made_written_synced_read_and_resized(backend: Backend) {
     let mut into = [const { std::mem::MaybeUninit::uninit() }; 10];
     match read_now(raw, &mut into, Some(0)) {
         Ok(count) => assert_eq!(count, 6),
-        // A file system that cannot tell whether it would wait.
+        // A file system that does not support reads without waiting.
         Err(errno) => assert_eq!(errno, Errno(libc::EOPNOTSUPP)),
     }
     rig.close(file);
@@ -290,7 +290,7 @@ fn an_open_that_nobody_waits_for_leaves_no_descriptor(backend: Backend) {
     assert!(open_descriptors() <= before);
 }
 
-/// Tells when it is dropped, and owns the memory of a read.
+/// Reports when it is dropped, and owns the memory of a read.
 struct Owner {
     memory: Vec<u8>,
     dropped: Arc<AtomicUsize>,
@@ -308,7 +308,7 @@ fn target(length: usize, dropped: &Arc<AtomicUsize>) -> ReadTarget {
         dropped: Arc::clone(dropped),
     });
     let start = NonNull::new(owner.memory.as_mut_ptr()).unwrap();
-    // SAFETY: the vector's memory stays where it is, and nobody else has it, while the owner lives.
+    // SAFETY: the vector's memory does not move, and nothing else uses it, while the owner lives.
     unsafe { ReadTarget::new(start, length, owner) }
 }
 
@@ -330,7 +330,7 @@ fn memory_of_a_read_lives_until_its_completion(backend: Backend) {
         let op = start(&mut rig, request);
         rig.turn(Duration::ZERO);
         rig.driver.discard(op);
-        // The slot, and then the completion, owns the memory for as long as it is there, no longer.
+        // The slot, and then the completion, owns the memory as long as it exists, no longer.
         let alive = round as usize + 1 - dropped.load(Ordering::Relaxed);
         assert!(alive <= rig.driver.stats().in_flight as usize + rig.done.len());
     }

@@ -1,4 +1,4 @@
-//! Memory that was freed goes back to the system, and the thread that does it ends.
+//! Freed memory is returned to the system, and the thread that does it ends.
 
 #![cfg(target_env = "gnu")]
 
@@ -12,7 +12,7 @@ const SIZE: usize = 4_000;
 const COUNT: usize = 16_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The memory of this process that nobody else has.
+/// The private memory of this process.
 fn own_bytes() -> usize {
     let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let lines = text.lines().filter(|line| line.starts_with("Private_"));
@@ -23,7 +23,7 @@ fn own_bytes() -> usize {
 fn has_thread() -> bool {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     tasks.flatten().any(|task| {
-        // One may end meanwhile.
+        // A thread may end meanwhile.
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         name.trim() == "uringcore-trim"
     })
@@ -41,7 +41,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 fn freed_memory_below_what_is_in_use_goes_back_on_a_thread_that_ends() {
     let mut blocks: Vec<Vec<u8>> = (0..COUNT).map(|_| vec![1; SIZE]).collect();
     let full = own_bytes();
-    // One in a hundred stays, so that the heap's end does not come down by itself.
+    // One in a hundred stays, so that the heap does not shrink by itself.
     let mut number = 0;
     blocks.retain(|_| {
         number += 1;
@@ -52,7 +52,7 @@ fn freed_memory_below_what_is_in_use_goes_back_on_a_thread_that_ends() {
     heap::trim_apart().unwrap();
     wait_until("the memory", || own_bytes() + 40 * MIB < full);
     wait_until("the thread", || !has_thread());
-    // Once more after that.
+    // Again after that.
     let again: Vec<Vec<u8>> = (0..COUNT).map(|_| vec![1; SIZE]).collect();
     let full = own_bytes();
     let kept = again.into_iter().skip(COUNT - 10).collect::<Vec<_>>();

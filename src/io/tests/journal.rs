@@ -1,4 +1,4 @@
-//! A journal's files: what is in them, what they may take, and whose they are.
+//! A journal's files: their content, size and ownership.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -40,7 +40,7 @@ impl Folder {
         found
     }
 
-    /// A file of an earlier run, the lower its number the older.
+    /// A file of an earlier run; lower numbers are older.
     fn old(&self, number: u64, bytes: usize) -> PathBuf {
         let path = self.0.join(format!("trace-{number:013}-{number:016x}.log"));
         fs::write(&path, vec![b'x'; bytes]).unwrap();
@@ -65,7 +65,7 @@ fn flush(journal: &Journal) {
     assert!(journal.flush(PATIENCE), "nothing was written");
 }
 
-/// Appends until the file takes no more, and returns what it said last.
+/// Appends until the file accepts no more, and returns the last result.
 fn fill(journal: &Journal, entry: &Entry, record: &[u8]) -> Append {
     loop {
         match entry.append(record) {
@@ -209,7 +209,7 @@ fn a_file_that_is_being_written_stays() {
     flush(&journal);
     assert!(path.exists());
     assert_eq!(folder.files(), [path]);
-    // There is no room for a new one.
+    // There is no room for a new file.
     assert_eq!(entry.append(b"record"), Append::Failed);
     assert!(journal.take_error().unwrap().to_string().contains("full"));
     assert!(journal.take_error().is_none());
@@ -253,7 +253,7 @@ fn a_few_files_are_open_at_once() {
     assert_eq!(third.append(b"3"), Append::Taken);
     drop((second, third));
     flush(&journal);
-    // One had nothing to say.
+    // One had no records.
     assert_eq!(folder.files().len(), 2);
 }
 
@@ -278,7 +278,7 @@ fn a_forked_child_has_a_thread_of_its_own() {
     assert_eq!(entry.append(b"parent\n"), Append::Taken);
     flush(&journal);
     // SAFETY: the child leaves by _exit, and runs nothing that another thread of this process may have locked
-    // but the allocator, which glibc makes usable after a fork.
+    // except the allocator, which glibc makes usable after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = entry.append(b"child\n") == Append::Failed;

@@ -1,5 +1,4 @@
-//! Nothing is left behind: descriptors, slots, buffers. One test at a time, for they count the
-//! descriptors of the process.
+//! No descriptor, slot or buffer is leaked. One test at a time, because they count the descriptors of the process.
 
 mod common;
 
@@ -22,7 +21,7 @@ both_backends!(
     many_drivers_leave_no_descriptor,
 );
 
-/// The kernel may still be closing what the test before has left to it.
+/// The kernel may still be closing descriptors of the previous test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +99,7 @@ fn discarded_accepts_are_closed(backend: Backend) {
     assert_eq!(open_descriptors(), before);
 }
 
-/// Takes what the driver has not accepted.
+/// Accepts the connections that the driver has not.
 fn listener_backlog(listener: &std::net::TcpListener) -> Vec<TcpStream> {
     std::iter::from_fn(|| listener.accept().ok().map(|(stream, _)| stream)).collect()
 }
@@ -142,7 +141,7 @@ fn a_pending_close_is_done_when_the_driver_goes(backend: Backend) {
 fn many_drivers_leave_no_descriptor(backend: Backend) {
     let _alone = alone();
     let before = open_descriptors();
-    // More than the registered-ring table of a thread holds, several alive at once.
+    // More than a thread's table of registered rings holds, several alive at a time.
     for _ in 0..8 {
         let mut rigs: Vec<Rig> = (0..20).map(|_| Rig::new(backend)).collect();
         for rig in &mut rigs {

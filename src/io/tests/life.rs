@@ -1,4 +1,4 @@
-//! The driver's own life: set-up and its failures, threads, forks, the end.
+//! The driver's lifecycle: set-up and its failures, threads, forks, the end.
 
 mod common;
 
@@ -52,8 +52,8 @@ fn the_automatic_choice_is_uring_here() {
     );
 }
 
-/// What `Driver::new` says in a thread where these system calls fail with `errno`. A seccomp filter
-/// binds only the thread that installs it.
+/// The result of `Driver::new` on a thread where these system calls fail with `errno`. A seccomp filter affects
+/// only the thread that installs it.
 fn with_blocked(
     calls: &'static [i64],
     errno: i32,
@@ -145,7 +145,7 @@ fn a_forbidden_ring_is_explained_and_strict() {
     assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
 }
 
-/// A filter that allows io_uring may refuse what every loop needs. The advice is about that call then.
+/// A filter that allows io_uring may reject calls that every loop needs. The advice then names that call.
 #[test]
 fn a_forbidden_call_of_both_backends_is_named() {
     for backend in [Backend::Uring, Backend::Epoll] {
@@ -153,7 +153,7 @@ fn a_forbidden_call_of_both_backends_is_named() {
             (&[libc::SYS_eventfd2], "eventfd2"),
             (&[libc::SYS_madvise], "madvise"),
         ] {
-            // The page that is made once a process is there already where other tests have run.
+            // The page that is made once a process already exists if other tests have run.
             let Err(error) = with_blocked(calls, libc::EPERM, Some(backend)) else {
                 assert_eq!(name, "madvise");
                 continue;
@@ -176,7 +176,7 @@ fn a_forbidden_ring_falls_back_to_epoll_with_a_reason() {
         assert_eq!(backend, Backend::Epoll);
         assert!(reason.unwrap().contains("seccomp"));
     }
-    // Epoll itself never needs io_uring, and says nothing when it was asked for.
+    // Epoll itself never needs io_uring, and has no fallback reason if it was requested.
     let asked = with_blocked(&[SETUP, ENTER, REGISTER], libc::EPERM, Some(Backend::Epoll)).unwrap();
     assert_eq!(asked, (Backend::Epoll, None));
 }
@@ -267,7 +267,7 @@ fn a_second_thread_is_turned_away_while_the_ring_is_busy() {
     })
     .join()
     .unwrap();
-    // The owner is unharmed.
+    // The owner is unaffected.
     let mut rig = { mover }.0;
     theirs.write_all(b"x").unwrap();
     assert_eq!(rig.read_exactly(recv, 1), b"x");
@@ -309,7 +309,7 @@ fn a_forked_child_goes_on_beside_the_parent(backend: Backend) {
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     let in_child = rig.driver.recv(for_child.as_raw_fd(), 4);
     rig.turn(Duration::ZERO);
-    // Queued but not submitted: the child must not do it.
+    // Queued but not submitted: the child must not send it.
     let send = rig
         .driver
         .send(ours.as_raw_fd(), Bytes::from_static(b"once"), 2);
@@ -324,7 +324,7 @@ fn a_forked_child_goes_on_beside_the_parent(backend: Backend) {
     rig.driver.waker().wake();
     assert_eq!(rig.driver.enter(None).unwrap(), Entered::Woken);
     rig.close(ours);
-    // Not by `read`, which the ring's news of the other socket may interrupt.
+    // `read` might be interrupted by the ring's completion for the other socket.
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).unwrap();
     assert_eq!(sent, b"once");
@@ -334,8 +334,8 @@ fn a_forked_child_goes_on_beside_the_parent(backend: Backend) {
     rig.assert_idle();
 }
 
-/// What waits is told here as well, what the parent had begun is not done twice, and wakes are this
-/// process's own.
+/// Waiting operations complete in the child as well, operations that the parent had begun are not repeated, and
+/// wakes are this process's own.
 fn child_goes_on(
     rig: &mut Rig,
     recv: OpId,
@@ -357,7 +357,7 @@ fn child_goes_on(
     sent && begun && heard && reported && woken
 }
 
-/// Nobody in between has entered the driver.
+/// The process in between has not entered the driver.
 fn a_forked_childs_child_goes_on(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
@@ -371,7 +371,7 @@ fn a_forked_childs_child_goes_on(backend: Backend) {
             let reported = theirs.write_all(b"grandchild").is_ok();
             reported && rig.read_exactly(recv, 10) == b"grandchild"
         });
-        // Only then: a receive that is armed here would take the other's bytes.
+        // Only then: a receive armed here would take the other's bytes.
         let went_on = ended_well(grandchild);
         let outcome = rig.next_of(cancelled).outcome;
         went_on && matches!(outcome, Outcome::Received(Err(Errno::CANCELED)))
@@ -386,7 +386,7 @@ fn a_forked_child_has_values_of_its_own_and_leaves_its_parents_alone() {
     static VALUES: PerProcess<Mutex<Vec<u8>>> = PerProcess::new();
     let field = PerProcess::<Mutex<Vec<u8>>>::new();
     VALUES.get().lock().unwrap().push(1);
-    // Held while the process forks, as another thread could.
+    // Held during the fork, as another thread could.
     let mut held = field.get().lock().unwrap();
     held.push(2);
     let parents = VALUES.get();
@@ -409,9 +409,9 @@ fn a_forked_child_has_values_of_its_own_and_leaves_its_parents_alone() {
     assert_eq!(parents.lock().unwrap().as_slice(), [1]);
 }
 
-/// A child process that ends after `run`; its number.
+/// Runs `run` in a child process that then ends; returns its process ID.
 fn forked(run: impl FnOnce() -> bool) -> libc::pid_t {
-    // SAFETY: the child touches the driver and its own memory only, and leaves with `_exit`.
+    // SAFETY: the child uses only the driver and its own memory, and leaves with `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
@@ -423,7 +423,7 @@ fn forked(run: impl FnOnce() -> bool) -> libc::pid_t {
 
 fn ended_well(child: libc::pid_t) -> bool {
     let mut status = 0;
-    // SAFETY: our own child and a live integer.
+    // SAFETY: this process's own child and a live integer.
     unsafe { libc::waitpid(child, &raw mut status, 0) == child && status == 0 }
 }
 
@@ -438,8 +438,8 @@ fn child_can_have_its_own(backend: Backend) -> bool {
     theirs.write_all(b"child").is_ok() && rig.read_exactly(recv, 5) == b"child"
 }
 
-/// The kernel wrote freed buffers when a ring was simply dropped: what is allocated afterwards in
-/// the same place must stay as it is.
+/// Regression: the kernel wrote freed buffers when a ring was simply dropped. Memory that is allocated later at the
+/// same place must not change.
 fn dropping_with_file_reads_in_flight_frees_nothing_early(backend: Backend) {
     let path = format!(
         "{}/cold-{}-{backend:?}",

@@ -1,4 +1,4 @@
-//! One-shot receives and connects: what they bring, and what becomes of it when nobody wants it.
+//! One-shot receives and connects: their results, and the handling of cancelled ones.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn a_cancelled_receive_takes_nothing(backend: Backend) {
     let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
     rig.turn(Duration::ZERO);
     rig.driver.cancel(op);
-    // What comes between the cancel and the next entry into the kernel stays in the socket.
+    // Data that arrives between the cancel and the next entry into the kernel stays in the socket.
     theirs.write_all(b"later").unwrap();
     assert_eq!(received(&mut rig, op), Err(Errno::CANCELED));
     let op = rig.driver.recv_once(ours.as_raw_fd(), 10, 0);
@@ -75,7 +75,7 @@ fn cancels_that_race_with_data_lose_nothing(backend: Backend) {
     let sender = std::thread::spawn(move || {
         for piece in sent.chunks(97) {
             theirs.write_all(piece).unwrap();
-            // Now the receiver waits, now it finds data.
+            // Sometimes the receiver waits, sometimes it finds data.
             std::thread::yield_now();
         }
     });
@@ -130,7 +130,7 @@ fn a_connect_that_was_begun_before_goes_on(backend: Backend) {
     rig.assert_idle();
 }
 
-/// The kernel's own second try would find the data used up (see `uring::entry`).
+/// The kernel's own second attempt would find the data consumed (see `uring::entry`).
 fn unix_datagrams_to_a_full_receiver_arrive_whole(backend: Backend) {
     let mut rig = Rig::new(backend);
     let folder = std::env::temp_dir().join(format!(

@@ -44,7 +44,7 @@ fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
     let number = first.as_raw_fd();
     let poll = rig.driver.poll_unheld(number, Interest::Read, 1);
     rig.turn(Duration::from_millis(5));
-    // SAFETY: `first` is closed by that, and its number a second name of `second`; both stay owned.
+    // SAFETY: this closes `first`, and its number becomes a second one of `second`; both stay owned.
     let renamed = unsafe { libc::dup3(second.as_raw_fd(), number, libc::O_CLOEXEC) };
     assert_eq!(renamed, number);
     assert_eq!(
@@ -54,7 +54,7 @@ fn an_unheld_poll_leaves_the_file_to_its_owner(backend: Backend) {
     );
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty(), "the wait does not end");
-    // The old wait does not touch the new file, not even when it is cancelled.
+    // The old wait does not affect the new file, even when it is cancelled.
     let next = rig.driver.poll_unheld(number, Interest::Read, 2);
     rig.driver.cancel(poll);
     assert_eq!(rig.result_of(poll), Err(libc::ECANCELED));
@@ -80,13 +80,13 @@ fn an_unheld_poll_is_a_poll(backend: Backend) {
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
         assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 2);
     }
-    // Beside a wait of another kind for the same file, which the set has no place for.
+    // Beside a wait in another direction for the same file, for which the set has no room.
     let write = rig.driver.poll_unheld(fd, Interest::Write, 1);
     let read = rig.driver.poll_unheld(fd, Interest::Read, 1);
     assert!(rig.result_of(write).is_ok());
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(read).is_ok());
-    // Over a rest, and cancelled.
+    // Across a suspension, and cancelled.
     assert_eq!((&ours).read(&mut [0; 2]).unwrap(), 1);
     let poll = rig.driver.poll_unheld(fd, Interest::Read, 1);
     rig.driver.suspend(Duration::from_secs(1));
@@ -104,7 +104,7 @@ fn poll_is_level_triggered(backend: Backend) {
     assert!(rig.done.is_empty());
     theirs.write_all(b"ab").unwrap();
     assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
-    // Unread data makes the next poll ready at once, as often as one asks.
+    // Unread data makes each next poll ready at once.
     for _ in 0..5 {
         let poll = rig.driver.poll(fd, Interest::Read, 1);
         assert_ne!(rig.result_of(poll).unwrap() & libc::POLLIN as u32, 0);
@@ -115,7 +115,7 @@ fn poll_is_level_triggered(backend: Backend) {
     assert!(rig.done.is_empty(), "nothing to read any more");
     theirs.write_all(b"c").unwrap();
     assert!(rig.result_of(poll).is_ok());
-    // One shot: nothing follows.
+    // One shot: no further completion.
     rig.turn(Duration::from_millis(5));
     assert!(rig.done.is_empty());
     rig.assert_idle();
@@ -132,7 +132,7 @@ fn completions_come_a_few_at_a_time_and_in_turn(backend: Backend) {
     rig.driver.bring_at_most(3);
     let mut reported = Vec::new();
     while reported.len() < 20 {
-        // What is left is no reason to wait, and what is ready again stands behind it.
+        // Completions that are left prevent waiting, and a descriptor that is ready again is queued behind them.
         rig.turn(Duration::from_secs(20));
         assert!((1..=3).contains(&rig.done.len()), "{}", rig.done.len());
         for completion in rig.done.drain(..) {
@@ -200,7 +200,7 @@ fn poll_of_a_reused_descriptor_number(backend: Backend) {
     rig.assert_idle();
 }
 
-/// What a forked child does to a watched descriptor that the parent closes: the open file lives on.
+/// A forked child keeps the open file of a watched descriptor that the parent closes.
 fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, mut theirs) = unix_pair();
@@ -210,7 +210,7 @@ fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
     rig.turn(Duration::from_millis(1));
     rig.driver.discard(poll);
     let duplicate = ours.try_clone().unwrap();
-    // The number means another file from here on, before the driver has looked again.
+    // From here on the number belongs to another file, before the driver has polled again.
     // SAFETY: both descriptors are this test's own.
     assert_eq!(unsafe { libc::dup2(others.as_raw_fd(), number) }, number);
     let poll = rig.driver.poll(number, Interest::Read, 2);
@@ -218,7 +218,7 @@ fn a_duplicate_of_a_closed_descriptor_is_not_heard(backend: Backend) {
     theirs.write_all(b"for the file of before").unwrap();
     rig.turn(Duration::from_millis(20));
     assert!(rig.done.is_empty(), "readiness of a file that is not ours");
-    // Nor does it keep the driver from sleeping.
+    // It does not keep the driver from sleeping either.
     let begin = Instant::now();
     rig.turn(Duration::from_millis(50));
     rig.turn(Duration::from_millis(50));
@@ -311,7 +311,7 @@ fn temporary_file() -> std::fs::File {
     // SAFETY: a constant C string.
     let fd = unsafe { libc::memfd_create(c"uringcore-io".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0);
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that nothing else owns.
     unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
 }
 
@@ -326,7 +326,7 @@ fn a_cancelled_read_gives_its_buffer_back(backend: Backend) {
         rig.driver.cancel(read);
         assert_eq!(rig.bytes_of(read), Err(libc::ECANCELED));
     }
-    // What was written afterwards is still there.
+    // Data written afterwards is still there.
     writer.write_all(b"kept").unwrap();
     let read = rig.read(reader.as_raw_fd(), 4, None);
     assert_eq!(rig.bytes_of(read), Ok(b"kept".to_vec()));
@@ -337,7 +337,7 @@ fn timeouts_are_kept(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
     for armed in [false, true] {
-        // For ever, and longer than the kernel can count.
+        // Without a time-out, and with one that exceeds the kernel's range.
         let waker = rig.driver.waker();
         let thread = thread::spawn(move || {
             thread::sleep(Duration::from_millis(10));
@@ -408,7 +408,7 @@ fn a_wake_before_the_sleep_is_not_lost(backend: Backend) {
     for _ in 0..100 {
         rig.driver.waker().wake();
         rig.driver.waker().wake();
-        // A look that does not block must not use the wake up.
+        // A call that does not block must not consume the wake.
         assert_eq!(
             rig.driver.enter(Some(Duration::ZERO)).unwrap(),
             Entered::Ready
@@ -435,7 +435,7 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
                 for round in 0..rounds {
                     let mine = raised.fetch_add(1, Ordering::SeqCst) + 1;
                     waker.wake();
-                    // Now and then wait for the answer, so that the driver falls asleep often.
+                    // Sometimes wait for the answer, so that the driver falls asleep often.
                     while round % 4 == 0 && seen.load(Ordering::SeqCst) < mine {
                         thread::yield_now();
                     }
@@ -455,7 +455,7 @@ fn wakes_from_many_threads_are_never_lost(backend: Backend) {
                     }
                 }
                 if seen.load(Ordering::SeqCst) == last {
-                    // Ten seconds asleep with a number waiting: it was lost. Free the sleeper.
+                    // Ten seconds asleep with a number waiting: the wake was lost. Free the sleeper.
                     seen.store(u64::MAX, Ordering::SeqCst);
                     waker.wake();
                     return false;
@@ -496,7 +496,10 @@ fn needs_enter_tells_of_work(backend: Backend) {
     theirs.write_all(b"x").unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
     while !rig.driver.needs_enter() {
-        assert!(Instant::now() < deadline, "data came and nobody says so");
+        assert!(
+            Instant::now() < deadline,
+            "data arrived without a completion"
+        );
     }
     assert_eq!(rig.read_exactly(recv, 1), b"x");
     rig.close(ours);

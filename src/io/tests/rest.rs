@@ -1,4 +1,4 @@
-//! A driver at rest: what is taken back, what is in the idle epoll set, and that neither loses anything.
+//! A suspended driver: operations that were taken back, the idle epoll set, and that neither loses anything.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend
     let recv = rig.driver.recv(ours.as_raw_fd(), 2);
     let poll = rig.driver.poll(polled.as_raw_fd(), Interest::Read, 3);
     let read = rig.read(readable.as_raw_fd(), 4, None);
-    // More than the socket's buffer takes: suspended half-way.
+    // More than the socket's buffer holds: suspended half-way.
     let sent = pattern(8_000_000);
     let send = rig
         .driver
@@ -60,7 +60,7 @@ fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend
             rig.driver.suspend(Duration::from_secs(5));
             Mover(rig)
         };
-        // There and back again.
+        // To another thread and back.
         rig = if round % 2 == 0 {
             { thread::spawn(run).join().unwrap() }.0
         } else {
@@ -75,7 +75,7 @@ fn a_suspended_driver_changes_threads_with_operations_in_flight(backend: Backend
     assert_eq!(rig.result_of(poll), Ok(libc::POLLIN as u32));
     writer.write_all(b"data").unwrap();
     assert_eq!(rig.bytes_of(read), Ok(b"data".to_vec()));
-    // The send was cut short at most once, and what it says it sent is what arrives.
+    // The send was cut short at most once, and its reported count is what arrives.
     let mut done = rig.take(send);
     let reader = thread::spawn(move || {
         let mut all = Vec::new();
@@ -111,7 +111,7 @@ fn suspending_sends_what_is_queued(backend: Backend) {
     assert_eq!(&four, b"last");
     assert_eq!(rig.result_of(send), Ok(4));
     assert!(rig.take(recv).is_none());
-    // Also by a driver that has not woken from its rest since.
+    // Also by a driver that has not resumed since.
     rig.driver.suspend(Duration::from_secs(5));
     let send = rig
         .driver
@@ -181,7 +181,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     }
     assert_eq!(rig.driver.stats().rearms, rearms);
     assert!(rig.done.is_empty());
-    // Each kind of operation is seen without a sleep.
+    // Each kind of operation completes without a sleep.
     theirs.write_all(b"data").unwrap();
     run_until_something(&mut rig);
     assert_eq!(rig.read_exactly(recv, 4), b"data");
@@ -201,7 +201,7 @@ fn a_run_without_a_sleep_arms_nothing_and_misses_nothing(backend: Backend) {
     assert!(
         matches!(&datagram.outcome, Outcome::Datagram(Ok(datagram)) if datagram.payload() == b"data")
     );
-    // And what was cancelled or closed meanwhile is no trouble.
+    // Operations that were cancelled or closed meanwhile cause no error.
     rig.driver.suspend(limit);
     rig.driver.cancel(accept);
     rig.turn(Duration::ZERO);
@@ -253,7 +253,7 @@ fn run(rig: &mut Rig) {
     rig.driver.suspend(LIMIT);
 }
 
-/// Runs until nothing is armed in them any more.
+/// Runs until no operation is armed.
 fn run_until_silent(rig: &mut Rig) {
     for _ in 0..3 {
         run(rig);
@@ -276,7 +276,7 @@ fn what_is_silent_is_armed_no_more(backend: Backend) {
     let after = rig.driver.stats();
     assert_eq!(after.rearms, before.rearms);
     assert!(after.syscalls - before.syscalls < 100, "{after:?}");
-    // What is used again is back in the ring, alone.
+    // Only an operation that is used again is back in the ring.
     for round in 0..5 {
         let client = TcpStream::connect(address).unwrap();
         drop(rig.accepted(accept));
@@ -361,7 +361,7 @@ fn what_is_in_the_idle_epoll_ends_as_it_would_in_the_ring(backend: Backend) {
             rig.next_of(recv).outcome,
             Outcome::Received(Err(Errno::CANCELED))
         ));
-        // The number is as free for an operation as it was.
+        // The number can be used for another operation as before.
         theirs.write_all(b"data").unwrap();
         let again = rig.driver.recv(cancelled.as_raw_fd(), 3);
         assert_eq!(rig.read_exactly(again, 4), b"data");
@@ -431,14 +431,14 @@ fn what_is_in_the_idle_epoll_changes_threads(backend: Backend) {
     assert!(rig.done.is_empty());
 }
 
-/// The set's own matter; `leaks.rs` has the like for the epoll backend.
+/// For the set only; `leaks.rs` has the equivalent for the epoll backend.
 #[test]
 fn a_duplicate_of_what_is_in_the_idle_epoll_wakes_nobody() {
     let mut rig = Rig::new(Backend::Uring);
     let (ours, mut theirs) = tcp_pair();
     let recv = rig.driver.recv(ours.as_raw_fd(), 1);
     run_until_silent(&mut rig);
-    // What a forked child would have; the set still knows the file.
+    // The duplicate that a forked child would have; the set still watches the file.
     let duplicate = ours.try_clone().unwrap();
     let (other, mut pusher) = tcp_pair();
     // SAFETY: both descriptors are open and owned here; `ours` is another file afterwards.
@@ -465,7 +465,7 @@ fn a_duplicate_of_what_is_in_the_idle_epoll_wakes_nobody() {
 }
 
 fn eventfd() -> OwnedFd {
-    // SAFETY: no pointers; a fresh descriptor that nobody else owns.
+    // SAFETY: no pointers; a fresh descriptor that nothing else owns.
     unsafe {
         let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
         assert!(fd >= 0);
@@ -473,7 +473,7 @@ fn eventfd() -> OwnedFd {
     }
 }
 
-/// They share one inode, so nothing but the kernel tells them apart.
+/// Eventfds share one inode, so only the kernel can distinguish them.
 fn an_eventfd_in_the_place_of_another_is_left_alone(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (ours, _theirs) = tcp_pair();
@@ -517,7 +517,7 @@ impl Line {
     }
 }
 
-/// What has come, to its connection by the operation. A cancelled receive starts again.
+/// Delivers completions to their connections by the operation. A cancelled receive starts again.
 fn deliver(rig: &mut Rig, lines: &mut [Line]) {
     for done in std::mem::take(&mut rig.done) {
         let Some(line) = lines.iter_mut().find(|line| line.recv == done.op()) else {
@@ -533,8 +533,8 @@ fn deliver(rig: &mut Rig, lines: &mut [Line]) {
     }
 }
 
-/// Some connections are used all the time, most of them now and then; the driver rests, is moved, is
-/// looked at and sleeps as it comes. Each byte arrives once, in its order, on its own connection.
+/// Some connections are used all the time, most of them occasionally; the driver is suspended, moved, polled and
+/// sleeps at random. Each byte arrives once, in order, on its own connection.
 fn random_rests_lose_no_byte(backend: Backend) {
     for seed in 1..=4u64 {
         let mut rig = Rig::new(backend);

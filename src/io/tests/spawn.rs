@@ -1,4 +1,4 @@
-//! Child processes: what they are given, what they are spared, how failures come back.
+//! Child processes: their descriptors and options, and the report of failures.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -31,7 +31,7 @@ fn dup(fd: &impl AsRawFd) -> ChildFd {
     ChildFd::duplicate(fd.as_raw_fd()).unwrap()
 }
 
-/// Runs to the end and gives the output and the wait status.
+/// Runs the command to its end and returns the output and the wait status.
 fn output(mut command: Command) -> (String, i32) {
     let (mut reader, writer) = pipe().unwrap();
     command.stdio[1] = Some(dup(&writer));
@@ -82,13 +82,13 @@ fn a_child_has_just_the_descriptors_that_it_is_given() {
     // SAFETY: this test's own descriptor.
     unsafe { libc::close(leaked) };
     let found: Vec<RawFd> = text.lines().map(|line| line.parse().unwrap()).collect();
-    // The shell's own look into the folder is one more, below 77.
+    // The shell's own open directory is one more, below 77.
     assert!(found.contains(&number), "{found:?}");
     let others = found.iter().filter(|&&fd| fd > 2 && fd != number).count();
     assert!(others <= 1, "{found:?}");
 }
 
-/// Has the calling thread, and what it starts, do without `close_range`.
+/// Makes `close_range` fail on the calling thread and its children.
 fn forbid_close_range() {
     let statement = |code: u32, jump_false, k: u32| libc::sock_filter {
         code: code as u16,
@@ -265,7 +265,7 @@ fn an_unwanted_child_leaves_no_zombie() {
     let child = shell("sleep 60").spawn().unwrap();
     let pid = child.pid;
     child.kill_and_reap();
-    // SAFETY: signal 0 only asks.
+    // SAFETY: signal 0 only checks if the process exists.
     assert_eq!(unsafe { libc::kill(pid, 0) }, -1);
 }
 

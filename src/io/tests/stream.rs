@@ -59,7 +59,7 @@ fn end_of_stream_is_an_empty_buffer(backend: Backend) {
     drop(theirs);
     assert_eq!(rig.read_to_end(recv), b"last words");
     assert_eq!(rig.driver.stats().in_flight, 0);
-    // After the end nothing more comes, and receiving again tells the end again.
+    // After the end nothing more arrives, and another receive reports the end again.
     let again = rig.driver.recv(ours.as_raw_fd(), 7);
     assert_ne!(again, recv);
     assert_eq!(rig.read_to_end(again), b"");
@@ -180,7 +180,7 @@ fn a_cancelled_send_reports_what_was_sent(backend: Backend) {
     rig.turn(Duration::from_millis(20));
     assert!(
         rig.take(send).is_none(),
-        "nobody reads, so it can't be through"
+        "without a reader the send cannot complete"
     );
     rig.driver.cancel(send);
     let count = rig.result_of(send).expect("a part was sent") as usize;
@@ -268,7 +268,7 @@ fn stale_cancels_touch_nobody(backend: Backend) {
     let old = rig.driver.recv(ours.as_raw_fd(), 1);
     rig.driver.cancel(old);
     rig.next_of(old);
-    // The same slot, a new generation.
+    // This reuses the slot with a new generation.
     let new = rig.driver.recv(ours.as_raw_fd(), 2);
     assert_eq!(new.as_u64() as u32, old.as_u64() as u32);
     rig.driver.cancel(old);
@@ -376,7 +376,7 @@ fn a_listener_address_is_free_after_close(backend: Backend) {
         rig.next_of(accept).outcome,
         Outcome::Accepted(Err(Errno::CANCELED))
     ));
-    // Without SO_REUSEADDR: std sets it, which is of no help while another socket listens.
+    // Without SO_REUSEADDR: std sets it, which does not help while another socket listens.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&address.into()).unwrap();
     socket.listen(1).unwrap();
@@ -400,7 +400,7 @@ fn a_full_slab_answers_enobufs(backend: Backend) {
         refused.outcome,
         Outcome::Done(Err(Errno::NO_BUFFERS))
     ));
-    // A close is taken all the same.
+    // A close is accepted all the same.
     rig.close(ours);
     rig.next_of(first);
     rig.next_of(second);

@@ -1,4 +1,4 @@
-//! Reading the completion queue: which operation, what happened, is it over.
+//! Processes the completion queue: finds each operation, its result, and whether it has ended.
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -17,14 +17,14 @@ impl Uring {
         self.take_some_completions(common, usize::MAX, out);
     }
 
-    /// Leaves all but the first `most` in the queue.
+    /// Processes the first `most` completions and leaves the others in the queue.
     pub(crate) fn take_some_completions(
         &mut self,
         common: &mut Common,
         most: usize,
         out: &mut VecDeque<Completion>,
     ) {
-        // A round is at most one queue full: the kernel refills it only in `enter`.
+        // A round is at most one full queue: the kernel refills it only in `enter`.
         let mut events = self.ring.completion().len().min(most);
         while events > 0 {
             events -= 1;
@@ -69,7 +69,7 @@ impl Uring {
     fn handle_internal(&mut self, common: &mut Common, event: Event) {
         self.suspend_is_answered |= event.user_data == entry::SUSPEND;
         if event.user_data == entry::IDLE_EPOLL {
-            // Looked into, and watched again, by the next enter.
+            // The next enter reads the set, and watches it again.
             self.idle_epoll.is_watched = false;
         }
         let lost = event.user_data == entry::WAKE && !event.more();
@@ -146,8 +146,8 @@ impl Uring {
         self.data(common, index, event, Outcome::Accepted(Ok(fd)), out);
     }
 
-    /// A multishot brought something. If that ended it without anybody's wish (overflow), it is
-    /// armed again and the caller sees no difference.
+    /// A multishot has a result. If it ended without being cancelled (overflow), it is armed again and the caller
+    /// sees no difference.
     #[inline]
     fn data(
         &mut self,
@@ -193,7 +193,7 @@ impl Uring {
                 }
                 .push_back(op);
             }
-            // The peer gave up before we accepted; the listener is fine.
+            // The peer aborted before the accept; the listener is fine.
             (libc::ECONNABORTED, OpKind::Accept) | (libc::EINTR | libc::ECANCELED, _)
                 if !cancelled =>
             {
@@ -231,7 +231,7 @@ impl Uring {
         if result == -libc::EAGAIN && waits {
             return self.wait_for_readiness(common, index, out);
         }
-        // A kernel thread that is interrupted by our cancel says so in its own words.
+        // A kernel thread that our cancel has interrupted returns EINTR.
         let interrupted = result == -libc::EINTR && common.table.at(index).cancelled;
         let result = if interrupted {
             -libc::ECANCELED
@@ -241,7 +241,7 @@ impl Uring {
         common.finish(index, result, out);
     }
 
-    /// A connect that an earlier, cancelled one began goes on: its end is what this one waits for.
+    /// A connect that an earlier, cancelled one began continues: this one waits for its end.
     fn handle_connect(
         &mut self,
         common: &mut Common,

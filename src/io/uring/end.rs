@@ -1,7 +1,6 @@
-//! Ending a ring: taking everything back for good.
+//! Ends a ring: takes everything back for good.
 //!
-//! Not here: taking operations back for a while (`suspend`), leaving a ring to the parent process
-//! (`inherited`).
+//! Not here: taking operations back temporarily (`suspend`), leaving a ring to the parent process (`inherited`).
 
 use std::collections::VecDeque;
 use std::mem::{self, ManuallyDrop};
@@ -14,8 +13,8 @@ use crate::common::Common;
 use crate::op::{OpKind, OpTable, Phase};
 
 impl Uring {
-    /// Ends the ring: cancels everything, waits until the kernel has let go of every operation's
-    /// memory or `limit` has passed, and leaks what it still holds then.
+    /// Ends the ring: cancels everything, waits until the kernel has released every operation's memory or `limit`
+    /// has passed, and leaks memory that it still holds then.
     pub(crate) fn shutdown(mut self, common: &mut Common, limit: Duration) {
         self.idle_epoll.clear();
         for index in common.table.indexes() {
@@ -28,7 +27,7 @@ impl Uring {
             }
         }
         if self.owner != 0 {
-            // What was queued while the driver rested is still to be sent, from here if need be.
+            // Operations queued while the driver was suspended must still be sent, from this thread if necessary.
             if !self.backlog.is_empty() && !self.is_owner() {
                 let _ = self.change_thread(common);
             }
@@ -57,7 +56,7 @@ impl Uring {
             }
         }
         for group in [setup::STREAM_GROUP, setup::DATAGRAM_GROUP] {
-            // Fails on a foreign thread; the kernel drops its side with the ring then.
+            // Fails on another thread; the kernel then drops its side with the ring.
             let _ = self.ring.submitter().unregister_buf_ring(group);
         }
         common.stream.detach();

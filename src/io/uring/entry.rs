@@ -1,4 +1,4 @@
-//! Operations in the kernel's words: one submission entry each.
+//! Operations in the kernel's format: one submission entry each.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd};
@@ -27,7 +27,7 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
             opcode::RecvMsgMulti::new(fd, receive_header, DATAGRAM_GROUP).build()
         }
         (OpKind::Send, Payload::Bytes(data)) => {
-            // WAITALL: the kernel itself waits for room and goes on after a short send.
+            // WAITALL: the kernel itself waits for room and continues after a short send.
             let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
             opcode::Send::new(fd, data.as_ptr(), length(data.len()))
                 .flags(flags)
@@ -39,8 +39,8 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
                 .flags(flags)
                 .build()
         }
-        // DONTWAIT, and we wait ourselves: where the receiver of a Unix datagram has no room, the
-        // kernel's own second try finds the data used up and sends an empty datagram (Linux 6.18).
+        // DONTWAIT, with a readiness wait of ours: if the receiver of a Unix datagram has no room, the kernel's own
+        // second attempt finds the data consumed and sends an empty datagram (Linux 6.18).
         (OpKind::SendMsg, Payload::Message(message)) => opcode::SendMsg::new(fd, message.header())
             .flags((libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u32)
             .build(),
@@ -57,8 +57,8 @@ pub(super) fn of(op: OpId, slot: &mut Slot, receive_header: &libc::msghdr) -> En
     entry.user_data(op.as_u64())
 }
 
-/// Waits for readiness in the name of an operation that answered EAGAIN: io_uring hands O_NONBLOCK
-/// pipes and terminals straight through instead of waiting.
+/// Waits for readiness instead of an operation that returned EAGAIN: for O_NONBLOCK pipes and terminals io_uring
+/// returns EAGAIN instead of waiting.
 pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
     let events = match slot.kind {
         OpKind::File => file_events(slot),
@@ -70,8 +70,8 @@ pub(super) fn readiness(op: OpId, slot: &Slot) -> Entry {
         .user_data(op.as_u64())
 }
 
-/// What an interrupted worker thread answers is sometimes the kernel's own word for "call again",
-/// which no system call ever shows (seen with opening a FIFO, Linux 6.18).
+/// An interrupted worker thread sometimes returns the kernel's internal code for a restart, which no system call
+/// ever returns (seen with opening a FIFO, Linux 6.18).
 #[inline]
 fn without_restart(result: i32) -> i32 {
     if (-ERESTART_LAST..=-ERESTART_FIRST).contains(&result) {
@@ -89,7 +89,7 @@ fn file_events(slot: &Slot) -> libc::c_short {
 }
 
 pub(super) fn cancel(op: OpId) -> Entry {
-    // Without ALL exactly one match, and no answer when it worked.
+    // Without ALL there is exactly one match, and no completion on success.
     opcode::AsyncCancel::new(op.as_u64())
         .build()
         .flags(Flags::SKIP_SUCCESS)
@@ -107,9 +107,9 @@ pub(super) fn close(op: OpId, fd: RawFd) -> Entry {
     opcode::Close::new(Fd(fd)).build().user_data(op.as_u64())
 }
 
-/// Cancel-all, hard-linked to `close`: with a multishot armed a bare close would keep the socket
-/// alive in the kernel and the peer would get no FIN. Hard, because finding nothing to cancel is
-/// an error that must not stop the close.
+/// Cancel-all, hard-linked to `close`: with a multishot armed a bare close would keep the socket alive in the
+/// kernel and the peer would get no FIN. Hard-linked, because finding nothing to cancel is an error that must not
+/// prevent the close.
 pub(super) fn cancel_and_close(op: OpId, fd: RawFd) -> [Entry; 2] {
     let cancel = opcode::AsyncCancel2::new(CancelBuilder::fd(Fd(fd)).all())
         .build()
@@ -126,14 +126,14 @@ pub(super) fn watch_eventfd(fd: RawFd) -> Entry {
         .user_data(WAKE)
 }
 
-/// Waits for the set of operations that are aside (`idle_epoll`) to have something to tell.
+/// Waits until the idle epoll set (`idle_epoll`) has an event.
 pub(super) fn watch_set(fd: RawFd) -> Entry {
     opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
         .build()
         .user_data(IDLE_EPOLL)
 }
 
-/// What multishot `recvmsg` wants to know: how much room the address and the control messages get.
+/// The template of multishot `recvmsg`: the room for the address and the control messages.
 pub(super) fn receive_header() -> Box<libc::msghdr> {
     let mut header = Box::new(empty_header());
     header.msg_namelen = NAME_ROOM as libc::socklen_t;
@@ -141,7 +141,7 @@ pub(super) fn receive_header() -> Box<libc::msghdr> {
     header
 }
 
-/// The parts of a completion entry that the driver looks at.
+/// The fields of a completion entry that the driver uses.
 #[derive(Copy, Clone)]
 pub(super) struct Event {
     pub(super) user_data: u64,
@@ -175,7 +175,7 @@ impl Event {
     }
 }
 
-/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones come back short.
+/// The kernel's own limit for one transfer (MAX_RW_COUNT); longer ones complete short.
 fn length(bytes: usize) -> u32 {
     bytes.min(0x7fff_f000) as u32
 }

@@ -1,16 +1,16 @@
-//! The idle epoll set: an operation that had no completion during a whole run of the loop waits in an
-//! epoll set, and costs nothing when the loop stops and starts again.
+//! The idle epoll set: an operation without a completion during a whole run of the loop waits in an epoll set, and
+//! costs nothing when the loop stops and starts again.
 //!
-//! A suspended operation is armed at the first sleep of the next run and taken back at its end, which is
-//! three to seven microseconds for each idle connection of a program that runs its loop again and again. The set
-//! belongs to no thread, so it stays as it is; the ring waits for the set as for one more descriptor.
-//! What the set names is armed in the ring and lives there until it has been silent for a run again. A
-//! connection that is used never comes here.
+//! A suspended operation is armed at the first sleep of the next run and taken back at its end, which costs three
+//! to seven microseconds for each idle connection of a program that runs its loop again and again. The set belongs
+//! to no thread, so it stays as it is; the ring waits for the set like for one more descriptor. An operation with
+//! an event in the set is armed in the ring and stays there until it is silent for a whole run again. A connection
+//! that is used never enters the set.
 //!
-//! The set knows files, not numbers: a number that was given away brings nothing here, as with asyncio.
-//! It holds no file either, so a socket that its owner closes is closed.
+//! The set tracks files, not numbers: a reused number causes no event here, as with asyncio. It does not hold files
+//! open either, so a socket that its owner closes is closed.
 //!
-//! Not here: which operations come (`suspend`).
+//! Not here: the choice of operations (`suspend`).
 //!
 //! Measured with one echo in a run of its own, beside 100 and beside 1,000 idle connections: 50 µs in both cases.
 //! With all operations armed and taken back in each run it would be 320 and 7,500 µs. For a run without a sleep it
@@ -26,12 +26,12 @@ use crate::op::OpId;
 
 #[derive(Default)]
 pub(super) struct IdleEpoll {
-    /// Made when the first operation comes.
+    /// Created with the first operation.
     set: Option<OwnedFd>,
-    /// The last operation that came with a descriptor. Another one's registration belongs to a file
-    /// that has lost its number; it can fire once and finds nobody.
+    /// The last operation added for each descriptor. An earlier one's registration belongs to a file that has lost
+    /// its number; it can fire once, and then no operation is found.
     members: HashMap<RawFd, OpId>,
-    /// A readiness wait for the set is queued in the ring.
+    /// True if a readiness wait for the set is queued in the ring.
     pub(super) is_watched: bool,
 }
 
@@ -48,14 +48,14 @@ impl IdleEpoll {
         self.set.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Takes an operation in that waits for `events`. False where a set can't stand for it: another
-    /// operation waits for the same file, the file knows no readiness, or the host has no room.
+    /// Adds an operation that waits for `events`. False if the set can't be used: another operation waits for the
+    /// same file, the file does not support readiness, or the host has no room.
     pub(super) fn add(&mut self, fd: RawFd, events: u32, op: OpId, syscalls: &mut u64) -> bool {
         if self.set.is_none() {
             *syscalls += 1;
             self.set = create().ok();
         }
-        // Once: what is named here and has lost its descriptor is not named in every turn.
+        // One-shot, so that a member that has lost its descriptor does not fire in every turn.
         let events = events | libc::EPOLLONESHOT as u32;
         let added = self.control(libc::EPOLL_CTL_ADD, fd, events, op, syscalls);
         if added {
@@ -64,8 +64,8 @@ impl IdleEpoll {
         added
     }
 
-    /// An operation ends, or goes on in the ring. False if it is not here, or if its descriptor is
-    /// another file's by now.
+    /// Removes an operation that ends, or continues in the ring. False if it is not a member, or if its descriptor
+    /// belongs to another file by now.
     pub(super) fn remove(&mut self, fd: RawFd, op: OpId, syscalls: &mut u64) -> bool {
         match self.members.entry(fd) {
             MapEntry::Occupied(member) if *member.get() == op => member.remove(),
@@ -74,8 +74,8 @@ impl IdleEpoll {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, op, syscalls)
     }
 
-    /// Operations that may have something to tell, and some that are gone, with what the set says of
-    /// them in the words of poll(2). They stay members.
+    /// Operations that may be ready, and some that have ended, with their events in the format of poll(2). They
+    /// stay members.
     pub(super) fn take_ready(&mut self, syscalls: &mut u64) -> Vec<(OpId, u32)> {
         let mut ready = Vec::new();
         let Some(set) = &self.set else {
@@ -85,7 +85,7 @@ impl IdleEpoll {
         loop {
             *syscalls += 1;
             let room = events.len() as libc::c_int;
-            // SAFETY: a live array of as many entries; no time-out to wait for.
+            // SAFETY: a live array of `room` entries; no time-out to wait for.
             let count = unsafe { libc::epoll_wait(set.as_raw_fd(), events.as_mut_ptr(), room, 0) };
             let count = usize::try_from(count).unwrap_or(0);
             ready.extend(
@@ -99,7 +99,7 @@ impl IdleEpoll {
         }
     }
 
-    /// The driver ends, or is a forked child's: the set itself is the parent's as well.
+    /// Clears the set when the driver ends, or in a forked child: the kernel's set itself is also the parent's.
     pub(super) fn clear(&mut self) {
         *self = IdleEpoll::default();
     }
@@ -124,9 +124,9 @@ fn create() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Asked for again while as many come.
+/// If this many events are returned, the wait is repeated.
 const EVENTS_MAX: usize = 128;

@@ -1,11 +1,11 @@
 //! A ring's operations in a forked child, which has the parent's memory and must not touch its ring.
 //!
-//! Most children never run the loop that they were forked with, so a ring of their own is set up by the
-//! first `enter`. Until then everything that may go on is suspended: what only waits, and what was taken back
-//! from the kernel before the fork (the host comes to rest before it forks). What the parent's kernel may
-//! be carrying out at that moment ends with ECANCELED here, for nobody can say how far it gets.
+//! Most children never run the loop that they were forked with, so the first `enter` sets up a ring of their own.
+//! Until then every operation that may continue is suspended: those that only wait, and those that were taken back
+//! from the kernel before the fork (the host suspends before it forks). Operations that the parent's kernel may be
+//! carrying out at that moment end with ECANCELED here, because their progress is unknown.
 //!
-//! What was accepted or received before the fork and not told yet is in both processes; `Driver` sees to
+//! Connections and data that were received before the fork and not reported yet are in both processes; `Driver` handles
 //! connections.
 
 use std::collections::HashMap;
@@ -26,8 +26,8 @@ pub(crate) struct Inherited {
 }
 
 impl Uring {
-    /// In a forked child. The mappings and the descriptor are ours to drop, the ring is not ours to speak
-    /// to.
+    /// For a forked child. The mappings and the descriptor are this process's to drop, but the ring must not be
+    /// used.
     pub(crate) fn leave_to_parent(mut self, common: &mut Common) -> Inherited {
         common.stream.detach();
         common.datagram.detach();
@@ -89,7 +89,7 @@ impl Inherited {
         close_now(common, index);
     }
 
-    /// A ring of this process, at rest with all that was suspended.
+    /// A ring of this process, suspended with all suspended operations.
     pub(crate) fn set_up(&mut self, common: &mut Common) -> io::Result<Uring> {
         let (stream, datagram) = (&common.stream, &common.datagram);
         let ring = setup::set_up_again(&self.config, stream, datagram, self.stream_flags)?;
@@ -101,7 +101,7 @@ impl Inherited {
     }
 }
 
-/// True if doing it here as well takes nothing away from what the parent's kernel does.
+/// True if the operation can also run here without taking anything from the parent.
 fn goes_on(slot: &Slot) -> bool {
     let only_waits = match slot.kind {
         OpKind::Accept | OpKind::Connect | OpKind::Poll => true,

@@ -1,4 +1,4 @@
-//! Setting a ring up: flags with steps down, the feature probe, buffer rings.
+//! Sets up a ring: flags with fallbacks, the feature probe, buffer rings.
 
 use std::rc::Rc;
 use std::{io, mem};
@@ -21,13 +21,12 @@ pub(super) struct Parts {
     pub(super) ring: IoUring,
     pub(super) stream: Rc<Pool>,
     pub(super) datagram: Rc<Pool>,
-    /// How the stream buffers are registered.
+    /// The flags of the stream buffers' registration.
     pub(super) stream_flags: u16,
 }
 
-/// Creates a disabled ring with its buffers. Disabled, because the thread that enables it becomes
-/// its only submitter (SINGLE_ISSUER), and that must be the thread that runs the loop, not the
-/// one that created it.
+/// Creates a disabled ring with its buffers. Disabled, because the thread that enables it becomes its only
+/// submitter (SINGLE_ISSUER), and that must be the thread that runs the loop, not the one that created it.
 pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     let (ring, step) =
         build(config).map_err(|error| SetupError::uring("io_uring_setup", &error))?;
@@ -49,7 +48,7 @@ pub(super) fn set_up(config: &DriverConfig) -> Result<Parts, SetupError> {
     })
 }
 
-/// A second ring for the same buffers, when another thread takes an idle driver over.
+/// A second ring for the same buffers, when another thread takes over an idle driver.
 pub(super) fn set_up_again(
     config: &DriverConfig,
     stream: &Pool,
@@ -68,7 +67,7 @@ fn build(config: &DriverConfig) -> io::Result<(IoUring, Step)> {
     for step in [Step::All, Step::WithSqArray] {
         match build_step(config, step) {
             Ok(ring) => return Ok((ring, step)),
-            // An unknown flag; anything else is the final answer.
+            // An unknown flag; any other error is final.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(error) => return Err(error),
         }
@@ -76,14 +75,14 @@ fn build(config: &DriverConfig) -> io::Result<(IoUring, Step)> {
     Ok((build_step(config, Step::CoopOnly)?, Step::CoopOnly))
 }
 
-/// Which flags a kernel knows.
+/// The flags that a kernel supports.
 #[derive(Copy, Clone, PartialEq)]
 pub(super) enum Step {
     /// Linux 6.6.
     All,
     /// Linux 6.1: no NO_SQARRAY.
     WithSqArray,
-    /// No DEFER_TASKRUN, for kernels with a multishot receive that somebody ported back.
+    /// No DEFER_TASKRUN, for kernels with a backported multishot receive.
     CoopOnly,
 }
 
@@ -112,8 +111,8 @@ pub(super) fn builder(step: Step) -> Builder {
     builder
 }
 
-/// Multishot receive (6.0) and DEFER_TASKRUN (6.1) have no feature bit of their own; SENDMSG_ZC came
-/// with Linux 6.1, the oldest kernel we run on.
+/// Multishot receive (6.0) and DEFER_TASKRUN (6.1) have no feature bit of their own; SENDMSG_ZC came with Linux
+/// 6.1, the oldest supported kernel.
 fn probe(ring: &IoUring) -> io::Result<()> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
@@ -130,7 +129,7 @@ fn probe(ring: &IoUring) -> io::Result<()> {
     }
 }
 
-/// Shared buffers where the kernel can do it (INC, Linux 6.12), else more and smaller ones.
+/// Shared buffers if the kernel supports them (INC, Linux 6.12), otherwise more and smaller ones.
 fn stream_buffers(ring: &IoUring, config: &DriverConfig) -> io::Result<(Rc<Pool>, u16)> {
     let (count, size) = (config.stream_buffers, config.stream_buffer_size);
     if config.share_stream_buffers {
@@ -172,8 +171,8 @@ fn register(ring: &IoUring, group: u16, count: u16, flags: u16) -> io::Result<Bu
     Ok(buffer_ring)
 }
 
-/// Registers the ring's own descriptor with the calling thread, which spares `enter` a lookup.
-/// `None` if the table is full (about 16 rings a thread, then EBUSY) or the kernel can't.
+/// Registers the ring's own descriptor with the calling thread, which saves `enter` a lookup. `None` if the table
+/// is full (about 16 rings a thread, then EBUSY) or the kernel does not support it.
 pub(super) fn register_ring_fd(fd: i32) -> Option<i32> {
     let mut update = ResourceUpdate {
         offset: u32::MAX,
@@ -193,7 +192,7 @@ pub(super) fn register_ring_fd(fd: i32) -> Option<i32> {
     (result == 1).then_some(update.offset as i32)
 }
 
-/// The reverse; must run on the same thread.
+/// Unregisters the ring's descriptor; must run on the same thread.
 pub(super) fn unregister_ring_fd(fd: i32, index: i32) {
     let update = ResourceUpdate {
         offset: index as u32,
@@ -221,7 +220,7 @@ struct ResourceUpdate {
 }
 
 const _: () = assert!(mem::size_of::<ResourceUpdate>() == 16);
-/// Buffer counts and sizes that are worth and able to be split in four.
+/// The range of buffer counts and sizes that are split in four.
 const SPLIT_COUNT_MAX: u16 = 1 << 13;
 const SPLIT_SIZE_MIN: u32 = 16 * 1024;
 /// `IOU_PBUF_RING_INC`.

@@ -1,4 +1,4 @@
-//! The submission queue, and the backlog of entries that found no room in it or have to wait.
+//! The submission queue, and the backlog of entries without room in it or that have to wait.
 
 use io_uring::IoUring;
 use io_uring::squeue::{Entry, Flags};
@@ -7,8 +7,8 @@ use super::Uring;
 use super::thread::thread_number;
 
 impl Uring {
-    /// True if entries have to wait: another thread than the ring's owner is calling, or one may take
-    /// the driver over.
+    /// True if entries have to wait: the calling thread does not own the ring, or another one may take over the
+    /// driver.
     fn must_wait(&self) -> bool {
         self.resting || self.owner != 0 && !self.is_owner()
     }
@@ -19,8 +19,8 @@ impl Uring {
         if !self.backlog.is_empty() || self.must_wait() || !self.make_room(1, syscalls) {
             return self.backlog.push_back(entry);
         }
-        // SAFETY: what the entry points to is owned by the slab, by `self.receive_header` or by
-        // nobody (close, cancel, poll), all of which outlive the operation.
+        // SAFETY: memory that the entry points to is owned by the slab or by `self.receive_header`, both of which
+        // outlive the operation; close, cancel and poll point to none.
         unsafe { self.ring.submission().push(&entry) }.expect("room was made");
     }
 
@@ -33,7 +33,7 @@ impl Uring {
         unsafe { self.ring.submission().push_multiple(&[first, second]) }.expect("room was made");
     }
 
-    /// True if the submission queue has room for `count` entries, if need be after submitting it.
+    /// True if the submission queue has room for `count` entries, after submitting it if necessary.
     #[inline]
     fn make_room(&mut self, count: usize, syscalls: &mut u64) -> bool {
         let room = |ring: &mut IoUring| {
@@ -48,7 +48,7 @@ impl Uring {
         room(&mut self.ring)
     }
 
-    /// Gives the kernel what is queued, unless it has to wait.
+    /// Submits queued entries, unless they have to wait.
     pub(crate) fn submit_now(&mut self, syscalls: &mut u64) {
         if self.backlog.is_empty() && !self.must_wait() {
             self.submit(syscalls);
@@ -56,14 +56,14 @@ impl Uring {
     }
 
     fn submit(&mut self, syscalls: &mut u64) {
-        // A ring that is not enabled yet refuses submissions, and only its owner may submit; the
-        // backlog keeps the order.
+        // A ring that is not enabled yet rejects submissions, and only its owner may submit; the backlog keeps the
+        // order.
         if self.owner != thread_number() {
             return;
         }
         *syscalls += 1;
         let queued = self.ring.submission().len() as u32;
-        // Without GETEVENTS: completions are made by `enter` only, between turns.
+        // Without GETEVENTS: only `enter` produces completions, between turns.
         // SAFETY: no argument structure; the entries as in `enter_kernel`.
         unsafe {
             libc::syscall(

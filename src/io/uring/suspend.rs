@@ -1,29 +1,26 @@
-//! Suspension: taking every operation back from the kernel, so that the next `enter` may come from any
-//! thread.
+//! Suspension: takes every operation back from the kernel, so that the next `enter` may come from any thread.
 //!
-//! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may be run by
-//! another thread, or be closed by one, and nothing tells beforehand; so the operations are taken back
-//! when it stops, while its own thread is still here to do it. One `enter` submits what the last turn
-//! queued, cancels everything and waits for the answers, which takes microseconds. What was cancelled
-//! stays in its slot and is armed again by the next `enter`, on whatever thread that is; what had
-//! something to tell (bytes, a connection, the count of a send cut short) tells it as always. The
-//! caller notices nothing.
+//! A ring belongs to one thread, and so do the operations in it. A loop that has stopped may later be run or closed
+//! by another thread, which cannot be known beforehand; so the operations are taken back when it stops, while its
+//! own thread can still do it. One `enter` submits the last turn's entries, cancels everything and waits for the
+//! completions, which takes microseconds. A cancelled operation stays in its slot and is armed again by the next
+//! `enter`, on whatever thread; an operation with a result (bytes, a connection, the count of a send cut short)
+//! reports it as always. The caller notices nothing.
 //!
-//! Readiness waits alone are left where they are: they carry nothing, so a thread that takes the
-//! driver over abandons them with the old ring and arms new ones. A loop that has nothing but its own
-//! wake-up and some watchers pays nothing for coming to rest.
+//! Only readiness waits stay in the ring: they have no resource, so a thread that takes over the driver abandons
+//! them with the old ring and arms new ones. A loop that has nothing but its own wake-up and some watchers is
+//! suspended without cost.
 //!
-//! Arming and taking back costs a microsecond or two each, and only what is in use pays it in every
-//! run: an operation that had no completion in a whole run moves to the idle epoll set (`idle_epoll`). A run that ends without a sleep (a
-//! `run_until_complete` of something short, a loop driven turn by turn) is spared both: its few turns
-//! ask poll(2) whether any other suspended receive would find something, which costs a twentieth, and arm
-//! only then.
+//! Arming and taking back costs a microsecond or two each, and only operations in use cost it in every run: an
+//! operation without a completion in a whole run moves to the idle epoll set (`idle_epoll`). A run that ends
+//! without a sleep (a short `run_until_complete`, a loop driven turn by turn) does neither: its few turns check
+//! with poll(2) if any other suspended receive would find something, which costs a twentieth, and arm only then.
 //!
-//! A descriptor that its owner closes while the driver rests may have given its number away when the
-//! operation is armed again. So the file is remembered with the number; an operation whose file is gone
-//! stays suspended until it is cancelled: the number's new owner loses nothing, and nobody is told, as with
-//! an epoll set, which such a descriptor leaves in silence. Eventfds and their like share one inode, so
-//! they move there at once: the set knows them apart.
+//! If the owner closes a descriptor while the driver is suspended, its number may belong to another file when the
+//! operation is armed again. So the file's identity is stored with the number; an operation whose file is gone
+//! stays suspended until it is cancelled. The number's new owner loses nothing, and nothing is reported, as with an
+//! epoll set, which such a descriptor leaves silently. Eventfds and similar files share one inode, so they move to
+//! the set at once, which distinguishes them.
 //!
 //! Not here: the second ring for another thread (`change_thread`).
 
@@ -43,24 +40,24 @@ use crate::op::{OpId, OpKind, Payload, Phase, Slot};
 /// An operation that was taken back.
 pub(super) struct Suspended {
     pub(super) op: OpId,
-    /// Its descriptor's file; `None` where that is not looked at.
+    /// Its descriptor's file; `None` if that is not checked.
     pub(super) file: Option<FileId>,
-    /// It told nothing in the run before this rest, or none that has been since.
+    /// It had no completion in the run before this suspension, nor in any since.
     pub(super) is_silent: bool,
 }
 
-/// What poll(2) is asked while the driver rests.
+/// The arguments of poll(2) while the driver is suspended.
 #[derive(Default)]
 pub(super) struct Peek {
-    /// Made of `suspended` by the first look of a rest.
+    /// Filled from `suspended` by the first check of a suspension.
     set: Vec<libc::pollfd>,
-    /// How often this run has looked.
+    /// How often this run has checked.
     looks: u32,
 }
 
 impl Uring {
-    /// Returns with nothing in the kernel's hands, or after `limit` (a file operation that has begun
-    /// can't be taken back). Does nothing on a thread that does not own the ring.
+    /// Returns when nothing is in the kernel, or after `limit` (a file operation that has begun can't be taken
+    /// back). Does nothing on a thread that does not own the ring.
     pub(crate) fn suspend(&mut self, common: &mut Common, limit: Duration) {
         self.peek.looks = 0;
         if self.suspends_at_once(common) {
@@ -89,7 +86,7 @@ impl Uring {
             self.submit_backlog(&mut common.stats.syscalls);
             common.stats.enters += 1;
             common.stats.syscalls += 1;
-            // The answer of the cancel itself, too, unless an interrupted round has brought it.
+            // Including the completion of the cancel itself, unless an interrupted round has returned it.
             let wanted = in_kernel + u32::from(!self.suspend_is_answered);
             let wanted = wanted.min(self.ring.params().cq_entries() / 2);
             let queued = self.ring.submission().len() as u32;
@@ -103,21 +100,21 @@ impl Uring {
         common.ready = ready;
     }
 
-    /// True if there is nothing to take back, or nobody here to do it.
+    /// True if there is nothing to take back, or if this thread cannot do it.
     pub(crate) fn suspends_at_once(&self, common: &Common) -> bool {
         let only_polls = common.table.in_kernel() == common.table.polls_in_kernel();
-        // What a run has queued that never woke this driver from its rest is still to go out.
+        // Entries queued by a run that never resumed this driver must still be submitted.
         let rests = self.resting && self.backlog.is_empty();
         !self.is_owner() || rests || only_polls
     }
 
-    /// True if the operations are with us instead of the kernel until the next `enter`.
+    /// True if the operations are suspended until the next `enter`.
     pub(crate) fn is_resting(&self) -> bool {
         self.resting
     }
 
-    /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and
-    /// no suspended operation could go on, so that all of them may stay suspended.
+    /// For an `enter` that does not wait: true if there is nothing to submit, nothing has completed and no
+    /// suspended operation could continue, so that all of them may stay suspended.
     pub(super) fn rests_on(&mut self, common: &mut Common) -> bool {
         // SAFETY: the queue views are dropped before anything else looks at the queues.
         let quiet = unsafe {
@@ -136,11 +133,11 @@ impl Uring {
         self.peek.looks += 1;
         common.stats.syscalls += 1;
         let set = &mut self.peek.set;
-        // SAFETY: a live array of as many entries; no time-out to wait for.
+        // SAFETY: a live array of `set.len()` entries; no time-out to wait for.
         unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) == 0 }
     }
 
-    /// False if there are operations that poll(2) can't tell about.
+    /// False if there are operations that poll(2) can't check.
     fn fill_peek(&mut self, common: &mut Common) -> bool {
         let idle_epoll = readable(self.idle_epoll.unwatched().unwrap_or(-1));
         if self.peek.set.len() == self.suspended.len() + 1 {
@@ -151,7 +148,7 @@ impl Uring {
         self.peek.set.push(idle_epoll);
         for &Suspended { op, .. } in &self.suspended {
             let Some(slot) = common.table.get(op) else {
-                // Cancelled since. The kernel passes over a negative number.
+                // Cancelled since. The kernel skips a negative number.
                 self.peek.set.push(readable(-1));
                 continue;
             };
@@ -167,7 +164,7 @@ impl Uring {
         true
     }
 
-    /// Arms what was suspended. True if the driver has rested.
+    /// Arms the suspended operations. True if the driver was suspended.
     pub(super) fn resume(&mut self, common: &mut Common) -> bool {
         if !std::mem::take(&mut self.resting) {
             return false;
@@ -190,7 +187,7 @@ impl Uring {
         true
     }
 
-    /// What told nothing in a whole run goes where it costs nothing.
+    /// Moves operations without a completion in a whole run to the idle epoll set.
     fn move_silent_to_idle_epoll(&mut self, common: &mut Common) {
         if !self.suspended.iter().any(|one| one.is_silent) {
             return;
@@ -211,7 +208,8 @@ impl Uring {
         self.suspended = suspended;
     }
 
-    /// An operation that must not hold its file waits in the set from the start. False where the set cannot
+    /// An operation that must not hold its file waits in the set from the start. False if the set can't be used, or
+    /// if it is of another kind.
     /// stand for it, or it is of another kind.
     pub(super) fn waits_unheld(&mut self, common: &mut Common, op: OpId) -> bool {
         let index = op.index();
@@ -232,8 +230,8 @@ impl Uring {
         })
     }
 
-    /// Arms operations of the idle epoll set that are ready, and waits for the rest of it. The first
-    /// `enter` of a run looks in any case: what came while the loop rested belongs to the first turn.
+    /// Arms operations of the idle epoll set that are ready, and waits for the rest of it. The first `enter` of a
+    /// run always checks: input that arrived while the loop was stopped belongs to the first turn.
     pub(super) fn poll_idle_epoll(&mut self, common: &mut Common, rested: bool) {
         if self.idle_epoll.is_empty() {
             return;
@@ -264,7 +262,7 @@ impl Uring {
         }
     }
 
-    /// Another thread takes the driver over: readiness waits are armed again there, and forgotten here.
+    /// Another thread takes over the driver: readiness waits are armed again there, and dropped here.
     pub(super) fn abandon_polls(&mut self, common: &mut Common) {
         let queued: HashSet<u64> = self.backlog.iter().map(Entry::get_user_data).collect();
         for index in common.table.indexes() {
@@ -289,8 +287,8 @@ impl Uring {
         }
     }
 
-    /// A readiness wait that ends while the driver rests must end now: it holds on to a file that its
-    /// owner is about to close.
+    /// Cancels a readiness wait at once while the driver is suspended: it holds a file open that its owner is about
+    /// to close.
     pub(super) fn cancel_at_rest(&mut self, common: &mut Common, cancel: Entry) {
         if !self.is_owner() || !self.backlog.is_empty() {
             return self.push(cancel, &mut common.stats.syscalls);
@@ -305,7 +303,7 @@ impl Uring {
         let _ = self.enter_kernel(queued, 0, None);
     }
 
-    /// An operation ended without a result that the caller should see: again, now or after the rest.
+    /// An operation ended without a result for the caller: arms it again, now or when the driver resumes.
     pub(super) fn arm_or_suspend(&mut self, common: &mut Common, index: u32) {
         let op = common.table.id_at(index);
         if self.resting {
@@ -335,15 +333,15 @@ impl Uring {
         }
     }
 
-    /// True if an operation was taken back by somebody who was not its owner: suspension, or the end of
-    /// the thread that submitted it.
+    /// True if an operation was taken back without a request of its owner: by suspension, or at the end of the
+    /// thread that submitted it.
     pub(super) fn was_taken_back(&self, common: &mut Common, index: u32, result: i32) -> bool {
         let slot = common.table.at(index);
         let resumable = match (-result, &slot.payload) {
             (libc::ECANCELED, _) => true,
             // A worker thread was interrupted.
             (libc::EINTR, Payload::File(request)) => request.may_repeat(),
-            // It has given the number up all the same.
+            // The close has released the number all the same.
             (libc::EINTR, Payload::Descriptor(_)) => false,
             (libc::EINTR, _) => true,
             _ => false,
@@ -352,13 +350,13 @@ impl Uring {
     }
 }
 
-/// A close that was taken back before it began: its peer is not to wait for the next run.
+/// Carries out a close that was taken back before it began: its peer must not wait for the next run.
 pub(super) fn close_now(common: &mut Common, index: u32) {
     let payload = std::mem::replace(&mut common.table.at(index).payload, Payload::None);
     let result = match payload {
         Payload::Descriptor(fd) => {
             common.stats.syscalls += 1;
-            // SAFETY: the descriptor is ours, given up by `into_raw_fd` and closed once.
+            // SAFETY: this code owns the descriptor, given up by `into_raw_fd`, and closes it once.
             match unsafe { libc::close(fd.into_raw_fd()) } {
                 0 => 0,
                 _ => -Errno::last().0,
@@ -369,7 +367,7 @@ pub(super) fn close_now(common: &mut Common, index: u32) {
     common.finish_later(index, result);
 }
 
-/// What poll(2) would have to tell for the operation to go on; `None` where it can't.
+/// The events of poll(2) with which the operation could continue; `None` if poll(2) can't check it.
 fn awaited(slot: &Slot) -> Option<u32> {
     match (slot.kind, &slot.payload) {
         (OpKind::Recv | OpKind::RecvOnce | OpKind::RecvMsg | OpKind::Accept, _) => {
@@ -392,7 +390,7 @@ fn readable(fd: libc::c_int) -> libc::pollfd {
     }
 }
 
-/// A run of more turns than this is not short.
+/// A run with more turns than this is not short.
 const LOOKS_MAX: u32 = 4;
 
 fn is_passing(error: &io::Error) -> bool {

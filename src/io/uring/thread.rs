@@ -1,4 +1,4 @@
-//! The thread that a ring is bound to, and how another one takes an idle driver over.
+//! The thread that a ring is bound to, and taking over an idle driver on another one.
 
 use std::cell::Cell;
 use std::io;
@@ -23,8 +23,8 @@ impl Uring {
         Ok(())
     }
 
-    /// This thread takes the driver over from the one that owned the ring, if no operation is left
-    /// with the kernel: what was queued here since, and what waits for a buffer, can come along.
+    /// This thread takes over the driver from the ring's owner, if no operation is left in the kernel: operations
+    /// queued here since then, and those that wait for a buffer, are taken along.
     pub(super) fn change_thread(&mut self, common: &mut Common) -> io::Result<()> {
         let mut ready = mem::take(&mut common.ready);
         self.take_completions(common, &mut ready);

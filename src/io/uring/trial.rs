@@ -1,8 +1,8 @@
 //! A trial run: one multishot receive through a tiny ring of the same kind.
 //!
-//! A ring that can be set up need not work: a filter may block `io_uring_enter` alone, and an
-//! emulated kernel may accept operations that it does not know. Finding that out costs some tens of
-//! microseconds a driver; not finding it out costs the user's program.
+//! A ring that can be set up need not work: a filter may block `io_uring_enter` alone, and an emulated kernel may
+//! accept operations that it does not support. The trial costs some tens of microseconds a driver; without it the
+//! user's program would fail.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ pub(super) fn run(step: Step) -> io::Result<()> {
         Err(unknown())
     };
     if !matches!(last, Ok(0)) {
-        // The receive may still be in the kernel's hands; a page or two is a small price.
+        // The kernel may still hold the receive; a leaked page or two is a small price.
         pool.leak();
         return Err(first.err().or(last.err()).unwrap_or_else(unknown));
     }

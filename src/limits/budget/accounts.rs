@@ -1,8 +1,8 @@
-//! The accounts of a budget, roughly sorted by what they hold.
+//! The accounts of a budget, roughly sorted by the bytes they hold.
 //!
-//! Accounts of one class hold between one power of two and the next. An account changes its class when it has grown
-//! out of it, or shrunk by two classes; so most changes of what it holds take no lock, and none goes through the other
-//! accounts. The search for the largest looks at a bounded number of them.
+//! Each class covers one power of two of held bytes. An account changes its class when it has outgrown it, or
+//! shrunk by two classes. So most changes of the held bytes take no lock, and none visits the other accounts. The
+//! search for the largest account visits a bounded number of them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use super::{Account, AddressBlock};
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     entries: HashMap<AddressBlock, Entry>,
-    /// Those that hold least come first.
+    /// The classes with the fewest held bytes come first.
     classes: [Vec<AddressBlock>; CLASSES],
 }
 
@@ -26,13 +26,13 @@ struct Entry {
     place: usize,
 }
 
-/// The class of an account that holds so much.
+/// The class of an account that holds `held` bytes.
 pub(super) fn class_of(held: usize) -> usize {
     let doublings = (usize::BITS - (held / SMALL).leading_zeros()) as usize;
     doublings.min(CLASSES - 1)
 }
 
-/// True if an account of this class belongs into another one.
+/// True if an account of this class belongs in another one.
 pub(super) fn is_misplaced(class: usize, held: usize) -> bool {
     let right = class_of(held);
     right > class || right + 1 < class
@@ -47,7 +47,7 @@ impl Accounts {
     ) -> Arc<Account> {
         if let Some(entry) = self.entries.get_mut(&block) {
             return entry.account.upgrade().unwrap_or_else(|| {
-                // The old account is about to leave; the new one takes its place.
+                // The old account is being dropped; the new one takes its entry.
                 let account = Arc::new(make(entry.class));
                 entry.account = Arc::downgrade(&account);
                 account
@@ -64,13 +64,14 @@ impl Accounts {
         account
     }
 
-    /// The account of these addresses, if there is one. As below, for the one who drops it.
+    /// The account of these addresses, if there is one. Like those of [`heaviest`](Self::heaviest), it must be
+    /// dropped outside the lock.
     pub fn get(&self, block: AddressBlock) -> Option<Arc<Account>> {
         self.entries.get(&block)?.account.upgrade()
     }
 
     pub fn leave(&mut self, account: &Account) {
-        // The address may have got another account meanwhile.
+        // A new account may have taken the entry of these addresses.
         if !self.has(account) {
             return;
         }
@@ -83,9 +84,9 @@ impl Accounts {
         }
     }
 
-    /// Moves an account to the class of what it holds. The account's own note of that changes with it: stored after
-    /// the lock was given back, it could be that of an earlier sort, and the account would be searched for in a class
-    /// that it is not in.
+    /// Moves an account to the class of its held bytes. The account's own `class` field changes under the same
+    /// lock. Stored after the lock was released, it could come from an earlier sort, and the account would be
+    /// looked up in the wrong class.
     pub fn sort(&mut self, account: &Account) {
         let class = class_of(account.held());
         account.class.store(class, Ordering::Relaxed);
@@ -103,8 +104,8 @@ impl Accounts {
         }
     }
 
-    /// Accounts that hold most, in no order. They have to be dropped outside of the lock: the last reference to an
-    /// account takes it.
+    /// The accounts that hold most, in no order. They must be dropped outside the lock, because dropping the last
+    /// reference to an account takes it.
     pub fn heaviest(&self) -> Vec<Arc<Account>> {
         let blocks = self.classes.iter().rev().flatten().take(LOOKED_AT_MAX);
         let entries = blocks.filter_map(|block| self.entries.get(block));
@@ -136,20 +137,20 @@ impl Accounts {
     }
 }
 
-/// The largest `count` of these, the first of them largest of all.
+/// The `count` largest of these accounts, the largest first.
 pub(super) fn largest(mut accounts: Vec<Arc<Account>>, count: usize) -> Vec<Arc<Account>> {
-    // What others hold may change meanwhile.
+    // Other threads may change the held bytes during the sort, so each key is read once.
     accounts.sort_by_cached_key(|account| Reverse(account.held()));
     accounts.truncate(count);
     accounts
 }
 
-/// Up to this an account is in the lowest class, which no account enters by growing.
+/// An account up to this size is in the lowest class, which no account enters by growing.
 const SMALL: usize = 64 << 10;
 const CLASSES: usize = 32;
-/// At so many accounts a search looks.
+/// The most accounts that one search visits.
 const LOOKED_AT_MAX: usize = 256;
-/// Places in the table that an idle process keeps.
+/// Capacity of the table that an idle process keeps.
 const ACCOUNTS_KEPT: usize = 128;
 
 #[cfg(test)]
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(budget.accounts().heaviest().len(), LOOKED_AT_MAX);
         let sizes: Vec<_> = found.iter().map(|it| it.held()).collect();
         assert_eq!(sizes, [900 * KIB, 300 * KIB, 5 * KIB]);
-        // It shrinks, and is found no more.
+        // The account shrinks and is no longer found.
         holdings[4_321].set(0);
         assert_eq!(budget.heaviest(1)[0].held(), 300 * KIB);
         drop(found);

@@ -1,11 +1,11 @@
-//! What the host of a connection keeps beside it: messages, content, datagrams that wait for the application.
+//! Bytes that the host of a connection keeps for it: messages, content and datagrams that wait for the application.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::{Budget, Holding, move_by};
 
-/// What the host of one connection keeps for it, in all. Any thread may change it.
+/// The sum of all bytes that the host keeps for one connection. Any thread may change it.
 #[derive(Debug, Default)]
 pub struct Queued {
     bytes: AtomicUsize,
@@ -24,14 +24,14 @@ impl Queued {
         self.budget.get().is_some_and(|budget| budget.is_exceeded())
     }
 
-    /// The connection is charged to this account.
+    /// Charges the queued bytes to the budget of this holding.
     pub fn charged_to(&self, holding: &Holding) {
-        // A connection has one account after the other, of one budget.
+        // The connection may change its account, but all its accounts belong to one budget.
         self.budget.get_or_init(|| holding.account.budget.clone());
     }
 }
 
-/// A queue's part of that. Dropping it gives it back.
+/// One queue's part of a [`Queued`] sum. Dropping it releases the bytes.
 #[derive(Debug, Default)]
 pub struct Charge {
     queued: Arc<Queued>,
@@ -43,7 +43,7 @@ impl Charge {
         Self { queued, bytes: 0 }
     }
 
-    /// The part of another queue of the same connection.
+    /// A charge for another queue of the same connection.
     pub fn beside(&self) -> Self {
         Self::new(self.queued.clone())
     }

@@ -1,10 +1,11 @@
-//! The time at which memory that clients have filled can go back to the system: some seconds after they have gone.
+//! When memory that clients have filled is returned to the system: some seconds after a flood.
 //!
-//! One for all endpoints of a process, because they share its heap. Not here: how it goes back (`uringcore_io::heap`).
+//! All endpoints of a process share one, because they share the heap. Not here: how the heap is trimmed
+//! (`uringcore_io::heap`).
 //!
-//! A flood is over when the data that clients hold, or their connections, have fallen to a quarter of their peak,
-//! and the peak was at least a sixteenth of the budget (16 MiB at least, 32 MiB at most). The heap is trimmed three
-//! seconds later.
+//! A flood is over when the clients' data, or their connections, have fallen to a quarter of their peak, and the
+//! peak was at least a sixteenth of the budget (between 16 MiB and 32 MiB). The heap is trimmed three seconds
+//! later.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct Flood {
-    /// From so much on it is one.
+    /// The smallest peak that counts as a flood.
     least: usize,
-    /// The most of each kind that was held since the last flood: what honest clients hold of one must not hide that
-    /// the other has gone.
+    /// The peak of each kind since the last flood. Kinds are separate so that the steady load of one does not hide
+    /// the drop of another.
     peaks: [AtomicUsize; KINDS],
-    /// There is a time in `schedule`.
+    /// True if `schedule` has a time.
     is_scheduled: AtomicBool,
     schedule: Mutex<Schedule>,
 }
@@ -29,7 +30,7 @@ struct Schedule {
 }
 
 impl Flood {
-    /// Within a budget of this limit.
+    /// For a budget of this limit.
     pub fn within(limit: usize) -> Self {
         Self {
             least: (limit / PART).clamp(LEAST, MOST),
@@ -39,8 +40,8 @@ impl Flood {
         }
     }
 
-    /// So much of each kind is held now: by connections themselves, and beside them. Returns when the flood will be
-    /// over.
+    /// Records the bytes of each kind that are held now: by connections themselves, and beside them. Returns when
+    /// the flood will be over.
     pub fn look(&self, now: Instant, held: [usize; KINDS]) -> Option<Instant> {
         let mut has_gone = false;
         for (peak, held) in self.peaks.iter().zip(held) {
@@ -82,19 +83,19 @@ impl Flood {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        // Nothing in here panics half-way.
+        // No code that holds this lock panics, so the state is whole.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 const KINDS: usize = 2;
-/// What an idle heap may keep: this part of the budget, and between these bounds.
+/// An idle heap may keep this part of the budget, clamped to the bounds below.
 const PART: usize = 16;
 const LEAST: usize = 16 << 20;
 const MOST: usize = 32 << 20;
-/// Within which programs let go of what was theirs.
+/// Time for programs to release their own memory.
 const DELAY: Duration = Duration::from_secs(3);
-/// Between two floods' ends.
+/// Minimum time between the ends of two floods.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(flood.look(begin, [LEAST + 1, 0]), None);
         let at = begin + DELAY;
         assert_eq!(flood.look(begin, [LEAST, 0]), Some(at));
-        // Another endpoint looks, which sees the same end.
+        // A second endpoint that looks gets the same end.
         assert_eq!(flood.look(begin + DELAY / 2, [0, 0]), Some(at));
         assert!(!flood.take_over(begin));
         assert!(flood.take_over(at) && !flood.take_over(at));

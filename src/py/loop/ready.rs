@@ -205,7 +205,7 @@ impl LoopErrand {
     }
 }
 
-/// How many there are.
+/// The number of elements.
 #[pyfunction]
 #[pyo3(name = "_ready_count")]
 fn count(slf: &Bound<'_, LoopCore>) -> usize {

@@ -364,7 +364,7 @@ impl QuicConnectionCore {
         Ok(PyBytes::new(py, &waiting))
     }
 
-    /// Datagrams that wait to be sent, the first one first.
+    /// Datagrams that wait to be sent, the oldest first.
     fn _queued_datagrams<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let waiting =
             match self.pre_connect(py, |waiting| waiting.queued_datagrams().cloned().collect()) {

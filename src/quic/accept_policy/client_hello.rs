@@ -1,7 +1,7 @@
-//! The ClientHello in a client's first datagrams, for a host that wants to read it before it decides what to do with the
-//! connection: a proxy, for one.
+//! The ClientHello in a client's first datagrams, for a host that reads it before it handles the connection, such
+//! as a proxy.
 //!
-//! Not here: what a ClientHello says; the host gets it as it is.
+//! Not here: the content of a ClientHello; the host gets it as it is.
 
 use super::first_packets::{self, FirstPackets};
 
@@ -11,22 +11,22 @@ pub struct ClientHelloReader {
     packets: Option<FirstPackets>,
 }
 
-/// The outcome of a datagram.
+/// The result of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
     /// An Initial packet was opened.
     Opened,
-    /// It begins with no Initial packet of a known version.
+    /// The datagram begins with no Initial packet of a known version.
     NoInitial,
-    /// It is shorter than a server accepts them (RFC 9000 section 14.1).
+    /// The datagram is shorter than a server may accept (RFC 9000 section 14.1).
     TooShort,
-    /// No Initial packet in it is authentic.
+    /// No Initial packet in the datagram is authentic.
     Unauthentic,
 }
 
 impl ClientHelloReader {
     pub fn push(&mut self, datagram: &[u8]) -> Reading {
-        // RFC 9000 section 7.2: a client chooses no shorter ID.
+        // RFC 9000 section 7.2: a client must not choose a shorter ID.
         let is_initial = first_packets::destination(datagram)
             .is_some_and(|id| id.len() >= DESTINATION_BYTES_MIN);
         let opened = match &mut self.packets {
@@ -37,7 +37,7 @@ impl ClientHelloReader {
                 let Some(packets) = first else {
                     return Reading::NoInitial;
                 };
-                // The ID of a forged packet is nobody's.
+                // The ID of a forged packet must not be kept.
                 let opened = packets.has_opened();
                 self.packets = Some(packets).filter(|_| opened);
                 opened
@@ -54,8 +54,8 @@ impl ClientHelloReader {
         self.packets.as_ref().and_then(FirstPackets::client_hello)
     }
 
-    /// True if packets said different things of the same bytes: there is no ClientHello then, for nobody knows which of
-    /// them TLS would read.
+    /// True if packets had different data for the same bytes. There is no ClientHello then, because it is unknown
+    /// which of them TLS would read.
     pub fn is_contradictory(&self) -> bool {
         self.packets
             .as_ref()

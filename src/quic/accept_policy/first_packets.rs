@@ -1,8 +1,7 @@
-//! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine
-//! is let at them: their keys are everybody's.
+//! The ClientHello in a client's first packets (RFC 9001 section 5.2), read before the state machine gets them.
+//! Their keys are derived from public data.
 //!
-//! Not here: what is in a ClientHello (`wire::tls::client_hello`) and what is done about it
-//! (`endpoint::pending_accepts`).
+//! Not here: the content of a ClientHello (`wire::tls::client_hello`) and its use (`endpoint::pending_accepts`).
 
 use std::collections::BTreeMap;
 
@@ -24,18 +23,18 @@ pub(crate) struct FirstPackets {
     pieces: BTreeMap<u64, Vec<u8>>,
     kept_bytes: usize,
     is_contradictory: bool,
-    /// How many packets were opened.
+    /// The number of opened packets.
     opened: u64,
 }
 
-/// The connection ID that `datagram` is for, if it begins with an Initial packet.
+/// The destination connection ID of `datagram`, if it begins with an Initial packet.
 pub(crate) fn destination(datagram: &[u8]) -> Option<&[u8]> {
     Initial::at(datagram).map(|packet| packet.destination)
 }
 
 impl FirstPackets {
-    /// For the connection that begins with `datagram`. `None` if it begins with no packet that this
-    /// can read.
+    /// For the connection that begins with `datagram`. `None` if the datagram does not begin with a readable
+    /// Initial packet.
     pub fn new(datagram: &[u8]) -> Option<Self> {
         let packet = Initial::at(datagram)?;
         let mut packets = Self {
@@ -50,17 +49,17 @@ impl FirstPackets {
         Some(packets)
     }
 
-    /// Packets with this connection ID are for this connection.
+    /// The connection ID of packets for this connection.
     pub fn destination(&self) -> &[u8] {
         &self.destination
     }
 
-    /// How many bytes are kept of the ClientHello.
+    /// The stored bytes of the ClientHello.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// The tickets are known, and nothing more is read.
+    /// Drops the pieces: the tickets are known, and nothing more is read.
     pub fn forget(&mut self) {
         self.pieces.clear();
         self.kept_bytes = 0;
@@ -87,7 +86,7 @@ impl FirstPackets {
         self.opened > 0
     }
 
-    /// True if packets said different things of the same bytes.
+    /// True if packets had different data for the same bytes.
     pub fn is_contradictory(&self) -> bool {
         self.is_contradictory
     }
@@ -100,7 +99,7 @@ impl FirstPackets {
         Some(hello)
     }
 
-    /// The tickets that the ClientHello shows; `None` while it is not whole.
+    /// The tickets in the ClientHello; `None` while it is incomplete.
     pub fn shown_tickets(&self) -> Option<Vec<Vec<u8>>> {
         shown_tickets(&self.contiguous()?)
     }
@@ -142,7 +141,7 @@ impl FirstPackets {
         Some(payload)
     }
 
-    /// True if a byte is known, and is another.
+    /// True if a byte is known with another value.
     fn contradicts(&self, offset: u64, data: &[u8]) -> bool {
         let end = offset.saturating_add(data.len() as u64);
         self.pieces.range(..end).any(|(&at, piece)| {
@@ -163,7 +162,7 @@ impl FirstPackets {
             self.is_contradictory |= self.contradicts(offset, data);
             let known = self.pieces.get(&offset).map_or(0, Vec::len);
             let is_sane = offset.saturating_add(data.len() as u64) <= HELLO_BYTES_MAX as u64;
-            // Pieces that overlap are kept as they are, so their number and sum have to be bounded.
+            // Overlapping pieces are stored as they are, so their number and sum have to be bounded.
             let kept_bytes = self.kept_bytes + data.len() - known.min(data.len());
             let has_room = kept_bytes <= HELLO_BYTES_MAX && self.pieces.len() < PIECES_MAX;
             if is_sane && has_room && known < data.len() {
@@ -174,7 +173,7 @@ impl FirstPackets {
     }
 }
 
-/// An Initial packet where it stands (RFC 9000 section 17.2.2).
+/// An Initial packet in its datagram (RFC 9000 section 17.2.2).
 struct Initial<'a> {
     version: u32,
     destination: &'a [u8],

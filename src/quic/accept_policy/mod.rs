@@ -1,14 +1,14 @@
-//! Who may come in: the limits of a server, and what a client is told that meets one.
+//! The admission of new clients: the limits of a server, and the answer to a client that exceeds one.
 //!
-//! Every answer is cheap. Until a client has proved its address by a Retry, nothing that it caused is
-//! kept except one handshake, and those are bounded: a flood from invented addresses costs no more
-//! memory than [`EndpointSettings::retry_incoming`] handshakes, and does not keep anybody else out.
+//! Every answer is cheap. Until a client has proved its address by a Retry, the server keeps nothing for it except one
+//! handshake, and those are bounded: a flood from spoofed addresses costs no more memory than
+//! [`EndpointSettings::retry_incoming`] handshakes, and does not exclude other clients.
 //!
 //! - `client_hello`: the ClientHello of one connection, for a host.
 //! - `first_packets`: the ClientHello in a client's first packets.
-//! - `pending_accepts`: who waits until the host has looked for sessions and tokens.
+//! - `pending_accepts`: connections that wait until the host has looked up sessions and tokens.
 //!
-//! Not here: what becomes of the packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`tokens`).
+//! Not here: the handling of packets (`endpoint::accept`, `endpoint::pending_accepts`), and tokens (`tokens`).
 
 use std::{collections::HashMap, net::IpAddr, time::Instant};
 
@@ -20,11 +20,11 @@ use super::{EndpointSettings, Retry, Worker};
 pub(super) use uringcore_limits::budget::AddressBlock as Neighbour;
 use uringcore_limits::token_bucket::TokenBucket;
 
-/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). The budget's bounds count with those
-/// on the numbers of the same things.
+/// Why a client is refused, with CONNECTION_REFUSED (RFC 9000 section 20.1). A bound of the budget counts as the
+/// corresponding bound on numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The host takes no more connections, and has no neighbour who might.
+    /// The host accepts no more connections, and no other worker could accept them.
     Closing,
     Connections,
     Handshakes,
@@ -38,7 +38,7 @@ pub(super) enum Verdict {
     /// A Retry that leads to the next worker.
     HandOver,
     Refuse(Cause),
-    /// The client will ask again, later and later (RFC 9002 section 6.2).
+    /// No answer: the client sends again, with growing intervals (RFC 9002 section 6.2).
     Ignore,
 }
 
@@ -46,19 +46,19 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
     pub address: IpAddr,
-    /// A token proves the address.
+    /// True if a token proves the address.
     pub is_validated: bool,
     pub may_retry: bool,
     pub room: Room,
 }
 
-/// Where the budget of the process has room for another connection.
+/// The parts of the process's budget with room for another connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     pub in_all: bool,
-    /// Among the connections of the client's address.
+    /// The part for connections of the client's address.
     pub at_address: bool,
-    /// Among those whose clients have proved no address, which count together until then.
+    /// The part for all clients without a proved address, which count together until then.
     pub for_unproved: bool,
 }
 
@@ -71,16 +71,17 @@ pub(super) struct AcceptPolicy {
     is_refusing: bool,
     has_neighbours: bool,
     handshakes: usize,
-    /// Connections of each neighbour; kept only if there is a limit. As large as the table of connections at most.
+    /// Connections of each client address; stored only if there is a limit. At most as large as the table of
+    /// connections.
     neighbours: HashMap<Neighbour, Count>,
 }
 
-/// The connections of one neighbour.
+/// The connections of one client address.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count {
     open: usize,
-    /// Closed, and not forgotten. A client that closes connections can open others at once, as many as it may have
-    /// open; but by a large `max_ack_delay` it makes closed ones linger for most of a minute.
+    /// Closed connections that are not forgotten. A client that closes connections can open others at once, up to
+    /// the limit of open ones; but a large `max_ack_delay` makes closed ones linger for most of a minute.
     lingering: usize,
 }
 
@@ -113,12 +114,12 @@ impl AcceptPolicy {
         self.is_refusing
     }
 
-    /// Incoming handshakes under way.
+    /// Incoming handshakes in progress.
     pub fn handshakes(&self) -> usize {
         self.handshakes
     }
 
-    /// Decides about a client while there are `connections`.
+    /// Decides about a client, given the number of `connections`.
     pub fn decide(
         &mut self,
         now: Instant,
@@ -166,8 +167,8 @@ impl AcceptPolicy {
         }
     }
 
-    /// Under load only those who are where they say they are may use up what is left: the upper half
-    /// of the handshakes, of an address's share, and of the accept rate.
+    /// Under load only clients with a proved address may use the upper half of the handshakes, of an address's
+    /// share, and of the accept rate.
     fn is_proof_wanted(&mut self, now: Instant, address: IpAddr) -> bool {
         let waits_for_connection_credit = self
             .max_per_address
@@ -184,7 +185,7 @@ impl AcceptPolicy {
         self.neighbours.get(&neighbour).copied().unwrap_or_default()
     }
 
-    /// One was let in, whether or not its handshake begins at once. The answer is for
+    /// Counts an accepted client, even if its handshake does not begin at once. The result is for
     /// [`closed`](Self::closed) and [`forgotten`](Self::forgotten), or [`gave_up`](Self::gave_up).
     pub fn entered(&mut self, now: Instant, address: IpAddr) -> Option<Neighbour> {
         self.handshakes += 1;
@@ -197,7 +198,7 @@ impl AcceptPolicy {
         Some(neighbour)
     }
 
-    /// No handshake came of one that was let in.
+    /// An accepted client did not begin a handshake.
     pub fn gave_up(&mut self, neighbour: Option<Neighbour>) {
         self.handshake_ended();
         if let Some(neighbour) = neighbour {
@@ -205,14 +206,14 @@ impl AcceptPolicy {
         }
     }
 
-    /// An accepted connection's handshake is over, one way or the other.
+    /// An accepted connection's handshake has completed or failed.
     pub fn handshake_ended(&mut self) {
         self.handshakes -= 1;
     }
 
-    /// An open connection's client has proved to be at another address. It counts there from now on, unless as many
-    /// as one address may have are there: then it stays where it was counted, or its old address could open others
-    /// without end.
+    /// The client of an open connection has proved another address. The connection counts there from now on, unless
+    /// that address has reached its limit. Then it stays with its old address, which could otherwise open
+    /// connections without limit.
     pub fn moved(&mut self, old: Neighbour, address: IpAddr) -> Neighbour {
         let new = Neighbour::from(address);
         let is_full = self
@@ -234,12 +235,12 @@ impl AcceptPolicy {
         }
     }
 
-    /// A closed connection lingers no more.
+    /// A closed connection no longer lingers.
     pub fn forgotten(&mut self, neighbour: Neighbour) {
         self.take_out(neighbour, |count| count.lingering -= 1);
     }
 
-    /// One that was open is there no more.
+    /// An open connection was removed.
     pub fn left(&mut self, neighbour: Neighbour) {
         self.take_out(neighbour, |count| count.open -= 1);
     }
@@ -473,7 +474,7 @@ mod tests {
             accept_policy.decide(later, client, Retry::Never, 0),
             Verdict::Ignore
         );
-        // No more than the burst is saved up, however long it is quiet.
+        // At most the burst is saved, however long it is quiet.
         let much_later = begin + Duration::from_secs(3600);
         for _ in 0..2 {
             assert_eq!(

@@ -1,21 +1,19 @@
-//! New connections that wait until the host has looked for their sessions and tokens.
+//! New connections that wait until the host has looked up their sessions and tokens.
 //!
-//! A host may keep sessions, and what it knows of used tokens, where it cannot look from within a
-//! handshake. Then a connection that shows some waits, with its packets, until the host has
-//! answered, which may be turns later: the store is on a disk, or locked by another process. Nobody
-//! is kept waiting for long, though: after [`ANSWER_TIMEOUT`] the handshake goes on as if nothing
-//! had been found. A connection that waits counts as a handshake under way, and as one of its
-//! address.
+//! A host may keep sessions, and a log of used tokens, where it cannot look them up from within a handshake. Then a
+//! connection that offers one waits, with its packets, until the host has answered. That may take several turns:
+//! the store is on a disk, or locked by another process. The wait is bounded: after [`ANSWER_TIMEOUT`] the
+//! handshake proceeds as if nothing had been found. A waiting connection counts as a handshake in progress, and as
+//! a connection of its address.
 //!
-//! Whoever sends a first packet, from whatever address, can have the host look, so those that have
-//! not proved theirs may take up but a part of the room ([`UNPROVED_MAX`]); and nothing here walks
-//! over all that wait. Not here: reading the tickets (`first_packets`), and what the endpoint does
-//! with those who wait (`endpoint::pending_accepts`).
+//! Anybody can cause a lookup with a first packet from any address, so clients without a proved address may use only a
+//! part of the room ([`UNPROVED_MAX`]); and no code here iterates over all that wait. Not here: reading the tickets
+//! (`first_packets`), and the endpoint's handling of waiting connections (`endpoint::pending_accepts`).
 //!
-//! While it waits, a new connection counts as a connection: a server that takes no more still serves it, a server
-//! that closes what it has refuses it. A session that is found after the time-out is lost, because single use of a
-//! ticket is more important than resumption. The same question covers address tokens, if the store keeps those that
-//! other processes have accepted: a used token is answered with a Retry.
+//! A waiting connection counts as a connection: a server that accepts no more still serves it, a server that closes
+//! its connections refuses it. A session that is found after the time-out is lost, because single use of a ticket
+//! is more important than resumption. This lookup also covers address tokens, if the store keeps those that other
+//! processes have accepted: a used token is answered with a Retry.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
@@ -30,42 +28,42 @@ use uringcore_wire::tls::client_hello::HELLO_BYTES_MAX;
 use super::{Neighbour, first_packets::FirstPackets};
 use crate::Event;
 
-/// Connections in waiting, by number.
+/// Waiting connections, by number.
 #[derive(Default)]
 pub(crate) struct PendingAccepts {
     pub waiting: HashMap<u64, PendingAccept>,
-    /// A number is never used again: an answer may be late.
+    /// A number is never reused, because an answer may be late.
     next_number: u64,
-    /// Those whose ClientHello is not whole, by the connection ID that it goes to.
+    /// Connections with an incomplete ClientHello, by their destination connection ID.
     pub unfinished: HashMap<Vec<u8>, u64>,
     pub deadlines: BTreeSet<(Instant, u64)>,
-    /// How many have not proved their address.
+    /// The number of waiting clients without a proved address.
     pub unproved: usize,
-    /// Questions that the host has not been told.
+    /// Lookups that the host has not received yet.
     unreported: VecDeque<Event>,
     /// The datagram that is being handled.
     pub datagram: Option<Vec<u8>>,
-    /// Bytes of the ClientHellos that are not whole, together and by address.
+    /// Bytes of incomplete ClientHellos, together and by address.
     bytes: usize,
     bytes_by_address: HashMap<AddressBlock, usize>,
 }
 
-/// A connection that waits.
+/// A waiting connection.
 pub(crate) struct PendingAccept {
     pub incoming: Incoming,
     pub packets: FirstPackets,
-    /// Whose share of the server it takes up.
+    /// The client address that the connection counts for.
     pub neighbour: Option<Neighbour>,
-    /// The host was asked, with this number. Else the ClientHello is not whole.
+    /// True if the host has been asked, with this number. Otherwise the ClientHello is incomplete.
     pub is_asked: bool,
     pub is_unproved: bool,
-    /// The socket that it arrived at.
+    /// The socket that it arrived on.
     pub arrival: u32,
     /// The token that the state machine has accepted.
     pub token: Option<u128>,
-    /// How many bytes of its first packets have come.
+    /// Received bytes of its first packets.
     pub received: usize,
-    /// Of its first packet: a token of ours is for that version.
+    /// The version of its first packet: a token of ours is for that version.
     pub version: u32,
     pub deadline: Instant,
 }
@@ -99,13 +97,13 @@ impl PendingAccepts {
             && of_address - kept + HELLO_BYTES_MAX <= HELLO_BYTES_OF_ADDRESS_MAX
     }
 
-    /// True if one that waits began its connection at this address.
+    /// True if the waiting connection `number` began at this address.
     pub fn is_from(&self, number: u64, remote: SocketAddr) -> bool {
         let pending = self.waiting.get(&number);
         pending.is_some_and(|pending| pending.incoming.remote_address() == remote)
     }
 
-    /// A further datagram of one that waits. `None` if there is no room for it.
+    /// Adds a datagram to a waiting connection. `None` if there is no room for it.
     pub fn push(&mut self, number: u64, datagram: &[u8]) -> Option<&PendingAccept> {
         let pending = self.waiting.get(&number)?;
         let (address, before) = (pending.address(), pending.packets.kept_bytes());
@@ -164,7 +162,7 @@ impl PendingAccepts {
         Some(pending)
     }
 
-    /// None is left. What the host still answers is about none that come after them.
+    /// Takes all. Later answers of the host match none of the connections that wait after this.
     pub fn take_all(&mut self) -> impl Iterator<Item = PendingAccept> + use<> {
         let empty = Self {
             next_number: self.next_number,
@@ -178,7 +176,7 @@ impl PendingAccepts {
         pending.is_some_and(|pending| pending.is_asked)
     }
 
-    /// Asks about a connection whose hello is whole.
+    /// Asks the host about a connection with a complete ClientHello.
     pub fn ask(
         &mut self,
         now: Instant,
@@ -206,18 +204,18 @@ impl PendingAccept {
     }
 }
 
-/// How long the rest of a ClientHello is waited for. Nothing is acknowledged meanwhile, so if some of
-/// it was lost, going on without the session is quicker than waiting for it to be sent again.
+/// How long to wait for the rest of a ClientHello. Nothing is acknowledged meanwhile. So if a part was lost,
+/// continuing without the session is faster than waiting for the retransmission.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long the host's answer is waited for. As long as a client waits before it sends its first packets
-/// again (RFC 9002 section 6.2.2), and more than a store takes that is not in trouble, on a machine
-/// that is: an answer that came while the host could not run must not be late.
+/// How long to wait for the host's answer. This is a client's initial probe time-out (RFC 9002 section 6.2.2), and
+/// more than a healthy store takes, even on a loaded machine: an answer that arrived while the host could not run
+/// must not count as late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// More than that begin their handshakes without their sessions.
+/// Further connections begin their handshakes without their sessions.
 const PENDING_ACCEPTS_MAX: usize = 1_024;
-/// Of these so many whose address is not proved. More get a Retry, or begin without their sessions.
+/// The bound for clients without a proved address. Further ones get a Retry, or begin without their sessions.
 pub(crate) const UNPROVED_MAX: usize = 256;
-/// ClientHellos that are not whole hold no more bytes than this. More begin their handshakes without their sessions.
+/// The bound on bytes of incomplete ClientHellos. Further ones begin their handshakes without their sessions.
 const HELLO_BYTES_OF_ALL_MAX: usize = 2 << 20;
-/// Those of one address (IPv6: one /64) hold no more than this, so that others find room.
+/// The bound for one address (IPv6: one /64), so that others find room.
 const HELLO_BYTES_OF_ADDRESS_MAX: usize = HELLO_BYTES_OF_ALL_MAX / 4;

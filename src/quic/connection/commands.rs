@@ -1,5 +1,5 @@
-//! What the host asks of a connection: plain verbs, which take effect at the endpoint's next
-//! `poll_transmit`. Not here: moving to another path (`migration`).
+//! The commands of a connection, which take effect at the endpoint's next `poll_transmit`. Not here: migration to
+//! another path (`migration`).
 
 use std::time::Instant;
 
@@ -15,10 +15,9 @@ use crate::{
 };
 
 impl Connection {
-    /// Queues `data` on a stream, and a FIN behind it if `fin`. The first use of an ID of ours
-    /// opens the stream, as soon as the peer's limit allows; until then, and while the peer's
-    /// window or the send window are full, data waits here without bound: see
-    /// [`set_watermarks`](Self::set_watermarks).
+    /// Queues `data` on a stream, and a FIN after it if `fin`. The first use of an ID of ours opens the stream, as
+    /// soon as the peer's limit allows. Until then, and while the peer's window or the send window are full, data
+    /// waits here without a bound: see [`set_watermarks`](Self::set_watermarks).
     pub fn send_stream(
         &mut self,
         stream_id: u64,
@@ -32,14 +31,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Has a stream that was just opened begin with `head`, which nobody else has. If the stream is reset the
-    /// head arrives all the same: the reset leaves when the peer has acknowledged it, as if it were said by
-    /// RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset).
+    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. If the stream
+    /// is reset the head is delivered all the same: the reset is sent after the peer has acknowledged the head, as
+    /// RESET_STREAM_AT would do (draft-ietf-quic-reliable-stream-reset).
     pub fn send_head(&mut self, stream_id: u64, head: Bytes) {
         self.streams.send_head(stream_id, head);
     }
 
-    /// Abandons our side of a stream (RFC 9000 section 3.1). What is still queued is dropped.
+    /// Abandons our side of a stream (RFC 9000 section 3.1). Queued data is dropped.
     pub fn reset_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.check_open()?;
         self.streams.reset(&mut self.quinn, stream_id, error_code)?;
@@ -47,7 +46,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks the peer to send no more (RFC 9000 section 3.5). Nothing more is read.
+    /// Sends STOP_SENDING (RFC 9000 section 3.5). Nothing more is read.
     pub fn stop_stream(&mut self, stream_id: u64, error_code: u64) -> Result<(), StreamError> {
         self.check_open()?;
         let stopped = self.streams.stop(&mut self.quinn, stream_id, error_code);
@@ -55,9 +54,8 @@ impl Connection {
         stopped
     }
 
-    /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data
-    /// collects here. When the peer closes the connection all pauses end, and what had arrived is
-    /// delivered before `Closed`.
+    /// Stops reading a stream. The peer gets no more credit for it, so at most one window of data accumulates here.
+    /// When the peer closes the connection all pauses end, and data that has arrived is delivered before `Closed`.
     pub fn pause_stream(&mut self, stream_id: u64) {
         if self.phase != Phase::Closed {
             self.streams.pause(stream_id);
@@ -70,16 +68,16 @@ impl Connection {
         }
     }
 
-    /// From now on the host reads streams by [`read_stream`](Self::read_stream), and `StreamReadable`
-    /// says when to. What it does not read stays in the state machine, and the peer gets credit for
-    /// what it does: so no more than the windows of the settings waits here. When the connection ends
-    /// by the peer's doing, what had arrived is delivered before `Closed`, as events.
+    /// Switches to reading streams by [`read_stream`](Self::read_stream), on `StreamReadable`. Unread data stays in
+    /// the state machine, and the peer gets credit only for data that was read: so no more than the windows of the
+    /// settings wait here. When the peer ends the connection, data that has arrived is delivered before `Closed`,
+    /// as events.
     pub fn read_on_demand(&mut self) {
         self.streams.read_on_demand();
     }
 
-    /// From now on [`BatchHandled`](Event::BatchHandled) follows whatever the network or a timer brings, and
-    /// what they have brought by now: a server hears of a connection with the first datagram.
+    /// Enables [`BatchHandled`](Event::BatchHandled) after each datagram batch and timer, including one that has
+    /// happened already: a server gets a connection with its first datagram.
     pub fn tell_batches(&mut self) {
         let is_missed = self.batches == Batches::Missed;
         if is_missed || self.batches == Batches::Unreported {
@@ -90,26 +88,27 @@ impl Connection {
         }
     }
 
-    /// Has one stream told by `StreamData` all the same, from the next of its data on: for hosts that read some
-    /// streams on demand and others not. What has arrived by now is to be [read](Self::read_stream) first.
+    /// Delivers one stream by `StreamData` in spite of `read_on_demand`, from its next data on: for hosts that read
+    /// only some streams on demand. Data that has arrived by now must be [read](Self::read_stream) first.
     pub fn deliver_stream(&mut self, stream_id: u64) {
         self.streams.deliver(stream_id);
     }
 
-    /// How many streams the peer may have open at a time, if it makes use of that.
+    /// The limit of streams that the peer may have open at a time.
     pub fn max_streams(&self, unidirectional: bool) -> u64 {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
         self.peers_limits.allowed(dir)
     }
 
-    /// Lets the peer have another number of streams open at a time. A smaller one holds as streams end.
+    /// Changes the limit of streams that the peer may have open at a time. A lower limit takes effect as streams
+    /// end.
     pub fn set_max_streams(&mut self, unidirectional: bool, count: u64) {
         let dir = if unidirectional { Dir::Uni } else { Dir::Bi };
         self.peers_limits.allow(&mut self.quinn, dir, count);
     }
 
-    /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on one that
-    /// was stopped, there is nothing.
+    /// Reads at most `max` bytes that have arrived in order. After the stream's end, and on a stopped stream, there
+    /// is nothing.
     pub fn read_stream(&mut self, stream_id: u64, max: usize) -> Received {
         if self.phase == Phase::Closed {
             return Received::default();
@@ -119,8 +118,8 @@ impl Connection {
         received
     }
 
-    /// Opens the next stream of ours and returns its ID; `None` while the peer allows no more, until
-    /// `StreamsAvailable`, and when the connection is closed. The peer hears of it with the first data.
+    /// Opens the next stream of ours and returns its ID. `None` when the connection is closed, and while the peer
+    /// allows no more, until `StreamsAvailable`. The peer learns of the stream with its first data.
     pub fn open_stream(&mut self, unidirectional: bool) -> Option<u64> {
         if self.phase == Phase::Closed {
             return None;
@@ -129,42 +128,42 @@ impl Connection {
         self.streams.open(&mut self.quinn, dir)
     }
 
-    /// A stream whose queue grew to `high` bytes yields `StreamWritable` when it is at `low` or
-    /// below, or `StreamAbandoned` when it is reset before that. The same marks hold for all
-    /// streams together and `ConnectionWritable`.
+    /// Sets the watermarks. A stream whose queue grew to `high` bytes yields `StreamWritable` when it is at `low`
+    /// or below, or `StreamAbandoned` when it is reset before that. The watermarks also hold for all streams
+    /// together and `ConnectionWritable`.
     pub fn set_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_watermarks(high, low);
     }
 
-    /// Says [`StreamWritable`](Event::StreamWritable) of a stream when its queue has fallen to the low watermark,
-    /// whether or not it was above the high one.
+    /// Emits [`StreamWritable`](Event::StreamWritable) when the stream's queue has fallen to the low watermark,
+    /// even if it was never above the high one.
     pub fn tell_when_low(&mut self, stream_id: u64) {
         self.streams.tell_when_low(stream_id);
     }
 
-    /// Gives back the room that the last burst has left empty. An endpoint's connections do that by
-    /// themselves when nothing happens to them for a second.
+    /// Frees the unused capacity of the last burst. An endpoint calls it for connections that have been idle for a
+    /// second.
     pub fn rest(&mut self) {
         self.events.shrink_to_fit();
         self.streams.rest();
         self.datagrams.rest();
     }
 
-    /// Other marks for all streams together than for each of them.
+    /// Sets separate watermarks for all streams together.
     pub fn set_connection_watermarks(&mut self, high: usize, low: usize) {
         self.streams.set_total_watermarks(high, low);
     }
 
-    /// Serves a stream before those that are less urgent (RFC 9218). What is handed to the state
-    /// machine already, about two congestion windows at most, keeps its place.
+    /// Serves a stream before less urgent ones (RFC 9218). Data that the state machine has taken already, about two
+    /// congestion windows at most, keeps its place.
     pub fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError> {
         self.check_open()?;
         self.streams
             .set_priority(&mut self.quinn, stream_id, priority)
     }
 
-    /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones make room:
-    /// of data that may be lost the newest is worth most. `stats` counts them.
+    /// Queues an unreliable datagram (RFC 9221). When the queue is full the oldest ones are dropped, because the
+    /// newest real-time data is worth most. `stats` counts them.
     pub fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError> {
         if self.phase == Phase::Closed {
             return Err(DatagramError::Closed);
@@ -176,8 +175,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it
-    /// waits for that.
+    /// Sends a PING and reports its acknowledgement with `uid`. Before the handshake is complete it waits for that.
     pub fn ping(&mut self, uid: u64) {
         match self.phase {
             Phase::Handshake => self.early_pings.push(uid),
@@ -189,8 +187,8 @@ impl Connection {
         }
     }
 
-    /// Changes the packet keys (RFC 9001 section 6), as soon as the handshake is confirmed and the peer is known
-    /// to have those of an earlier change.
+    /// Initiates a key update (RFC 9001 section 6), as soon as the handshake is confirmed and the peer has
+    /// acknowledged the keys of the last one.
     pub fn request_key_update(&mut self) {
         self.key_use.request();
         self.advance_keys();
@@ -202,8 +200,8 @@ impl Connection {
         }
     }
 
-    /// Goes over to another of the peer's connection IDs (RFC 9000 section 5.1). The state machine
-    /// offers that to clients only; on a server nothing happens.
+    /// Switches to another of the peer's connection IDs (RFC 9000 section 5.1). The state machine offers that to
+    /// clients only; on a server nothing happens.
     pub fn change_connection_id(&mut self) {
         if self.is_client() && self.is_established() {
             // The next ID may be the one for the server's preferred address.
@@ -213,13 +211,13 @@ impl Connection {
         }
     }
 
-    /// Closes the connection at once: nothing that is queued or unacknowledged is sent any more.
-    /// `frame_type` makes it a close of the transport about a frame of that type (RFC 9000 section
-    /// 19.19), none makes it the application's. Numbers of 2^62 or more become the largest one
-    /// below; of the reason, 512 bytes are sent. A second close does nothing.
+    /// Closes the connection at once: nothing that is queued or unacknowledged is sent any more. `frame_type` makes
+    /// it a close of the transport that names a frame type (RFC 9000 section 19.19); `None` makes it the
+    /// application's. Codes of 2^62 or more become the largest one below; 512 bytes of the reason are sent. A
+    /// second close does nothing.
     ///
-    /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC
-    /// 9000 section 10.2.3).
+    /// Before the handshake is complete the peer sees APPLICATION_ERROR instead of the code (RFC 9000 section
+    /// 10.2.3).
     pub fn close(&mut self, now: Instant, error_code: u64, frame_type: Option<u64>, reason: &[u8]) {
         self.pump();
         if self.phase == Phase::Closed {
@@ -238,7 +236,7 @@ impl Connection {
             self.quinn.close(now, code, wire_reason.into());
             self.begin_to_repeat_close();
         }
-        // The host is done with the data: what it has not read by now it does not want.
+        // The host has closed, so data that it has not read is dropped.
         self.events
             .retain(|event| matches!(event, Pending::Ready(_)));
         self.closed(Event::Closed {
@@ -258,7 +256,7 @@ impl Connection {
     }
 }
 
-/// A close must fit into one packet next to an ACK. Cut between characters.
+/// Truncates the reason at a character boundary, so that a close fits in one packet with an ACK.
 fn truncated(reason: &[u8]) -> &[u8] {
     let Some(rest) = reason.get(REASON_MAX..) else {
         return reason;

@@ -1,15 +1,14 @@
-//! DATAGRAM frames (RFC 9221) that wait in front of the state machine.
+//! DATAGRAM frames (RFC 9221) that wait before the state machine.
 //!
-//! quinn-proto writes DATAGRAM frames before STREAM frames, so a host that saturates the connection
-//! with them would starve its streams, control streams included. So while streams have something to
-//! send, datagrams are handed over only for the credit that sent STREAM frames earn: about as many
-//! bytes each. The state machine does not tell whether streams have something to send. That is
-//! assumed when data was handed over, when STREAM frames go out and when packets are lost, and
-//! disproved when a single datagram gets out where nothing else did.
+//! quinn-proto writes DATAGRAM frames before STREAM frames, so a host that saturates the connection with them would
+//! starve its streams, control streams included. So while streams have data to send, datagrams are passed on only
+//! for credit that sent STREAM frames earn: about as many bytes each. The state machine does not report if streams
+//! have data to send. That is assumed after data was passed on, after STREAM frames were sent and after packets
+//! were lost, and disproved when a single datagram is sent while nothing else was.
 //!
-//! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3).
-//! What went out that way is kept until the server has said whether it takes it: if not, and after
-//! a Retry, nobody has seen it, and it goes out again (`seams::early_data`).
+//! A client with 0-RTT keys sends within the limit that its ticket remembers (RFC 9221 section 3). Early datagrams
+//! are kept until the server has accepted or rejected them. After a rejection, and after a Retry, the server has
+//! not processed them, and they are sent again (`seams::early_data`).
 
 use std::collections::VecDeque;
 
@@ -22,38 +21,36 @@ use crate::{
 };
 
 pub(crate) struct DatagramQueue {
-    /// False when this side has DATAGRAM frames switched off.
+    /// False if this side has DATAGRAM frames disabled.
     enabled: bool,
     queue: VecDeque<Bytes>,
     bytes: usize,
     bytes_max: usize,
     dropped: u64,
-    /// True if streams are assumed to have something to send.
+    /// True if streams are assumed to have data to send.
     streams_wait: bool,
-    /// Bytes of datagrams that may be handed over while they do. Probes make debts.
+    /// Bytes of datagrams that may be passed on while they do. Probes may make it negative.
     credit: i64,
     probe: Probe,
-    /// What was handed over as 0-RTT data, the first one first. No more than a congestion window and
-    /// a batch.
+    /// Datagrams passed on as 0-RTT data, the oldest first. At most a congestion window and a batch.
     early: Vec<Bytes>,
-    /// How many DATAGRAM frames had gone out before the first of those.
+    /// How many DATAGRAM frames had been sent before the first of those.
     early_from: u64,
-    /// The server asked for a Retry, and what went out before is queued again.
+    /// The server sent a Retry, and datagrams sent before are queued again.
     retried: bool,
-    /// What the state machine's counters said last.
+    /// The last values of the state machine's counters.
     stream_frames_sent: u64,
     packets_lost: u64,
 }
 
-/// What became of the last probe that was not sent at once.
+/// The last probe that was not sent at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Probe {
     None,
-    /// The state machine has it.
+    /// The state machine holds it.
     InHand,
-    /// It is out. The next one has to wait for an ACK after this many: what that lets out belongs
-    /// to the streams first. Otherwise probes alone could fill a window that opens by single
-    /// packets.
+    /// The probe was sent. The next one waits for an ACK after this many, because the room that an ACK opens
+    /// belongs to the streams first. Otherwise probes alone could fill a window that opens by single packets.
     Out {
         acks: u64,
     },
@@ -86,12 +83,12 @@ impl DatagramQueue {
         self.dropped
     }
 
-    /// What waits, an overhead for each of them counted in.
+    /// Queued bytes, including an overhead for each datagram.
     pub fn queued_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Pieces that wait, oldest first.
+    /// Queued datagrams, oldest first.
     pub fn waiting(&self) -> impl Iterator<Item = &Bytes> {
         self.queue.iter()
     }
@@ -110,8 +107,8 @@ impl DatagramQueue {
         self.bytes <= self.bytes_max / 4
     }
 
-    /// `size_max` is known once the handshake is complete. What was queued before is sent then if
-    /// the peer takes it.
+    /// `size_max` is known once the handshake is complete. Datagrams queued before are sent then, if the peer
+    /// accepts their size.
     pub fn push(
         &mut self,
         data: Bytes,
@@ -140,43 +137,43 @@ impl DatagramQueue {
         }
     }
 
-    /// Data of streams was handed to the state machine.
+    /// Stream data was passed to the state machine.
     pub fn streams_advance(&mut self) {
         self.streams_wait = true;
     }
 
-    /// Hands datagrams over, at most one batch.
+    /// Passes datagrams on, at most one batch.
     pub fn feed(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
         self.feed_up_to(conn, batch_size, None);
     }
 
-    /// Hands over what a client may send as 0-RTT data: what the server that gave the ticket took,
-    /// and what fits into a packet of that kind. The rest waits, and what is behind it.
+    /// Passes on datagrams that a client may send as 0-RTT data: within the remembered limit of the server, and
+    /// within the size of a 0-RTT packet. The first that does not fit waits, and so do those after it.
     pub fn feed_early(&mut self, conn: &mut quinn::Connection, batch_size: usize) {
         if let Some(max) = early_data::datagram_size_max(conn) {
             self.feed_up_to(conn, batch_size, Some(max));
         }
     }
 
-    /// The server took what went out early.
+    /// The server accepted the early datagrams.
     pub fn early_accepted(&mut self) {
         self.early = Vec::new();
     }
 
-    /// The server did not.
+    /// The server rejected the early datagrams.
     pub fn early_rejected(&mut self, conn: &quinn::Connection) {
         self.queue_sent_again(conn);
         self.early.clear();
     }
 
-    /// The server asked for a Retry: it has dropped the packets that came before.
+    /// The server sent a Retry: it has dropped the packets before it.
     pub fn retried(&mut self, conn: &quinn::Connection) {
         if !std::mem::replace(&mut self.retried, true) {
             self.queue_sent_again(conn);
         }
     }
 
-    /// What the state machine has not sent by now it sends yet.
+    /// Queues sent datagrams again. The state machine still sends those that it had not sent yet.
     fn queue_sent_again(&mut self, conn: &quinn::Connection) {
         let all = early_data::datagrams_sent(conn);
         let sent = usize::try_from(all - self.early_from).unwrap_or(usize::MAX);
@@ -186,7 +183,7 @@ impl DatagramQueue {
         self.early_from = all;
     }
 
-    /// Another connection of the state machine's takes over, which has sent nothing.
+    /// A new connection of the state machine, which has sent nothing, replaces the old one.
     pub fn begin_again(&mut self) {
         self.queue_early_again();
         self.early_from = 0;
@@ -205,7 +202,7 @@ impl DatagramQueue {
         self.keep_to_bound();
     }
 
-    /// With `early_max` all of it is 0-RTT data, and nothing that is longer is handed over.
+    /// With `early_max` all of it is 0-RTT data, and no longer datagram is passed on.
     fn feed_up_to(
         &mut self,
         conn: &mut quinn::Connection,
@@ -238,8 +235,8 @@ impl DatagramQueue {
         }
     }
 
-    /// The state machine has nothing to send, or may not. If datagrams wait, one is handed
-    /// over to find out which. Returns whether to try again.
+    /// The state machine has nothing to send, or is blocked. If datagrams wait, one is passed on to find out which.
+    /// Returns true if the caller must try again.
     pub fn probe(&mut self, conn: &mut quinn::Connection) -> bool {
         let may_probe = match self.probe {
             Probe::None => true,
@@ -250,8 +247,7 @@ impl DatagramQueue {
         is_waiting && may_probe && in_hand(conn) == 0 && self.hand_over(conn).is_some()
     }
 
-    /// True if the probe got out. If it did and nothing of a stream with it, no stream had
-    /// anything.
+    /// `is_sent` is true if the probe was sent. If it was sent without stream data, no stream had any.
     pub fn probed(&mut self, conn: &quinn::Connection, is_sent: bool) {
         if is_sent {
             self.streams_wait = conn.stats().frame_tx.stream != self.stream_frames_sent;
@@ -270,7 +266,7 @@ impl DatagramQueue {
         self.packets_lost = stats.path.lost_packets;
     }
 
-    /// Hands one over and tells its cost. `None` when there is none, or no room for it.
+    /// Passes one datagram on and returns its cost. `None` if the queue is empty or the state machine is full.
     fn hand_over(&mut self, conn: &mut quinn::Connection) -> Option<usize> {
         let data = self.queue.pop_front()?;
         let cost = data.len() + OVERHEAD;
@@ -280,7 +276,7 @@ impl DatagramQueue {
                 self.queue.push_front(data);
                 return None;
             }
-            // The path shrank, or the peer turned out not to take any.
+            // The path's MTU shrank, or the peer accepts no datagrams.
             Err(_) => self.dropped += 1,
         }
         self.bytes -= cost;
@@ -295,9 +291,9 @@ impl DatagramQueue {
     }
 }
 
-/// What may go before any stream has earned it: real-time data should not wait at the very start.
+/// Credit before any stream has earned some: real-time data should not wait at the start.
 const CREDIT_FIRST: i64 = 16 << 10;
-/// What a queued datagram costs besides its bytes, so that empty ones are not free.
+/// The overhead of a queued datagram, so that empty ones are not free.
 const OVERHEAD: usize = size_of::<Bytes>();
-/// What fits whatever the path turns out to be: 1,200 bytes less packet and frame headers.
+/// Fits on any path: 1,200 bytes less packet and frame headers.
 const SIZE_BEFORE_HANDSHAKE: usize = 1_150;

@@ -1,13 +1,13 @@
-//! Why a connection ended, from the state machine's words into ours.
+//! Converts the state machine's reason for the end of a connection.
 //!
-//! Not here: closes by this side's own host, which need no translation.
+//! Not here: closes by this side's host, which need no conversion.
 
 use quinn_proto::{ConnectionError, FrameType, TransportError, coding::Codec};
 
 use crate::tls::describe_alert;
 use crate::{CloseKind, Event};
 
-/// The `Closed` event for a connection that the state machine gave up.
+/// The `Closed` event for a connection that the state machine has ended.
 pub(crate) fn closed_event(error: ConnectionError) -> Event {
     match error {
         ConnectionError::TransportError(error) => local_error(error),
@@ -50,7 +50,7 @@ pub(crate) fn closed_event(error: ConnectionError) -> Event {
     }
 }
 
-/// The `Closed` event for an ending that no close code on the wire describes.
+/// The `Closed` event for an end without a close code on the wire.
 pub(crate) fn internal(reason: impl Into<String>, kind: CloseKind) -> Event {
     closed(INTERNAL_ERROR, Some(0), reason.into(), kind)
 }
@@ -90,7 +90,7 @@ fn tls_alert(code: u64) -> Option<u8> {
     }
 }
 
-/// The state machine shows a frame type only in its wire form.
+/// The state machine exposes a frame type only in its encoded form.
 fn frame_type_number(frame_type: FrameType) -> u64 {
     let mut bytes = Vec::new();
     frame_type.encode(&mut bytes);

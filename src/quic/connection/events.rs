@@ -1,5 +1,4 @@
-//! What the state machine has to say becomes the host's events. Not here: why it has ended, in
-//! words (`ending`).
+//! Converts the state machine's events into the host's. Not here: the reason of an end (`ending`).
 
 use quinn_proto::{self as quinn, Dir, StreamEvent};
 
@@ -10,36 +9,36 @@ use crate::{
     streams::Heard,
 };
 
-/// An event, or what becomes one when the host polls.
+/// An event, or a reference that is resolved when the host polls.
 pub(super) enum Pending {
     Ready(Event),
-    /// Read as late as possible, so that one event carries as much as possible.
+    /// Read as late as possible, so that one event carries as much data as possible.
     Readable(u64),
-    /// `early` if the first of them came before the handshake was complete.
+    /// `early` if the first of them arrived before the handshake was complete.
     Datagrams {
         early: bool,
     },
-    /// Goes behind all others.
+    /// Delivered after all others.
     Batch,
 }
 
-/// True if the host hears of each batch of datagrams.
+/// The state of `BatchHandled` events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Batches {
     Unreported,
-    /// Nobody hears of them, and there was one.
+    /// Not reported, and there was a batch.
     Missed,
     Reported,
-    /// The event that says so is on its way.
+    /// The event is queued.
     Pending,
 }
 
 impl Connection {
-    /// Takes over what the state machine has to say. Often: its own queue has no bound.
+    /// Takes the state machine's events. Called often, because its queue has no bound.
     pub(crate) fn pump(&mut self) {
         self.log_recovery();
         while let Some(event) = self.quinn.poll() {
-            // Of a closed connection only its end remains to be told, and that has been.
+            // Nothing follows the `Closed` event.
             if self.phase != Phase::Closed {
                 self.take_over(event);
             }
@@ -67,7 +66,7 @@ impl Connection {
         }
     }
 
-    /// A datagram or a timer is being handled.
+    /// Called while a datagram or a timer is handled.
     pub(crate) fn note_batch(&mut self) {
         match self.batches {
             Batches::Unreported => self.batches = Batches::Missed,
@@ -86,7 +85,7 @@ impl Connection {
                 Pending::Ready(event) => {
                     match event {
                         Event::Closed { .. } => self.release_receiving(),
-                        // More was written since, and another one follows.
+                        // More data was written since, and another event will follow.
                         Event::StreamWritable { stream_id } if self.is_stream_full(stream_id) => {
                             continue;
                         }
@@ -130,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// What RESET_STREAM_AT frames said, which the state machine does not know.
+    /// Applies RESET_STREAM_AT frames, which the state machine does not support.
     fn take_over_resets(&mut self) {
         for reset in self.observer.resets().take_found() {
             if self.phase != Phase::Closed && self.streams.reset_at(reset) {
@@ -144,7 +143,7 @@ impl Connection {
         self.say_resets();
     }
 
-    /// Has the state machine hear of resets that were told without it.
+    /// Queues RESET_STREAM frames for the state machine, for resets that it has not seen.
     pub(super) fn say_resets(&mut self) {
         let due = self.streams.take_resets_due();
         if !due.is_empty() {
@@ -153,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// What a client can use in its next connections.
+    /// Tickets and tokens that a client can use in its next connections.
     fn take_over_credentials(&mut self) {
         if !self.is_client() {
             return;
@@ -187,7 +186,7 @@ impl Connection {
                 let early = self.phase == Phase::Handshake && !self.is_client();
                 self.events.push_back(Pending::Datagrams { early });
             }
-            // They are fed in before every transmission.
+            // Datagrams are passed on before every transmission.
             quinn::Event::DatagramsUnblocked => {}
             quinn::Event::ConnectionLost { reason } => {
                 if matches!(reason, quinn::ConnectionError::TransportError(_)) {
@@ -263,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// A client knows what became of its 0-RTT data. False also if it could not send any.
+    /// The result of a client's 0-RTT data. Also false if it could not send any.
     fn early_data_accepted(&mut self) -> bool {
         let is_accepted = early_data::is_accepted(&self.quinn);
         match is_accepted {
@@ -284,12 +283,12 @@ impl Connection {
     }
 
     /// After rejected 0-RTT data: the server's limits replace those that the ticket remembers (RFC 9000 section
-    /// 7.4.1), which the state machine goes by.
+    /// 7.4.1), which the state machine uses.
     fn limit_room(&mut self, initial_max_data: u64) {
         let Some(watched) = self.observer.max_data() else {
             return;
         };
-        // A MAX_DATA frame may have come in the datagram that completed the handshake.
+        // A MAX_DATA frame may have arrived in the datagram that completed the handshake.
         let allowed = watched.max(initial_max_data);
         if self.early_max_data > allowed && early_data::is_accepted(&self.quinn) == Some(false) {
             self.streams.set_room(Some(allowed));
@@ -317,7 +316,7 @@ impl Connection {
         }
         let early_data_accepted = match self.is_client() {
             true => self.early_data_accepted(),
-            // It has the keys only if it accepts the data.
+            // The server has the keys only if it accepts the data.
             false => self.quinn.has_0rtt(),
         };
         self.push(Event::HandshakeCompleted {

@@ -1,6 +1,6 @@
-//! What this connection holds for its peer, the credit that the peer gets for more, and what is shed of it.
+//! The memory that this connection holds for its peer, the peer's credit for more, and shedding.
 //!
-//! Not here: how much that may be (`endpoint::memory`), and what streams hold (`streams::holding`).
+//! Not here: the limits (`endpoint::memory`), and the memory of streams (`streams::holding`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,18 +12,18 @@ use super::{Connection, Phase};
 use crate::{Event, streams::Shedding};
 
 impl Connection {
-    /// Counts what the host keeps for this connection, and the peer's address is charged with.
+    /// Counts the bytes that the host keeps for this connection; the peer's address is charged with them.
     pub fn queued(&self) -> Arc<Queued> {
         self.queued.clone()
     }
 
-    /// What the peer has made this side hold: data and datagrams that wait, in either direction.
+    /// Bytes that the peer has made this side hold: waiting data and datagrams, in both directions.
     pub fn held_bytes(&self) -> usize {
         let sending = self.streams.queued_bytes() + self.datagrams.queued_bytes();
         self.streams.unread_bytes() + sending + self.queued.bytes()
     }
 
-    /// From now on what this connection holds is charged to its client's account.
+    /// Starts to charge this connection's bytes to its client's account.
     pub(crate) fn open_account(&mut self, holding: Holding) {
         self.observer.inflow().enable();
         self.streams.count_arrivals();
@@ -40,7 +40,7 @@ impl Connection {
         self.holding.as_mut()
     }
 
-    /// Brings the account in line with what is held now.
+    /// Updates the account with the bytes held now.
     pub(crate) fn charge(&mut self) {
         let held = self.held_bytes();
         if let Some(holding) = &mut self.holding {
@@ -48,22 +48,22 @@ impl Connection {
         }
     }
 
-    /// True if nothing more may begin that makes this side hold something: the process is over its budget, and this
-    /// client's address holds a part of it. Streams are shed at the end of a turn (`endpoint::memory`); a host asks
-    /// here within one, in which a client may begin hundreds of requests. What the connection holds was counted with
-    /// the last send, and when it was settled.
+    /// True if the peer must not begin anything that makes this side hold more: the process exceeds its budget, and
+    /// this client's address holds a significant part of it. Streams are shed at the end of a turn
+    /// (`endpoint::memory`); a host calls this within a turn, in which a client may begin hundreds of requests. The
+    /// connection's bytes were counted with the last send, and when it was settled.
     pub fn is_short_of_memory(&self) -> bool {
         self.holding.as_ref().is_some_and(Holding::is_short)
     }
 
-    /// The connection is over: drops what it would have sent, and what it would have sent again. Of a closed
-    /// connection only CONNECTION_CLOSE remains to be sent (RFC 9000 section 10.2.1), for three probe time-outs.
+    /// After the end of the connection: drops data to send and to retransmit. A closed connection only sends
+    /// CONNECTION_CLOSE (RFC 9000 section 10.2.1), for three probe time-outs.
     pub(super) fn release_sending(&mut self) {
         self.streams.release_sending(&mut self.quinn);
         self.datagrams.clear();
     }
 
-    /// The host has seen the end: drops what the peer sent and nobody will read.
+    /// After the host has received the end: drops unread data.
     pub(super) fn release_receiving(&mut self) {
         self.streams.release_receiving(&mut self.quinn);
         while self.quinn.datagrams().recv().is_some() {}
@@ -71,7 +71,8 @@ impl Connection {
 
     pub(super) fn take_over_arrivals(&mut self) {
         let streams = &mut self.streams;
-        // Frames behind a CONNECTION_CLOSE, which the state machine ignores, may have been noted in the same turn.
+        // Frames after a CONNECTION_CLOSE, which the state machine ignores, may have been recorded in the same
+        // turn.
         let is_closed = self.phase == Phase::Closed;
         self.observer.inflow().take_each(|arrived| {
             if !is_closed {
@@ -81,7 +82,7 @@ impl Connection {
         self.credit.released(self.streams.take_released());
     }
 
-    /// Withholds credit and streams from the peer, or gives them back. Returns true if anything has changed.
+    /// Withholds credit and streams from the peer, or restores them. Returns true if anything has changed.
     pub(crate) fn set_withheld(&mut self, is_withheld: bool) -> bool {
         if self.phase == Phase::Closed {
             return false;
@@ -95,8 +96,8 @@ impl Connection {
             changes = true;
         }
         if self.credit.is_withheld() != is_withheld {
-            // Credit that is owed comes back when the peer has sent as much, which one that only receives never
-            // does. It has its streams all the same.
+            // A debt of credit is paid when the peer has sent that much, which a peer that only receives never
+            // does. It gets its streams all the same.
             changes |= match is_withheld {
                 true => {
                     self.credit.withhold(&mut self.quinn);
@@ -108,7 +109,7 @@ impl Connection {
         changes
     }
 
-    /// True if the address of the peer holds more than its share, or credit is owed since it did.
+    /// True if the peer's address holds more than its share, or if a debt of credit is left from when it did.
     pub(crate) fn is_withheld(&self) -> bool {
         self.is_over_share() || self.credit.is_withheld()
     }
@@ -118,7 +119,7 @@ impl Connection {
         self.peers_limits.is_withheld()
     }
 
-    /// By how much more the peer may be let send, if it makes use of what it has.
+    /// How much further credit the peer should get, if it uses its current one.
     pub(crate) fn credit_growth(&self) -> Option<u64> {
         self.credit.growth(self.streams.received_bytes())
     }
@@ -127,8 +128,8 @@ impl Connection {
         self.credit.grow(&mut self.quinn);
     }
 
-    /// The peer is quiet: takes back what it does not use. Credit that is in the peer's hands cannot be taken back
-    /// (RFC 9000 section 4.1), so no room is kept for it after a time. Returns when that is, if it is to come.
+    /// The peer is quiet: takes back its unused credit. Credit that the peer has received cannot be taken back (RFC
+    /// 9000 section 4.1), so its reservation ends after a time. Returns that time, if it is in the future.
     pub(crate) fn rest_credit(&mut self, now: Instant) -> Option<Instant> {
         self.credit.rest(&mut self.quinn);
         let until = self.end_promise(now)?;
@@ -139,8 +140,8 @@ impl Connection {
         Some(until)
     }
 
-    /// Ends the promise of a peer that has not used its credit for a time, whatever else it sends. Returns when that
-    /// is, if it is to come.
+    /// Ends the reservation for a peer that has not used its credit for a time, whatever else it sends. Returns
+    /// that time, if it is in the future.
     pub(crate) fn end_promise(&mut self, now: Instant) -> Option<Instant> {
         self.holding.as_ref().filter(|it| it.has_promise())?;
         let received = self.streams.received_bytes();
@@ -159,12 +160,12 @@ impl Connection {
         }
     }
 
-    /// True if the peer has no more credit than it began with, or can make no more use of it.
+    /// True if the peer has no more than its initial credit, or cannot use it any more.
     pub(crate) fn is_credit_taken_back(&self) -> bool {
         self.phase == Phase::Closed || self.credit.is_taken_back()
     }
 
-    /// The streams that could be given up for what they hold.
+    /// The streams that could be shed, with the bytes they hold.
     pub(crate) fn sheddable(&mut self) -> Vec<Shedding> {
         if self.phase == Phase::Closed {
             return Vec::new();
@@ -172,13 +173,13 @@ impl Connection {
         self.streams.sheddable(self.queued.bytes())
     }
 
-    /// How often streams of this connection had to be given up.
+    /// Counts a shed stream, and returns how many streams of this connection were shed.
     pub(crate) fn note_shed(&mut self) -> u32 {
         self.sheds += 1;
         self.sheds
     }
 
-    /// Gives a stream up. The host sees both directions end as if the peer had ended them.
+    /// Sheds a stream. The host sees both directions end as if the peer had ended them.
     pub(crate) fn shed_stream(&mut self, stream_id: u64) {
         let error_code = self.shed_code();
         let unsent = self.streams.shed(&mut self.quinn, stream_id, error_code);
@@ -195,7 +196,7 @@ impl Connection {
         self.say_resets();
     }
 
-    /// Gives all of it up.
+    /// Sheds the whole connection.
     pub(crate) fn shed(&mut self, now: Instant) {
         let (code, frame_type) = match self.speaks_http3() {
             true => (H3_EXCESSIVE_LOAD, None),
@@ -208,7 +209,7 @@ impl Connection {
         self.alpn.as_deref() == Some(b"h3")
     }
 
-    /// The code that ends streams. Codes of protocols other than HTTP/3 are not known here.
+    /// The code that ends streams. Codes of protocols other than HTTP/3 are unknown here.
     fn shed_code(&self) -> u64 {
         match self.speaks_http3() {
             true => H3_EXCESSIVE_LOAD,
@@ -221,5 +222,5 @@ impl Connection {
 const H3_EXCESSIVE_LOAD: u64 = 0x107;
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
-/// A little more than an idle connection takes, so that changes too small to be charged are in it.
+/// A little more than an idle connection takes, to cover changes that are too small to be charged.
 pub(crate) const CONNECTION_BYTES: usize = 32 << 10;

@@ -1,10 +1,10 @@
-//! The connection IDs that this side has given out and the peer has not given back (RFC 9000 section
-//! 5.1), for hosts that route packets to connections themselves.
+//! Reports the connection IDs that this side has issued and the peer has not retired (RFC 9000 section 5.1), for
+//! hosts that route packets to connections themselves.
 //!
-//! An ID is told when it is made, which is before a packet that gives it to the peer can leave: so
-//! whoever sends that packet knows where the answers belong. What the peer gives back is read off its
-//! frames, for the state machine keeps that between its connection and its endpoint. Nobody pays for it
-//! who did not ask. Not here: which number an ID has (`seams::issued_ids`).
+//! An ID is reported when it is generated, before a packet that issues it to the peer can leave: so the host that
+//! sends that packet can route the answers. Retired IDs are read from the peer's frames, because the state machine
+//! passes them only from its connection to its endpoint. It costs nothing unless enabled. Not here: the sequence
+//! number of an ID (`seams::issued_ids`).
 
 use uringcore_wire::frames::{Frame, Frames};
 
@@ -17,7 +17,7 @@ pub(crate) struct IdObserver {
 }
 
 impl IdObserver {
-    /// The first ID is known from the handshake and not told.
+    /// The first ID is known from the handshake and not reported.
     pub fn new(first: Vec<u8>) -> Self {
         Self {
             live: IssuedIds::new(first),
@@ -25,13 +25,13 @@ impl IdObserver {
         }
     }
 
-    /// An ID was made. Returns whether it is given out: the state machine has another one made in the
-    /// place of one that is in use already.
+    /// Records a generated ID. Returns true if it will be issued: instead of an ID that is already in use, the
+    /// state machine generates another one.
     pub fn issued(&mut self, id: &[u8]) -> bool {
         self.live.made(id)
     }
 
-    /// A packet of the peer's.
+    /// Reads a packet of the peer.
     pub fn opened(&mut self, payload: &[u8]) {
         for (_, _, frame) in Frames::new(payload) {
             if let Frame::RetireConnectionId { sequence } = frame
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn ids_have_numbers_in_the_order_in_which_they_were_made() {
         let mut observer = IdObserver::new(b"first".to_vec());
-        assert!(!observer.issued(b"first"), "it is in use");
+        assert!(!observer.issued(b"first"), "the ID is in use");
         assert!(observer.issued(b"second") && observer.issued(b"third"));
-        // RETIRE_CONNECTION_ID of the second and, once more, of the second.
+        // RETIRE_CONNECTION_ID of the second ID, twice.
         observer.opened(&[0x19, 1, 0x19, 1]);
         let id = b"second".to_vec();
         assert_eq!(observer.take_events(), [Event::ConnectionIdRetired { id }]);

@@ -1,8 +1,7 @@
-//! Changing the packet keys (RFC 9001 section 6): after so many packets, long before the cipher's own
-//! limit, which the state machine sees to; and when the host asks.
+//! Key updates (RFC 9001 section 6): after a number of packets, long before the cipher's own limit, which the state
+//! machine enforces; and at the host's request.
 //!
-//! Whether the peer has the keys in use, which must be known before a later change, is asked by a PING
-//! (`seams::key_update`).
+//! Before a further update a PING proves that the peer has the current keys (`seams::key_update`).
 
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use crate::{
 pub(super) struct KeyUse {
     tap: Arc<Tap>,
     packets_max: Option<u64>,
-    /// What there was when the keys changed last.
+    /// The counters at the last update.
     updates: u64,
     packets: u64,
-    /// The host has asked for a change, which is to come.
+    /// The host has requested an update that is still to come.
     is_wanted: bool,
     acknowledged: Acknowledged,
 }
@@ -37,7 +36,7 @@ impl KeyUse {
         }
     }
 
-    /// The same for a connection that begins again with other keys.
+    /// The state for a connection that begins again with other keys.
     pub fn again(&self, tap: Arc<Tap>) -> Self {
         Self {
             is_wanted: self.is_wanted,
@@ -45,22 +44,22 @@ impl KeyUse {
         }
     }
 
-    /// How often the keys were changed, by whichever side.
+    /// The number of key updates, by either side.
     pub fn updates(&self) -> u64 {
         self.tap.key_updates()
     }
 
-    /// The host wants other keys.
+    /// Requests a key update.
     pub fn request(&mut self) {
         self.is_wanted = true;
     }
 
-    /// A PING was acknowledged that was sent with the keys after so many changes, or with newer ones.
+    /// A PING was acknowledged that was sent with the keys after `changes` updates, or with newer ones.
     pub fn answered(&mut self, changes: u64) {
         self.acknowledged.answered(changes);
     }
 
-    /// Changes the keys if it is time, on a connection whose handshake is confirmed.
+    /// Updates the keys if an update is due, on a connection whose handshake is confirmed.
     pub fn advance(&mut self, conn: &mut quinn::Connection, observer: &mut ConnectionObserver) {
         if !self.is_due(conn) {
             return;
@@ -68,7 +67,7 @@ impl KeyUse {
         let updates = self.tap.key_updates();
         match self.acknowledged.next(updates) {
             Step::Change => {
-                // Nothing comes of it while the keys before are kept; then the next packet asks.
+                // This has no effect while the previous keys are kept; then the next packet tries again.
                 conn.force_key_update();
                 self.is_wanted &= self.tap.key_updates() == updates;
             }

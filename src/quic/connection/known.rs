@@ -1,4 +1,4 @@
-//! What is known of a connection beyond its streams: who the peer is, and how the path does.
+//! Getters beside those of streams: the peer's identity, connection IDs and the path's statistics.
 
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
@@ -13,12 +13,12 @@ impl Connection {
         self.streams.queued_data_of(stream_id)
     }
 
-    /// Datagrams that wait to be sent, the first one first.
+    /// Datagrams that wait to be sent, the oldest first.
     pub fn queued_datagrams(&self) -> impl Iterator<Item = &Bytes> {
         self.datagrams.waiting()
     }
 
-    /// The peer's certificates in DER, leaf first, once it has shown any.
+    /// The peer's certificates in DER, leaf first, once it has sent any.
     pub fn peer_certificates(&self) -> Option<Vec<Vec<u8>>> {
         let identity = self.quinn.crypto_session().peer_identity()?;
         let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
@@ -30,17 +30,17 @@ impl Connection {
         )
     }
 
-    /// The connection ID that the client sent its first packet to (RFC 9000 section 7.3).
+    /// The destination connection ID of the client's first packet (RFC 9000 section 7.3).
     pub fn original_destination_connection_id(&self) -> Option<&[u8]> {
         self.ids.original.as_deref()
     }
 
-    /// The connection ID that this side began with.
+    /// The first connection ID of this side.
     pub fn host_connection_id(&self) -> Option<&[u8]> {
         self.ids.host.as_deref()
     }
 
-    /// The connection ID that the peer began with (RFC 9000 section 7.3), once its transport parameters are known.
+    /// The first connection ID of the peer (RFC 9000 section 7.3), once its transport parameters are known.
     pub fn peer_connection_id(&self) -> Option<Vec<u8>> {
         let parameters = session_details(&self.quinn).peer_parameters?;
         Parameters::of(&parameters)

@@ -1,10 +1,10 @@
-//! Changes of the path under a connection (RFC 9000 section 9): ours to another socket, and the
-//! peer's. Ours to the server's preferred address is in `preferred`.
+//! Path changes of a connection (RFC 9000 section 9): ours to another socket, and the peer's. `preferred` has our
+//! migration to the server's preferred address.
 //!
-//! The state machine validates the peer's moves. Of ours it knows nothing but that something has
-//! changed: it uses another connection ID and begins to measure anew. We send on the new path, which
-//! a client may that knows its server to be where it was (section 9.2), and go back to the old one if
-//! nothing authentic is heard there in time.
+//! The state machine validates the peer's migrations. For ours it only learns that the local address has changed:
+//! it uses another connection ID and resets its measurements. Packets are sent on the new path, which a client may
+//! do if its server's address has not changed (section 9.2). If nothing authentic arrives on it in time, the
+//! connection returns to the old path.
 
 use std::{
     net::SocketAddr,
@@ -17,36 +17,36 @@ use super::{Connection, Phase};
 use crate::seams::heard::frames_received;
 use crate::{Event, error::MigrationError, paths::path::Local};
 
-/// What came with a datagram.
+/// The circumstances of a received datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
     pub now: Instant,
     pub remote: SocketAddr,
     pub local: Local,
     pub ecn: Option<EcnCodepoint>,
-    /// Its UDP payload, told with the first of the pieces that it was cut into.
+    /// The length of its UDP payload, with the first of the pieces that it was cut into.
     pub length: usize,
 }
 
-/// The outcome of a datagram.
+/// The result of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receipt {
     Taken,
-    /// It has shown that the peer is at another address than before.
+    /// The datagram has proved the peer's new address.
     AddressValidated,
-    /// It came from an address that would be one move too many.
+    /// The datagram came from a new address, and the limit of migrations was reached.
     Dropped,
 }
 
 impl Connection {
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub(crate) fn receive(&mut self, event: quinn::ConnectionEvent, arrived: Arrived) -> Receipt {
         let Arrived { remote, local, .. } = arrived;
         let old = self.quinn.remote_address();
-        // A client's peer stays where it is, to the state machine.
+        // For the state machine of a client, the peer's address never changes.
         let is_counted = !self.is_client() && (remote != old || self.addresses.are_limited());
         if is_counted && !self.addresses.may_move(arrived.now, remote, old) {
-            // RFC 9000 section 9.3 has each move probed; as many as a peer likes would be too many.
+            // RFC 9000 section 9.3 requires probing after each migration, so their number is limited.
             self.log_received(true);
             return Receipt::Dropped;
         }
@@ -59,7 +59,7 @@ impl Connection {
         let is_stranger = self.packet_log.is_some() && self.is_stranger(remote);
         self.quinn.handle_event(event);
         if self.observer.resets().is_used() {
-            // What one datagram says of resets is seen to before the next is opened.
+            // Resets in one datagram are processed before the next is opened.
             self.pump();
         }
         self.log_received(is_stranger);
@@ -71,7 +71,7 @@ impl Connection {
             if !self.is_client() && remote != old {
                 self.path.asked_from(remote, local);
             } else if self.path.proved(local) && self.phase != Phase::Closed {
-                // A closed connection still hears its peer, and has nothing more to say to its host.
+                // A closed connection still receives packets, but reports nothing more to its host.
                 self.log_migration("migration_complete");
                 self.push(Event::MigrationFinished { succeeded: true });
             }
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// True if the host may have this client move to another socket now.
+    /// Checks if the host may migrate this client to another socket now.
     pub(crate) fn check_migration(&self) -> Result<(), MigrationError> {
         if self.phase == Phase::Closed {
             return Err(MigrationError::Closed);
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Sends and expects packets at `socket` from now on, until `timeout` or for good.
+    /// Sends and expects packets on `socket` from now on, until `timeout` or for good.
     pub(crate) fn try_socket(&mut self, now: Instant, socket: u32, timeout: Duration) {
         self.stop_probing();
         self.path.try_socket(socket, now + timeout);
@@ -115,7 +115,7 @@ impl Connection {
         self.quinn.path_changed(now);
     }
 
-    /// Sends to the address that the state machine knows again, if to another, and asks no other.
+    /// Returns to the address that the state machine uses, if packets went to another, and stops probing.
     pub(crate) fn leave_alias(&mut self, now: Instant) {
         self.stop_probing();
         if self.path.alias().is_some() {
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// When the path that is being tried has had its time.
+    /// The deadline of the path that is being tried.
     pub(crate) fn path_deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Closed => None,
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Goes back to the old path when nothing was heard on the new one.
+    /// Returns to the old path if nothing arrived on the new one.
     pub(crate) fn handle_path_timeout(&mut self, now: Instant) {
         if self.phase == Phase::Closed {
             return;
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Time has passed, and the state machine may have given the peer's new address up.
+    /// Handles a timer: the state machine may have abandoned the peer's new address.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.log_time(now);
         self.handle_path_timeout(now);
@@ -166,12 +166,12 @@ impl Connection {
         }
     }
 
-    /// Where a batch goes and from where.
+    /// The remote and local address of a batch.
     pub(crate) fn route(&self, remote: SocketAddr) -> (SocketAddr, Local) {
         (self.path.remote(remote), self.path.local(remote))
     }
 
-    /// True if packets go to another address than the state machine knows, or may do so.
+    /// True if packets go, or may go, to another address than the state machine's.
     pub(crate) fn needs_alias(&self) -> bool {
         self.path.has_alias() || self.is_probing()
     }
@@ -181,7 +181,7 @@ impl Connection {
         self.path.socket()
     }
 
-    /// True if both sides know that the handshake is complete (RFC 9001 section 4.1.2).
+    /// True if the handshake is confirmed (RFC 9001 section 4.1.2).
     pub fn is_confirmed(&self) -> bool {
         let is_client = self.is_client();
         self.phase == Phase::Established

@@ -1,20 +1,20 @@
 //! One QUIC connection: commands in, [`Event`]s out.
 //!
-//! Methods are of three kinds: getters; commands, which are plain verbs; and what the endpoint
-//! drives, which the host does not see. Here: the first, and the life of the connection.
+//! Methods are of three kinds: getters; commands, which are plain verbs; and methods for the endpoint, which the host
+//! does not see. This file has the getters, and a connection's construction and end.
 //!
-//! - `pre_connect`: what a connection is told before it begins.
-//! - `commands`: what the host asks for; `known`: what it can ask about.
-//! - `events`: what becomes its events; `ending`: how a connection's end is put into words.
-//! - `transmit`: what goes out; `first_flight`: when a client's first packets do.
-//! - `datagrams`: DATAGRAM frames that wait; `holding`: what is held for the peer, and its credit.
-//! - `migration`, `preferred`: changes of address; `validation`: whether the peer is where it seems to be.
-//! - `observer`, `id_observer`, `path_observer`: a look at packets in the clear, for what the state machine does not tell.
+//! - `pre_connect`: commands before a connection begins.
+//! - `commands`: the host's commands; `known`: further getters.
+//! - `events`: the host's events; `ending`: reasons of a connection's end.
+//! - `transmit`: outgoing packets; `first_flight`: holding a client's first packets back.
+//! - `datagrams`: DATAGRAM frames that wait; `holding`: memory held for the peer, and its credit.
+//! - `migration`, `preferred`: changes of address; `validation`: address validation.
+//! - `observer`, `id_observer`, `path_observer`: read packets in plain text, for values that the state machine does not
+//!   report.
 //! - `versions`, `key_use`: another version, other keys.
-//! - `trace`: what goes into a log besides packets.
+//! - `trace`: log entries beside packets.
 //!
-//! Not here: routing, timers and the table of connections (`endpoint`), and what becomes of single
-//! streams (`streams`).
+//! Not here: routing, timers and the table of connections (`endpoint`), and the state of single streams (`streams`).
 
 use std::{
     collections::VecDeque,
@@ -68,17 +68,17 @@ use key_use::KeyUse;
 use observer::ConnectionObserver;
 use preferred::Probing;
 
-/// A connection of an [`Endpoint`](super::Endpoint), which hands it out by its key.
+/// A connection of an [`Endpoint`](super::Endpoint), which returns it by its key.
 pub struct Connection {
-    /// The host's own tag. Nothing here looks at it.
+    /// The host's own tag, unused here.
     pub user: u64,
     quinn: quinn::Connection,
     phase: Phase,
     streams: Streams,
     credit: Credit,
-    /// What the host keeps for this connection.
+    /// The bytes that the host keeps for this connection.
     queued: Arc<Queued>,
-    /// How often streams of it were shed.
+    /// How many of its streams were shed.
     sheds: u32,
     peers_limits: PeersLimits,
     datagrams: DatagramQueue,
@@ -87,7 +87,7 @@ pub struct Connection {
     observer: ConnectionObserver,
     ids: ConnectionIds,
     packet_log: Option<Arc<Recorder>>,
-    /// Pings asked for before there was anything to ping with.
+    /// Pings requested before the handshake was complete.
     early_pings: Vec<u64>,
     tickets: Arc<TicketInbox>,
     /// A client's tokens.
@@ -96,14 +96,14 @@ pub struct Connection {
     batches: Batches,
     path: Path,
     addresses: Addresses,
-    /// At a server: what this connection holds of its client's account.
+    /// At a server: this connection's part of its client's account.
     holding: Option<Holding>,
     peer_parameters: PeerParameters,
     /// The limit on all streams' data that 0-RTT data was sent with, which the state machine keeps.
     early_max_data: u64,
-    /// The limit that holds, while that is a smaller one: see `Streams::set_room`.
+    /// The effective limit while it is smaller: see `Streams::set_room`.
     counted_max_data: Option<u64>,
-    /// Where the server would have this client go, once the handshake is confirmed.
+    /// The server's preferred address, for use once the handshake is confirmed.
     preferred: Option<PreferredAddress>,
     probing: Option<Probing>,
     use_preferred: bool,
@@ -112,14 +112,14 @@ pub struct Connection {
     key_use: KeyUse,
     alpn: Option<Vec<u8>>,
     server_name: Option<String>,
-    /// We closed it, and repeat that when the peer goes on talking (RFC 9000 section 10.2.1).
+    /// We closed the connection, and repeat the close if the peer continues to send (RFC 9000 section 10.2.1).
     repeats_close: bool,
-    /// The host has more to say before anything is sent.
+    /// Nothing is sent until the host has added its first data.
     is_held: bool,
     versions: Arc<Versions>,
-    /// Datagrams that were handed to the state machine in more than one piece.
+    /// Datagrams that were passed to the state machine in more than one piece.
     later_pieces: u64,
-    /// How many RESET_STREAM frames the state machine had taken when another was to be said to it.
+    /// How many RESET_STREAM frames the state machine had accepted when the last one was queued for it.
     resets_taken: u64,
 }
 
@@ -127,20 +127,20 @@ pub struct Connection {
 enum Phase {
     Handshake,
     Established,
-    /// `Closed` is among the events, or was.
+    /// `Closed` was queued or delivered.
     Closed,
 }
 
 /// Getters.
 impl Connection {
-    /// The ID that the next stream of ours would have. Does not open it: sending does.
+    /// The ID of the next stream of ours. Does not open it; sending does.
     pub fn next_stream_id(&self, unidirectional: bool) -> u64 {
         self.streams
             .next_id(if unidirectional { Dir::Uni } else { Dir::Bi })
     }
 
-    /// Bytes of the stream that wait for the peer's limits or the send window. What the state
-    /// machine has taken and the peer has not yet acknowledged is not counted.
+    /// Bytes of the stream that wait for the peer's limits or the send window. Data that the state machine has
+    /// taken and the peer has not acknowledged does not count.
     pub fn send_queue_bytes(&self, stream_id: u64) -> usize {
         self.streams.queued_bytes_of(stream_id)
     }
@@ -150,39 +150,39 @@ impl Connection {
         self.streams.is_full(stream_id)
     }
 
-    /// The streams that are not over, in any order.
+    /// The streams that have not ended, in any order.
     pub fn stream_ids(&self) -> impl Iterator<Item = u64> + '_ {
         self.streams.ids()
     }
 
-    /// How far a stream is; `None` for one that is over, or never was.
+    /// The state of a stream; `None` for one that has ended or never existed.
     pub fn stream_state(&self, stream_id: u64) -> Option<StreamState> {
         self.streams.state(stream_id)
     }
 
-    /// True if data of ours on the stream, or its FIN, is still to be sent or acknowledged.
+    /// True if data of ours on the stream, or its FIN, is not sent or not acknowledged.
     pub fn is_sending(&self, stream_id: u64) -> bool {
         self.streams.is_sending(stream_id)
     }
 
-    /// True if more may be read of the stream: its end has not been, and nobody has stopped it.
+    /// True if the stream may be read: its end was not read, and it was not stopped.
     pub fn is_receiving(&self, stream_id: u64) -> bool {
         self.streams.is_receiving(stream_id)
     }
 
-    /// True if a stream that this side has finished is not acknowledged whole.
+    /// True if a stream that this side has finished is not wholly acknowledged.
     pub fn is_finishing(&self) -> bool {
         self.streams.is_finishing()
     }
 
-    /// True if as much as the high watermark waits on all streams together, or more than half of
-    /// what may wait as datagrams. `ConnectionWritable` follows.
+    /// True if the high watermark is reached on all streams together, or more than half of the datagram queue is
+    /// used. `ConnectionWritable` follows.
     pub fn is_full(&self) -> bool {
         self.was_full
     }
 
-    /// The largest datagram that can be sent now; `None` before the handshake is complete, and when
-    /// one of the sides has datagrams switched off.
+    /// The largest datagram that can be sent now; `None` before the handshake is complete, and if either side has
+    /// datagrams disabled.
     pub fn max_datagram_size(&mut self) -> Option<usize> {
         match self.phase {
             Phase::Established if self.datagrams.is_enabled() => self.quinn.datagrams().max_size(),
@@ -190,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// The largest datagram that the peer takes, whether or not this side takes any; `None` when it
-    /// takes none, and while its transport parameters are unknown.
+    /// The largest datagram that the peer accepts, even if this side accepts none; `None` if the peer accepts none,
+    /// and while its transport parameters are unknown.
     pub fn peer_max_datagram_size(&mut self) -> Option<usize> {
         self.quinn.datagrams().max_size()
     }
@@ -206,7 +206,7 @@ impl Connection {
         self.phase == Phase::Handshake && !self.is_client() && self.quinn.has_0rtt()
     }
 
-    /// True if the connection was closed, by whomever. The event that says so may still be queued.
+    /// True if the connection was closed by either side. The `Closed` event may still be queued.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -215,13 +215,13 @@ impl Connection {
         self.quinn.side().is_client()
     }
 
-    /// Where packets go. At a server that may be an address that its client has not proved to be at (RFC 9000
-    /// section 9.3): see [`validated_addr`](Self::validated_addr).
+    /// The address that packets are sent to. On a server the client may not have proved it (RFC 9000 section 9.3):
+    /// see [`validated_addr`](Self::validated_addr).
     pub fn remote_addr(&self) -> SocketAddr {
         self.path.remote(self.quinn.remote_address())
     }
 
-    /// The local address that a server's connection arrived at, if the host said it.
+    /// The local address that a server's connection arrived at, if the host passed it.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.quinn.local_ip()
     }
@@ -231,13 +231,13 @@ impl Connection {
         self.alpn.as_deref()
     }
 
-    /// The name connected to, or on a server the name that the client asked for.
+    /// The name connected to, or on a server the name in the client's SNI.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 }
 
-/// What the endpoint drives.
+/// Methods for the endpoint.
 impl Connection {
     pub(super) fn new(
         quinn: quinn::Connection,
@@ -270,7 +270,7 @@ impl Connection {
         }
         let mut observer = ConnectionObserver::new(details.tap.clone());
         if early_max_data > 0 {
-            // Before the handshake is complete: the packet that completes it may be followed by MAX_DATA.
+            // Before the handshake is complete: MAX_DATA may follow the packet that completes it.
             observer.expect_max_data(0);
         }
         let connection = Self {
@@ -319,15 +319,15 @@ impl Connection {
         connection
     }
 
-    /// From now on `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead here besides the
-    /// one that this side began with.
+    /// Enables `ConnectionIdIssued` and `ConnectionIdRetired`, which report the IDs of this connection beside the
+    /// first.
     pub(super) fn watch_connection_ids(&mut self) {
         if let Some(first) = self.ids.host.clone() {
             self.observer.expect_ids(first);
         }
     }
 
-    /// The endpoint has made IDs for this connection, of which the peer will hear.
+    /// Records IDs that the endpoint has generated for this connection, and that will be issued to the peer.
     pub(super) fn issued(&mut self, made: impl IntoIterator<Item = ConnectionId>) {
         for id in made {
             if self.observer.issued(&id) && self.phase != Phase::Closed {
@@ -340,13 +340,12 @@ impl Connection {
         &mut self.quinn
     }
 
-    /// True if the handshake is not complete: what is received is 0-RTT data.
+    /// True if the handshake is not complete: received data is 0-RTT data.
     pub fn is_handshaking(&self) -> bool {
         self.phase == Phase::Handshake
     }
 
-    /// True if the peer may not have heard that it is over: it was we who closed, and no close of the
-    /// peer's has answered.
+    /// True if the peer may not have received our close: this side closed, and no close of the peer has answered.
     pub(super) fn has_more_to_say(&self) -> bool {
         match self.phase {
             Phase::Handshake | Phase::Established => true,
@@ -354,7 +353,7 @@ impl Connection {
         }
     }
 
-    /// The peer has closed: nothing is sent any more, not even our own close (RFC 9000 section 10.2.2).
+    /// The peer has closed: nothing more is sent, not even our own close (RFC 9000 section 10.2.2).
     fn is_draining(&self) -> bool {
         self.phase == Phase::Closed && self.observer.peer_has_closed()
     }
@@ -363,7 +362,7 @@ impl Connection {
         !self.events.is_empty()
     }
 
-    /// Ends the connection without a word to the peer, who is not there or never was.
+    /// Ends the connection without sending anything: the peer is gone or never answered.
     pub(super) fn abandon(&mut self, reason: String, kind: CloseKind) {
         self.pump();
         if self.phase != Phase::Closed {
@@ -394,5 +393,5 @@ impl Connection {
 fn session_details(quinn: &quinn::Connection) -> SessionDetails {
     let details = quinn.crypto_session().handshake_data();
     let details = details.and_then(|details| details.downcast().ok());
-    *details.expect("the sessions are ours, and always have details")
+    *details.expect("sessions of this crate always have details")
 }

@@ -1,11 +1,11 @@
-//! What is done to packets in the clear, at the tap of the packet keys: PINGs are matched with the
-//! ACKs that cover them, a CONNECTION_CLOSE is made one of the transport, the peer's answer to
-//! a close of ours is noticed, and so is the answer on a path that was asked.
+//! Observes and edits packets in plain text, at the tap of the packet keys: matches PINGs with the ACKs that cover
+//! them, turns a CONNECTION_CLOSE into one of the transport, and detects the peer's answer to our close and to a
+//! path probe.
 //!
-//! quinn-proto offers none of that: its `ping` has no answer, its `close` is the application's, and
-//! whether the peer heard it stays inside. While no ping is outstanding, no close is under way, no
-//! path is asked, nobody asks for connection IDs (`id_observer`) and the peer is at a validated address (`path_observer`), the
-//! tap is shut.
+//! quinn-proto offers none of that: its `ping` reports no answer, its `close` is the application's, and it does not
+//! report if the peer received it. The tap is closed while no ping is outstanding, no close is in progress, no path
+//! is probed, connection IDs are not reported (`id_observer`) and the peer is at a validated address
+//! (`path_observer`).
 
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ use crate::{
     seams::{inflow::Inflow, reset_stream_at::ResetSlot, transport_close},
 };
 
-/// The host's side of the watch over one connection's packets.
+/// The host's side of the observation of one connection's packets.
 pub(crate) struct ConnectionObserver {
     tap: Arc<Tap>,
     inner: Arc<Inner>,
@@ -49,7 +49,7 @@ impl ConnectionObserver {
         self.expect(Asker::Host(uid));
     }
 
-    /// The same for who wants to know whether the peer has the keys after so many changes.
+    /// Expects an answer that proves that the peer has the keys after `changes` updates.
     pub fn expect_keys_ping(&mut self, changes: u64) {
         self.expect(Asker::Keys(changes));
     }
@@ -59,7 +59,7 @@ impl ConnectionObserver {
         self.tap.set_open(true);
     }
 
-    /// What became of pings since the last call.
+    /// The results of pings since the last call.
     pub fn poll_pings(&mut self) -> Option<PingResults> {
         if !self.inner.results.swap(false, Ordering::Relaxed) {
             return None;
@@ -83,13 +83,13 @@ impl ConnectionObserver {
         Some(results)
     }
 
-    /// Watches which connection IDs this side gives out, besides `first`, and gets back.
+    /// Observes the connection IDs that this side issues, besides `first`, and that the peer retires.
     pub fn expect_ids(&mut self, first: Vec<u8>) {
         self.inner.state().ids = Some(IdObserver::new(first));
         self.tap.set_open(true);
     }
 
-    /// An ID of this side's was made. Returns whether somebody wants to know of it.
+    /// Records a generated ID of this side. Returns true if it must be reported.
     pub fn issued(&self, id: &[u8]) -> bool {
         let mut state = self.inner.state();
         state.ids.as_mut().is_some_and(|ids| ids.issued(id))
@@ -99,28 +99,28 @@ impl ConnectionObserver {
         self.inner.state().ids.is_some()
     }
 
-    /// What is sealed in the place of a PING.
+    /// The packet to seal instead of a PING.
     pub fn probe(&self) -> &ProbeSlot {
         self.tap.probe()
     }
 
-    /// What RESET_STREAM_AT frames say.
+    /// Received RESET_STREAM_AT frames.
     pub fn resets(&self) -> &ResetSlot {
         self.tap.resets()
     }
 
-    /// How far the data of streams has come.
+    /// How far the data of streams has arrived.
     pub fn inflow(&self) -> &Inflow {
         self.tap.inflow()
     }
 
-    /// The peer allows `bytes` for now, and the state machine takes more for allowed.
+    /// Observes the peer's limit, which is `bytes` for now. The state machine assumes a higher one.
     pub fn expect_max_data(&mut self, bytes: u64) {
         self.inner.state().max_data = Some(bytes);
         self.tap.set_open(true);
     }
 
-    /// What the peer allows by now, if that was asked for.
+    /// The peer's current limit, if it is observed.
     pub fn max_data(&self) -> Option<u64> {
         self.inner.state().max_data
     }
@@ -131,19 +131,19 @@ impl ConnectionObserver {
         self.tap.set_open(state.is_needed());
     }
 
-    /// A path was asked with `data` (RFC 9000 section 8.2.1).
+    /// Expects the answer to a path challenge with `data` (RFC 9000 section 8.2.1).
     pub fn expect_path_response(&mut self, data: [u8; 8]) {
         self.inner.state().challenge = Some(data);
         self.inner.path_answered.store(false, Ordering::Relaxed);
         self.tap.set_open(true);
     }
 
-    /// True if it has answered, on whichever path (RFC 9000 section 8.2.3).
+    /// True if the answer has arrived, on any path (RFC 9000 section 8.2.3).
     pub fn path_answered(&self) -> bool {
         self.inner.path_answered.load(Ordering::Relaxed)
     }
 
-    /// The path's answer is not waited for any more.
+    /// Stops waiting for the path's answer.
     pub fn forget_path(&mut self) {
         let mut state = self.inner.state();
         state.challenge = None;
@@ -151,7 +151,7 @@ impl ConnectionObserver {
         self.tap.set_open(state.is_needed());
     }
 
-    /// From now on packets are looked at for what they say of the peer's paths.
+    /// Observes packets for frames about the peer's paths.
     pub fn observe_paths(&mut self) {
         let mut state = self.inner.state();
         state.paths.get_or_insert_default().set_over(false);
@@ -167,7 +167,7 @@ impl ConnectionObserver {
         self.tap.set_open(state.is_needed());
     }
 
-    /// The packets that are sealed until [`take_sealed`](Self::take_sealed) are no longer than this.
+    /// Limits the length of the packets that are sealed until [`take_sealed`](Self::take_sealed).
     pub fn limit_packets(&mut self, limit: PacketLimit) {
         if let Some(paths) = &mut self.inner.state().paths {
             paths.limit(limit);
@@ -180,7 +180,7 @@ impl ConnectionObserver {
         paths.map(|paths| paths.take_sealed()).unwrap_or_default()
     }
 
-    /// What PATH_RESPONSE frames carried since the last call.
+    /// The data of PATH_RESPONSE frames since the last call.
     pub fn take_path_responses(&mut self) -> Vec<[u8; 8]> {
         let mut state = self.inner.state();
         let paths = state.paths.as_mut();
@@ -194,7 +194,7 @@ impl ConnectionObserver {
         self.tap.has_opened_handshake()
     }
 
-    /// We are closing: the peer's own CONNECTION_CLOSE will say that it heard.
+    /// We are closing: the peer's CONNECTION_CLOSE will show that it has received ours.
     pub fn expect_close(&mut self) {
         self.inner.state().awaits_close = true;
         self.tap.set_open(true);
@@ -205,8 +205,8 @@ impl ConnectionObserver {
         self.inner.peer_has_closed.load(Ordering::Relaxed)
     }
 
-    /// Makes the coming CONNECTION_CLOSE one of the transport, about a frame of this type. Its
-    /// reason must begin with [`transport_close::filler`] bytes.
+    /// Turns the coming CONNECTION_CLOSE into one of the transport that names this frame type. Its reason must
+    /// begin with [`transport_close::filler`] bytes.
     pub fn close_as_transport(&mut self, frame_type: u64) {
         self.inner.state().close_frame_type = Some(frame_type);
         self.tap.set_open(true);
@@ -216,11 +216,11 @@ impl ConnectionObserver {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct PingResults {
     pub answered: Vec<u64>,
-    /// The newest of [`ConnectionObserver::expect_keys_ping`] that was, as it was asked.
+    /// The newest answered argument of [`ConnectionObserver::expect_keys_ping`].
     pub keys_answered: Option<u64>,
-    /// A later packet was acknowledged and the PING was not: it is lost, or as good as.
+    /// A later packet was acknowledged and the PING was not: it is probably lost.
     pub send_again: bool,
-    /// What became of connection IDs.
+    /// Events of connection IDs.
     pub ids: Vec<Event>,
 }
 
@@ -243,16 +243,16 @@ struct State {
     close_frame_type: Option<u64>,
     awaits_close: bool,
     ids: Option<IdObserver>,
-    /// What the peer's MAX_DATA frames allow, while the state machine takes more for allowed.
+    /// The limit in the peer's MAX_DATA frames, while the state machine assumes a higher one.
     max_data: Option<u64>,
-    /// What a PATH_RESPONSE is to repeat.
+    /// The data that a PATH_RESPONSE must repeat.
     challenge: Option<[u8; 8]>,
     paths: Option<Box<PathObserver>>,
 }
 
 struct Ping {
     asker: Asker,
-    /// The first packet with a PING that was sealed after the host asked.
+    /// The first packet with a PING that was sealed after the request.
     first: Option<u64>,
 }
 
@@ -348,7 +348,7 @@ impl PacketObserver for Inner {
             .as_mut()
             .is_some_and(|paths| paths.passing_on(payload))
         {
-            // Whoever takes the news shuts the tap.
+            // The caller that takes the results closes the tap.
             self.results.store(true, Ordering::Relaxed);
         }
     }
@@ -363,7 +363,7 @@ impl State {
         self.close_frame_type.is_some() || self.awaits_close
     }
 
-    /// True if packets have to be looked at.
+    /// True if packets must be observed.
     fn is_needed(&self) -> bool {
         let is_asking = !self.pings.is_empty() || self.challenge.is_some();
         let is_watching = self.ids.is_some() || self.paths.is_some() || self.max_data.is_some();
@@ -384,7 +384,7 @@ impl State {
         self.sealed.push_back(number);
     }
 
-    /// A PING in packet `number` answers every question asked before that packet was sealed.
+    /// A PING in packet `number` answers every request made before that packet was sealed.
     fn acknowledged(&mut self, number: u64) {
         let (answered, keys_answered) = (&mut self.answered, &mut self.keys_answered);
         self.pings.retain(|ping| {
@@ -401,8 +401,8 @@ impl State {
     }
 }
 
-/// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost,
-/// and then the newest matter.
+/// How many unanswered PING packets are remembered. More are only sent when PINGs keep being lost, and then the
+/// newest matter.
 const SEALED_MAX: usize = 32;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Packets of a connection whose client may be at an address that is not validated: the challenges that leave and
-//! the responses that come (RFC 9000 section 8.2), and packets that are made shorter.
+//! Packets of a connection whose client may be at an address that is not validated: sent challenges, received
+//! responses (RFC 9000 section 8.2), and packets that are shortened.
 //!
-//! Only there while bytes are counted, and for as long as a packet's acknowledgement has to be hidden. Not here:
-//! which address is which (`paths::addresses`), and how a packet is cut (`seams::partial_packet`).
+//! It exists only while bytes are counted, and as long as a packet's acknowledgement has to be hidden. Not here:
+//! the addresses (`paths::addresses`), and how a packet is cut (`seams::partial_packet`).
 
 use bytes::BytesMut;
 use uringcore_wire::frames::{Frame, Frames};
@@ -18,18 +18,18 @@ pub(crate) struct PathObserver {
     is_over: bool,
 }
 
-/// How long the next packet may be, with header and tag. `None`: as long as the state machine makes it.
+/// The limit of the next packet, with header and tag. `None`: as long as the state machine makes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PacketLimit {
     pub packet: Option<usize>,
-    /// For one with nothing but a PATH_RESPONSE.
+    /// The limit of a packet with nothing but a PATH_RESPONSE.
     pub response: Option<usize>,
 }
 
-/// What became of the packets that were sealed last.
+/// The result of the last sealed packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sealed {
-    /// Bytes at the end of the datagram that are not to be sent.
+    /// Bytes at the end of the datagram that must not be sent.
     pub cut: usize,
     /// Frames were left out.
     pub is_partial: bool,
@@ -43,28 +43,28 @@ impl PathObserver {
         self.sealed = Sealed::default();
     }
 
-    /// The limit is gone with this.
+    /// Also removes the limit.
     pub fn take_sealed(&mut self) -> Sealed {
         self.limit = PacketLimit::default();
         std::mem::take(&mut self.sealed)
     }
 
-    /// The responses that came since the last call.
+    /// The responses received since the last call.
     pub fn take_responses(&mut self) -> Vec<[u8; 8]> {
         std::mem::take(&mut self.responses)
     }
 
-    /// Nothing is counted any more, or everything is again.
+    /// True stops the counting of bytes, false restarts it.
     pub fn set_over(&mut self, is_over: bool) {
         self.is_over = is_over;
     }
 
-    /// True if nobody needs this any more.
+    /// True if this is not needed any more.
     pub fn may_end(&self) -> bool {
         self.is_over && self.withheld.is_empty()
     }
 
-    /// A packet is to be sealed. Returns how much of its payload.
+    /// Edits a packet that is about to be sealed. Returns the length of the payload that remains.
     pub fn sealing(&mut self, number: u64, overhead: usize, payload: &mut [u8]) -> usize {
         for (_, _, frame) in Frames::new(payload) {
             if let Frame::PathChallenge(data) = frame {
@@ -79,7 +79,7 @@ impl PathObserver {
         let Some(limit) = limit.filter(|limit| *limit < payload.len() + overhead) else {
             return payload.len();
         };
-        // RFC 9000 section 8.2.1: expanded to 1,200 bytes where the limit allows that, and not at all elsewhere.
+        // RFC 9000 section 8.2.1: expanded to 1,200 bytes if the limit allows that, and not at all otherwise.
         let least = match limit >= EXPANDED {
             true => EXPANDED - overhead,
             false => 0,
@@ -112,7 +112,7 @@ impl PathObserver {
         }
     }
 
-    /// A packet goes to the state machine. Returns whether this can end with it.
+    /// Edits a packet for the state machine. Returns true if this can end with it.
     pub fn passing_on(&mut self, payload: &mut BytesMut) -> bool {
         if self.withheld.is_empty() {
             return false;
@@ -124,7 +124,7 @@ impl PathObserver {
 
 /// RFC 9000 section 14.1.
 const EXPANDED: usize = 1_200;
-/// Of one datagram: more than one has no use.
+/// In one datagram: more than one is useless.
 const RESPONSES_MAX: usize = 16;
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
             assert!(seal(&mut observer, limit, number, &with_data) <= 60);
             assert!(observer.take_sealed().is_partial);
         }
-        // Nothing says what became of the data of one more, so that one stays as it is.
+        // The withheld numbers are used up, so this packet stays whole.
         assert_eq!(seal(&mut observer, limit, number + 1, &with_data), 1_200);
         assert_eq!(observer.take_sealed().cut, 0);
         for (frame, most) in [(&response, 80), (&challenge, 60)] {

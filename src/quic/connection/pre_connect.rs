@@ -1,7 +1,7 @@
-//! What a connection is told before it begins: an HTTP/3 layer, for one, opens its control streams
-//! when it is made. Kept in order and carried out then.
+//! Commands before a connection begins: an HTTP/3 layer, for example, opens its control streams when it is made.
+//! They are stored in order and run when it begins.
 //!
-//! Not here: the connection itself, which does not exist yet, and so nothing that depends on a peer.
+//! Not here: the connection, which does not exist yet, and so nothing that depends on a peer.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -11,8 +11,8 @@ use uringcore_wire::varint;
 use super::Connection;
 use crate::{DatagramError, Priority, StreamError};
 
-/// Commands in waiting, and the stream ids that they use up. Bounded by what the program says before
-/// it connects; nothing of a peer ends here.
+/// Stored commands, and the stream IDs that they use. The program's calls before it connects bound their number; a
+/// peer cannot add any.
 pub struct PreConnectCommands {
     is_client: bool,
     commands: Vec<Command>,
@@ -96,7 +96,7 @@ impl PreConnectCommands {
         Ok(())
     }
 
-    /// The streams that commands are about, in the order of their IDs.
+    /// The streams of the commands, in the order of their IDs.
     pub fn stream_ids(&self) -> Vec<u64> {
         let ids: BTreeSet<u64> = self
             .commands
@@ -106,13 +106,13 @@ impl PreConnectCommands {
         ids.into_iter().collect()
     }
 
-    /// True if any command is about the stream.
+    /// True if any command is for the stream.
     pub fn has_stream(&self, stream_id: u64) -> bool {
         let mut ids = self.commands.iter().filter_map(Command::stream_id);
         ids.any(|id| id == stream_id)
     }
 
-    /// Data that is to be sent on a stream.
+    /// Data to be sent on a stream.
     pub fn queued_data(&self, stream_id: u64) -> impl Iterator<Item = &Bytes> + Clone {
         self.commands
             .iter()
@@ -126,7 +126,7 @@ impl PreConnectCommands {
             })
     }
 
-    /// Datagrams that are to be sent.
+    /// Datagrams to be sent.
     pub fn queued_datagrams(&self) -> impl Iterator<Item = &Bytes> {
         self.commands.iter().filter_map(|command| match command {
             Command::SendDatagram { data } => Some(data),
@@ -138,7 +138,7 @@ impl PreConnectCommands {
         self.queued_data(stream_id).map(Bytes::len).sum()
     }
 
-    /// Carries everything out. The calls that asked for it have returned: what the connection refuses goes to
+    /// Runs all commands. The calls that stored them have returned, so errors of the connection are passed to
     /// `refused`.
     pub fn replay(self, connection: &mut Connection, mut refused: impl FnMut(String)) {
         for command in self.commands {

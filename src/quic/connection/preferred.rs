@@ -1,12 +1,11 @@
-//! The address that a server prefers, seen from its client (RFC 9000 section 9.6): it is asked by
-//! PATH_CHALLENGEs, each alone in its packet, while everything else goes on where it was. Only when
-//! it has answered does the connection go there.
+//! The server's preferred address, on the client's side (RFC 9000 section 9.6). It is probed by PATH_CHALLENGEs,
+//! each alone in its packet, while all other packets use the current path. The connection migrates only after an
+//! answer.
 //!
-//! A challenge goes out in the place of a PING (`seams::path_challenge`), so it waits until the state machine
-//! has nothing else to send. What streams bring is held back for that, for a while, if it does not
-//! happen by itself.
+//! A challenge is sent instead of a PING (`seams::path_challenge`), so it waits until the state machine has nothing
+//! else to send. If that does not happen by itself, stream data is held back for a while.
 //!
-//! Not here: whether the address may be used at all (`paths::peer_parameters`, `endpoint::migration`).
+//! Not here: if the address may be used at all (`paths::peer_parameters`, `endpoint::migration`).
 
 use std::time::{Duration, Instant};
 
@@ -18,28 +17,28 @@ use crate::{
     tls::{Probe, random_bytes},
 };
 
-/// An address that is being asked.
+/// An address that is being probed.
 pub(super) struct Probing {
     to: PreferredAddress,
     challenge: [u8; 8],
     challenges_sent: u32,
     stage: Stage,
-    /// When the stage ends.
+    /// The end of the stage.
     until: Instant,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A challenge is to go out.
+    /// A challenge must be sent.
     Due,
-    /// The same, and streams hand nothing over.
+    /// A challenge must be sent, and streams are held back for it.
     Pressing,
-    /// One is out.
+    /// A challenge was sent.
     Sent,
 }
 
 impl Connection {
-    /// The server's preferred address, once, when the time for it has come.
+    /// The server's preferred address, once, when the handshake is confirmed.
     pub(crate) fn take_preferred_address(&mut self) -> Option<PreferredAddress> {
         if self.preferred.is_none() || !self.is_confirmed() || self.phase == Phase::Closed {
             return None;
@@ -47,7 +46,7 @@ impl Connection {
         self.preferred.take()
     }
 
-    /// Asks whether the server answers there.
+    /// Starts to probe the address.
     pub(crate) fn probe_preferred(&mut self, now: Instant, to: PreferredAddress) {
         let challenge = random_bytes();
         self.observer.expect_path_response(challenge);
@@ -63,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// True if an address is being asked.
+    /// True if an address is being probed.
     pub(crate) fn is_probing(&self) -> bool {
         self.probing.is_some()
     }
@@ -74,13 +73,12 @@ impl Connection {
         }
     }
 
-    /// True if the address that is being asked has answered.
+    /// True if the probed address has answered.
     pub(crate) fn has_answer(&self) -> bool {
         self.probing.is_some() && self.observer.path_answered()
     }
 
-    /// Sends to the address that has answered. The state machine has gone over to the connection ID
-    /// for it.
+    /// Migrates to the address that has answered. The state machine has switched to the connection ID for it.
     pub(crate) fn move_to_preferred(&mut self, now: Instant) {
         if let Some(probing) = &self.probing {
             let known = self.quinn.remote_address();
@@ -102,20 +100,20 @@ impl Connection {
         let (stage, time) = match probing.stage {
             Stage::Due => (Stage::Pressing, PRESSING_MAX),
             Stage::Sent if probing.challenges_sent < CHALLENGES_MAX => (Stage::Due, DUE_MAX),
-            // The server stays where it is, and nothing was disturbed by asking.
+            // The connection stays at the current address; probing has not disturbed it.
             Stage::Pressing | Stage::Sent => return self.stop_probing(),
         };
         (probing.stage, probing.until) = (stage, now + time);
     }
 
-    /// True if data of streams has to wait for a challenge.
+    /// True if stream data has to wait for a challenge.
     pub(super) fn holds_streams(&self) -> bool {
         let probing = self.probing.as_ref();
         probing.is_some_and(|probing| probing.stage == Stage::Pressing)
     }
 
-    /// A challenge, if one is to go out and the state machine has nothing else to say. It may have
-    /// something after all, which is as good.
+    /// A challenge, if one must be sent and the state machine has nothing else to send. Otherwise the state
+    /// machine's packet, if it has one.
     pub(super) fn poll_probe(
         &mut self,
         now: Instant,
@@ -140,7 +138,7 @@ impl Connection {
             }
             return transmit;
         };
-        // The PING stays here, unsealed.
+        // The PING is dropped unsealed.
         buf.clear();
         buf.extend(packet);
         let pause = (self.quinn.rtt() * 3).clamp(PAUSE_MIN, PAUSE_MAX);
@@ -160,20 +158,20 @@ impl Connection {
     pub(crate) fn forged_packet(&mut self, now: Instant, probe: Probe) -> Option<Vec<u8>> {
         self.observer.probe().want(probe);
         self.quinn.ping();
-        // What the state machine makes of it is lost.
+        // The state machine's own output is discarded.
         let _ = self.quinn.poll_transmit(now, 1, &mut Vec::new());
         self.observer.probe().take()
     }
 }
 
 const PATH_CHALLENGE: u8 = 0x1a;
-/// What every path has to carry (RFC 9000 section 8.2.1 demands it of challenges).
+/// The size that every path has to carry (RFC 9000 section 8.2.1 requires it of challenges).
 const PROBE_LENGTH: usize = 1_200;
-/// Three challenges, each followed by twice the pause of the one before: seven pauses in all.
+/// Three challenges, each followed by twice the previous pause: seven pauses in all.
 const CHALLENGES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a challenge waits for a moment in which nothing else is to be sent.
 const DUE_MAX: Duration = Duration::from_millis(300);
-/// How long streams wait for it after that. What the state machine has of them goes on.
+/// How long streams are then held back for it. Data that the state machine has taken is still sent.
 const PRESSING_MAX: Duration = Duration::from_secs(1);

@@ -1,8 +1,7 @@
-//! What goes into a connection's log besides its packets, which their keys put there: where they come
-//! from and go, what recovery makes of them, and which of them were dropped or lost.
+//! Log entries of a connection beside its packets, which their keys log: addresses, recovery metrics, and dropped
+//! or lost packets.
 //!
-//! A connection that keeps no log pays one look at an `Option` for a datagram or batch. Not here: how
-//! anything is put into words (`qlog`).
+//! A connection without a log pays one check of an `Option` for a datagram or batch. Not here: the format (`qlog`).
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -15,14 +14,14 @@ use crate::{
     seams::gauge,
 };
 
-/// How far the state machine's counters were before a batch.
+/// The state machine's counters before a batch.
 pub(super) struct Before {
     tracked: u64,
     probes: u64,
 }
 
 impl Connection {
-    /// What packets were sent and received, and what came of them, if the settings ask for it.
+    /// Sent and received packets and their fate, if the settings enable it.
     pub fn packet_log(&self) -> Option<&Arc<Recorder>> {
         self.packet_log.as_ref()
     }
@@ -37,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// It is `now`.
+    /// Sets the time of the log.
     pub(crate) fn log_time(&self, now: Instant) {
         if let Some(log) = &self.packet_log {
             log.set_time(now);
@@ -52,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// The datagram from `remote`, announced before, was handled.
+    /// The announced datagram was handled.
     pub(super) fn log_received(&self, is_from_stranger: bool) {
         if let Some(log) = &self.packet_log {
             log.received_all(is_from_stranger.then(|| match self.is_client() {
@@ -63,8 +62,8 @@ impl Connection {
         }
     }
 
-    /// True if the state machine takes nothing from there: clients never, and servers not before
-    /// the handshake is complete (RFC 9000 section 9).
+    /// True if the state machine accepts nothing from there: clients never do, and servers not before the handshake
+    /// is complete (RFC 9000 section 9).
     pub(super) fn is_stranger(&self, remote: SocketAddr) -> bool {
         let known = self.quinn.remote_address();
         let is_known = remote == known || remote == self.path.remote(known);
@@ -92,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// What was received, sent or waited for may have changed what recovery knows.
+    /// Logs recovery metrics, which received or sent packets and timers may have changed.
     pub(super) fn log_recovery(&self) {
         if let Some(log) = &self.packet_log {
             let path = self.quinn.stats().path;

@@ -1,8 +1,8 @@
-//! What a connection sends: what waits goes into the state machine, and datagrams come out of it.
+//! Sending: waiting data goes into the state machine, and datagrams come out of it.
 //!
 //! After the server has rejected 0-RTT data, quinn-proto keeps the larger of two limits on all streams' data: the
 //! ticket's and the server's. Until the server has allowed as much as the ticket did, the smaller limit is
-//! therefore counted here, from the MAX_DATA frames that the packet keys show (`observer`).
+//! therefore enforced here, from the MAX_DATA frames that the packet keys show (`observer`).
 
 use std::time::Instant;
 
@@ -12,15 +12,14 @@ use super::{Connection, Phase, events::Pending, trace::Before};
 use crate::Event;
 
 impl Connection {
-    /// Gets everything that may be sent into the state machine. A batch has up to `batch_size`
-    /// bytes.
+    /// Passes everything that may be sent to the state machine. A batch has up to `batch_size` bytes.
     pub(crate) fn prepare_transmit(&mut self, batch_size: usize) {
         self.pump();
         if self.is_held {
             return;
         }
-        // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it
-        // (RFC 9001 section 4.6.1).
+        // A client may send as soon as it has 0-RTT keys; a server that reads such data may answer it (RFC 9001
+        // section 4.6.1).
         let is_early = self.phase == Phase::Handshake && self.quinn.has_0rtt();
         if self.phase == Phase::Established || is_early {
             self.hand_over(batch_size);
@@ -33,7 +32,7 @@ impl Connection {
         }
     }
 
-    /// After 0-RTT data that a server with a smaller limit has not taken: raises our own count of what it allows.
+    /// After rejected 0-RTT data, at a server with a smaller limit: raises our own count of the limit.
     fn count_room(&mut self) {
         let (Some(room), Some(counted)) = (self.streams.room(), self.counted_max_data) else {
             return;

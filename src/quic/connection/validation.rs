@@ -1,19 +1,20 @@
-//! A server's view of where its client is (RFC 9000 sections 8 and 9.3): when an address is validated, and how a
-//! connection sends while its client is, or may be, at one that is not.
+//! Address validation by a server (RFC 9000 sections 8 and 9.3), and sending while the client is, or may be, at an
+//! address that is not validated.
 //!
-//! The state machine validates addresses too, and does not say when. So the server applies the same rule to
-//! the frames that packets carry (`path_observer`): a PATH_RESPONSE that comes from an address with what the last
-//! PATH_CHALLENGE to that address carried; and before that an authentic Handshake packet or a token.
+//! The state machine validates addresses too, but does not report when. So the server applies the same rule to the
+//! frames of packets (`path_observer`): a PATH_RESPONSE must arrive from an address with the data of the last
+//! PATH_CHALLENGE to that address; before that, an authentic Handshake packet or a token validates the first
+//! address.
 //!
-//! A client keeps to the address that its program gave, and to others of the server's once they have answered
+//! A client uses the address that its program gave, and other addresses of the server once they have answered
 //! (`preferred`).
 //!
 //! The state machine counts the bytes of the amplification limit for the connection as a whole, sends whole
-//! datagrams while any of it is left, and exempts probes of the MTU and answers to other addresses. So bytes are
-//! counted here by address, around its `poll_transmit`. Of a packet that exceeds the limit only a part is sealed
-//! (`seams::partial_packet`). Before the handshake has proved the first address packets cannot be made shorter;
+//! datagrams while any of it is left, and exempts MTU probes and answers to other addresses. So bytes are counted
+//! here by address, around its `poll_transmit`. Of a packet that exceeds the limit only a part is sealed
+//! (`seams::partial_packet`). Before the handshake has validated the first address packets cannot be shortened;
 //! then a datagram that exceeds the limit waits. A shortened PATH_CHALLENGE is sent again after a probe time-out,
-//! with nothing behind it. A client at its validated address costs one branch for each datagram and batch.
+//! alone. A client at its validated address costs one branch for each datagram and batch.
 
 use std::{
     net::SocketAddr,
@@ -26,10 +27,10 @@ use super::{Connection, Phase, migration::Arrived, path_observer::PacketLimit};
 use crate::{Event, seams::gauge};
 
 impl Connection {
-    /// The last address that the peer has proved to receive packets at (RFC 9000 sections 8.1 and 8.2). `None` at a
-    /// server whose client has proved nothing yet: a token proves its first address before
+    /// The last validated address of the peer (RFC 9000 sections 8.1 and 8.2). `None` on a server whose client has
+    /// proved nothing yet. A token validates the first address before
     /// [`Event::Accepted`](crate::Event::Accepted), the handshake before
-    /// [`Event::HandshakeCompleted`](crate::Event::HandshakeCompleted). After that it changes with
+    /// [`Event::HandshakeCompleted`](crate::Event::HandshakeCompleted). Later changes are reported by
     /// [`Event::AddressValidated`](crate::Event::AddressValidated).
     pub fn validated_addr(&self) -> Option<SocketAddr> {
         match self.is_client() {
@@ -42,12 +43,12 @@ impl Connection {
     pub(crate) fn begin_at_client(&mut self, received: u64, is_validated: bool) {
         let address = self.quinn.remote_address();
         self.addresses.begin(address, received, is_validated);
-        // There were other packets in the first datagrams, or in those that waited with them.
+        // The first datagrams, or those that waited with them, may have contained other packets.
         self.prove_handshake();
         self.settle_addresses();
     }
 
-    /// How many challenges the client has sent.
+    /// The number of challenges from the client.
     pub(super) fn challenges_received(&self) -> u64 {
         self.quinn.stats().frame_rx.path_challenge
     }
@@ -96,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// The state machine has gone back to the address before.
+    /// The state machine has returned to the previous address.
     pub(super) fn gave_up_address(&mut self) {
         self.addresses.stopped_validating();
         self.settle_addresses();
@@ -108,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// The next datagrams, while bytes are counted. One that may not leave waits, if its client is not validated
-    /// at all, and else is lost: the state machine repeats what was in it.
+    /// The next datagrams, while bytes are counted. A datagram above the limit waits if the client is not validated
+    /// at all; otherwise it is dropped, and the state machine repeats its content.
     pub(super) fn poll_limited(
         &mut self,
         now: Instant,
@@ -142,7 +143,7 @@ impl Connection {
                 break;
             }
         }
-        // The endpoint goes on with another connection: nothing of this one may be left in there.
+        // The endpoint reuses the buffer for another connection, so nothing may be left in it.
         buf.clear();
         None
     }
@@ -153,7 +154,7 @@ impl Connection {
         let mtu = u64::from(self.quinn.current_mtu());
         let of_room = room.current.map_or(segments, |room| (room / mtu) as usize);
         if self.addresses.validated().is_none() {
-            // Long headers say how long their packets are, so these are not made shorter.
+            // Long headers contain the length of their packets, so these are not shortened.
             let may_send = room.current != Some(0) && !self.addresses.holds();
             return may_send.then_some(of_room.clamp(1, segments));
         }
@@ -176,7 +177,7 @@ impl Connection {
         Some(segments)
     }
 
-    /// What the state machine made is as long as it was sealed.
+    /// Cuts the state machine's datagram to the sealed length.
     pub(super) fn shorten(
         &mut self,
         now: Instant,
@@ -194,22 +195,22 @@ impl Connection {
             return;
         }
         if sealed.is_partial {
-            // To the state machine the whole of it is lost, and says nothing about the path.
+            // For the state machine the whole packet is lost, and that loss says nothing about the path.
             gauge::forgive(self.quinn.congestion_state(), transmit.size as u64);
             transmit.ecn = None;
         }
         buf.truncate(buf.len() - sealed.cut);
         transmit.size = buf.len();
         if sealed.challenge.is_some() && is_current {
-            // RFC 9000 section 8.2.1: no more often than an Initial packet, and so after a probe time-out.
+            // RFC 9000 section 8.2.1: not more often than an Initial packet, so after a probe time-out.
             let pause = self.quinn.rtt() * 2 + ACK_DELAY;
             let to = transmit.destination;
             self.addresses.repeat(now, to, buf, pause);
         }
     }
 
-    /// True if a datagram without a challenge shows that the state machine validates an address no more that was
-    /// validated before. A probe of the path's MTU never has one.
+    /// True if a datagram without a challenge shows that the state machine no longer validates an address that was
+    /// validated before. An MTU probe never has a challenge.
     fn has_validated(&self, transmit: &quinn::Transmit) -> bool {
         let is_back = self.addresses.validated() == Some(transmit.destination);
         let is_probe = transmit.size > usize::from(self.quinn.current_mtu());
@@ -221,5 +222,5 @@ impl Connection {
 const ACK_DELAY: Duration = Duration::from_millis(25);
 /// A PATH_CHALLENGE alone, with the longest connection ID and packet number.
 const CHALLENGE_MIN: u64 = 1 + 20 + 4 + 9 + 16;
-/// After so many datagrams that may not leave the connection waits for its peer.
+/// After this many datagrams above the limit the connection waits for its peer.
 const LOST_MAX: usize = 4;

@@ -1,6 +1,6 @@
-//! The QUIC version of a connection, and its second beginning with another one.
+//! The QUIC version of a connection, and its restart with another one.
 //!
-//! Not here: when that happens (`endpoint::negotiation`), and how a version is agreed on in the first flight
+//! Not here: when that happens (`endpoint::negotiation`), and version negotiation in the first flight
 //! (`tls::versions`).
 
 use std::sync::Arc;
@@ -12,16 +12,15 @@ use super::{Connection, session_details};
 use crate::{tls::Versions, tokens::ConnectionTokens};
 
 impl Connection {
-    /// The QUIC version on the wire. While the handshake is under way it may change (RFC 9368).
+    /// The QUIC version on the wire. It may change during the handshake (RFC 9368).
     pub fn version(&self) -> u32 {
         self.versions.current()
     }
 
-    /// Goes on with another connection of the state machine's, before anything was heard on the
-    /// first one.
+    /// Replaces the state machine's connection by another one, before anything was received on the first.
     pub(crate) fn begin_again(&mut self, quinn: quinn::Connection) {
         if self.quinn.has_0rtt() {
-            // A ticket is for the version that it came with: nothing goes out early now.
+            // A ticket is valid only for its version, so no 0-RTT data is sent now.
             self.streams.early_rejected();
         }
         self.datagrams.begin_again();

@@ -1,6 +1,6 @@
-//! Accepting: what becomes of a client's first packet.
+//! Handling of a client's first packet.
 //!
-//! The decision is `accept_policy`'s; here it is carried out.
+//! `accept_policy` makes the decision; this file carries it out.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Endpoint {
-    /// An `Incoming` is accepted, refused, retried or ignored on every way through here: dropping
-    /// one would leave its buffer in the state machine for ever.
+    /// Every path through here accepts, refuses, retries or ignores the `Incoming`: a dropped one would leave its
+    /// buffer in the state machine for good.
     pub(crate) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
         let Some(retry) = self.server.as_ref().map(|setup| setup.retry) else {
             self.quinn.ignore(incoming);
@@ -68,9 +68,9 @@ impl Endpoint {
         self.stats.incoming_retried += 1;
         match self.quinn.retry(incoming, &mut self.scratch) {
             Ok(transmit) => {
-                // The client comes back with this ID, and is accepted under it.
+                // The client returns with this ID, and is accepted under it.
                 self.next_id.is_named();
-                // The one packet that no key has made what the wire is to show.
+                // No packet key has given this packet the type bits of the wire.
                 layout::show_type(&mut self.scratch);
                 self.respond(transmit);
             }
@@ -78,7 +78,7 @@ impl Endpoint {
         }
     }
 
-    /// Begins the handshake with one that was let in as a `neighbour`, and sent so many bytes until now.
+    /// Begins the handshake of an accepted client that counts as `neighbour` and has sent `received` bytes so far.
     pub(super) fn begin(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! Datagrams on their way into an endpoint: what they are, and who takes them.
+//! Received datagrams: their classification and dispatch.
 //!
-//! Not here: how they are cut (`seams::layout`), what Version Negotiation does (`negotiation`), and new
-//! connections (`endpoint`).
+//! Not here: splitting them (`seams::layout`), Version Negotiation (`negotiation`), and new connections
+//! (`endpoint`).
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Endpoint {
-    /// Takes one datagram, whatever it is.
+    /// Handles one datagram of any kind.
     pub(crate) fn take_in(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         match Beginning::of(&data) {
             Beginning::Packet => self.take_packets(now, meta, data),
@@ -33,7 +33,7 @@ impl Endpoint {
         }
     }
 
-    /// Nobody takes these packets. A client that has its socket for itself wants to know.
+    /// Logs packets without a connection, at a client that has its socket to itself.
     fn log_stray(&self, now: Instant, packets: Vec<Arrival>, trigger: &'static str) {
         if !self.is_logging || self.server.is_some() || self.connections.len() != 1 {
             return;
@@ -52,7 +52,7 @@ impl Endpoint {
     }
 
     fn take_packets(&mut self, now: Instant, meta: DatagramMeta, mut data: BytesMut) {
-        // The state machine does not say whether it has taken a first packet or passed it over.
+        // The state machine does not report if it has accepted or skipped a first packet.
         let other_version = match self.is_of_other_version(&data) {
             true => Some(data.clone()),
             false => None,
@@ -75,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    /// True if anything became of it. The first piece comes with the whole datagram's length.
+    /// True if the piece had an effect. The first piece comes with the whole datagram's length.
     fn take_piece(
         &mut self,
         now: Instant,
@@ -89,13 +89,13 @@ impl Endpoint {
             socket: self.arrival,
             ip: local_ip,
         };
-        // A first packet may show a token, and a Retry bring one.
+        // A first packet may have a token, and a Retry has one.
         let version = version_of(&piece);
         let is_long = version.is_some();
         if let Some(version) = version {
             self.tokens.set(version);
         }
-        // The state machine takes the piece away and does not say what it was.
+        // The state machine consumes the piece and does not report its packets.
         let packets = match self.is_logging {
             true => arrivals(&piece),
             false => Vec::new(),
@@ -138,10 +138,10 @@ impl Endpoint {
             }
             Some(DatagramEvent::Response(transmit)) => {
                 self.log_stray(now, packets, "unknown_connection_id");
-                // Of all that is answered without a connection only a reset has a short header.
+                // Of all stateless answers only a reset has a short header.
                 let is_reset = self.scratch.first().is_some_and(|first| first & 0x80 == 0);
-                // A client's endpoint answers first packets so, whatever connection ID they name: nobody
-                // needs that, and the ID is not looked at as that of a short header is.
+                // A client's endpoint answers first packets with a reset, whatever their connection ID: such an
+                // answer is useless, and the ID is not validated as that of a short header is.
                 if is_reset && is_long {
                     self.stats.responses_dropped += 1;
                     return true;

@@ -1,14 +1,14 @@
-//! The connection IDs that an endpoint issues: random, and where several workers share a port, of a
-//! kind that says whose they are.
+//! Generates an endpoint's connection IDs. They are random; if several workers share a port, their first byte
+//! identifies the worker.
 //!
-//! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number
-//! of workers (`uringcore_io::net::steer_by_connection_id`), so a worker's own IDs begin with a byte
-//! that comes back to it. An observer learns the worker from that and nothing else.
+//! The kernel steers a datagram by the first byte of its destination connection ID, modulo the number of workers
+//! (`uringcore_io::net::steer_by_connection_id`). So a worker's own IDs begin with a byte that maps to it. An observer
+//! learns the worker from that byte and nothing else.
 //!
-//! A packet with another worker's ID comes here when that worker is gone and the kernel steers its packets to
-//! others: it is answered with a reset like any other of a connection that nobody knows. While that worker
-//! lives, the same packet comes here only past the kernel's steering (a broadcast address, or another program's
-//! sockets on the port), and a reset would end the worker's connection: it is dropped.
+//! A packet with another worker's ID arrives here if that worker is gone and the kernel steers its packets to
+//! others: it is answered with a stateless reset, like any packet of an unknown connection. While that worker
+//! lives, such a packet arrives here only if it bypassed the kernel's steering (a broadcast address, or another
+//! program's sockets on the port), and a reset would end the worker's connection: the packet is dropped.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid, RandomConnect
 
 use crate::{EmptyPlaces, Worker};
 
-/// What the next ID is to be, and which the last ones were.
+/// Controls the next ID, and records generated ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NextId(Arc<Flags>);
 
@@ -30,12 +30,12 @@ pub(crate) struct NextId(Arc<Flags>);
 struct Flags {
     is_neighbours: AtomicBool,
     is_named: AtomicBool,
-    /// Those that were made since somebody asked, where somebody does.
+    /// IDs generated since the last `take_made`, if they are recorded.
     made: Option<Mutex<Vec<ConnectionId>>>,
 }
 
 impl NextId {
-    /// `remembers`: somebody will ask which IDs were made.
+    /// `remembers`: generated IDs are recorded.
     pub fn new(remembers: bool) -> Self {
         Self(Arc::new(Flags {
             made: remembers.then(Mutex::default),
@@ -43,7 +43,7 @@ impl NextId {
         }))
     }
 
-    /// The IDs that were made since the last call, in order.
+    /// The IDs that were generated since the last call, in order.
     pub fn take_made(&self) -> Vec<ConnectionId> {
         let made = self.0.made.as_ref();
         let made = made.map(|made| made.lock().unwrap_or_else(PoisonError::into_inner));
@@ -58,13 +58,13 @@ impl NextId {
         }
     }
 
-    /// One of the next worker's: a client that is given it goes there.
+    /// If true, generates an ID of the next worker: a client that gets it is routed there.
     pub fn hand_over(&self, is_neighbours: bool) {
         self.0.is_neighbours.store(is_neighbours, Ordering::Relaxed);
     }
 
-    /// The one that the host has named, if it has: also after a Retry or another beginning, for the
-    /// host routes packets by it.
+    /// Uses the host's ID for the next one, if it has set one: also after a Retry or a restart, because the host
+    /// routes packets by it.
     pub fn is_named(&self) {
         self.0.is_named.store(true, Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ pub(crate) struct ConnectionIds {
     worker: Option<Worker>,
     empty_places: Option<Arc<dyn EmptyPlaces>>,
     next: NextId,
-    /// What the host has named already.
+    /// The ID that the host has set.
     first: Option<ConnectionId>,
 }
 
@@ -91,14 +91,14 @@ impl ConnectionIds {
         }
     }
 
-    /// The first ID is `first`, if there is one.
+    /// Sets the first ID, if `first` is one.
     pub fn beginning(mut self, first: Option<&[u8]>) -> Self {
         self.first = first.map(ConnectionId::new);
         self.next.is_named();
         self
     }
 
-    /// IDs of the empty places are this worker's to answer.
+    /// This worker answers for the IDs of the empty places.
     pub fn standing_in(mut self, places: Option<Arc<dyn EmptyPlaces>>) -> Self {
         self.empty_places = places;
         self
@@ -133,7 +133,7 @@ impl ConnectionIdGenerator for ConnectionIds {
         id
     }
 
-    /// The state machine asks this of packets without a connection, before it answers with a reset.
+    /// The state machine calls this for packets without a connection, before it answers with a reset.
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
         let (Some(worker), Some(&first)) = (self.worker, id.first()) else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! The handshakes under way, found by what a packet or the network says of one.
+//! Indices of the handshakes in progress, by the fields of a packet or of an ICMP error.
 //!
-//! Whoever is on the path, or off it and guesses, may send Version Negotiation and Retry packets, and ICMP
-//! errors: none of them may cost more the more handshakes there are. So there is no way here to
-//! look at all of them. Not here: what the packets mean (`negotiation`).
+//! On-path attackers, and off-path ones that guess, may send Version Negotiation and Retry packets, and ICMP
+//! errors. None of them may cost more the more handshakes there are, so this type cannot iterate over all of them.
+//! Not here: the meaning of the packets (`negotiation`).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,19 +11,19 @@ use std::{
 
 use quinn_proto::ConnectionId;
 
-/// Indices of the table of connections. An entry leaves with its [`Place`].
+/// Indices of the table of connections. An entry is removed with its [`Place`].
 #[derive(Default)]
 pub(crate) struct Handshakes {
     by_peer: BTreeSet<(IpAddr, u16, usize)>,
-    /// Clients by their server and their own connection ID. The address tells those apart that have
-    /// none, of which the state machine keeps one an address.
+    /// Clients by their server and their own connection ID. Clients without an ID are distinguished by the address;
+    /// the state machine keeps one of them for each address.
     clients: HashMap<(SocketAddr, ConnectionId), usize>,
 }
 
-/// Where a handshake stands in the tables.
+/// The keys of a handshake in the tables.
 pub(crate) struct Place {
     peer: SocketAddr,
-    /// A client's own. It changes when the connection begins again, not with a Retry.
+    /// A client's own ID. It changes when the connection begins again, but not with a Retry.
     client_id: Option<ConnectionId>,
 }
 
@@ -43,7 +43,7 @@ impl Handshakes {
         self.by_peer.remove(&(ip, port, index));
         if let Some(id) = place.client_id {
             let key = (place.peer, id);
-            // Without connection IDs a later client may have taken the name.
+            // Without connection IDs a later client may have taken the key.
             if self.clients.get(&key) == Some(&index) {
                 self.clients.remove(&key);
             }
@@ -73,14 +73,14 @@ impl Handshakes {
     }
 }
 
-/// An IPv4 address has one form, whatever socket it was seen at.
+/// An IPv4 address has one form on both kinds of sockets.
 fn canonical(peer: SocketAddr) -> (IpAddr, u16) {
     (peer.ip().to_canonical(), peer.port())
 }
 
 /// RFC 9000 section 17.2. An unknown version may have longer ones.
 const CONNECTION_ID_MAX: usize = 20;
-/// A table of up to this many is kept as it is.
+/// Smaller tables keep their capacity.
 const CLIENTS_KEPT: usize = 128;
 
 #[cfg(test)]

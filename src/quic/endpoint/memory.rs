@@ -1,27 +1,29 @@
-//! What the connections of a server hold within the budget of its process, and what is done above it.
+//! The memory of a server's connections within the budget of its process, and shedding above it.
 //!
 //! A connection whose address holds more than its share gets little credit at a time, and few streams. When the
-//! process holds more than its budget, the address that holds most loses streams, of all its connections those
-//! first that have made the least progress since the search before, and of these the oldest; and if streams do
-//! not give enough back, or not for long, the connections that hold most.
+//! process exceeds its budget, the address that holds most loses streams: of all its connections first those that
+//! have made the least progress since the last search, and of these the oldest. If streams do not release enough,
+//! or not for long, the connections that hold most are closed.
 //!
-//! Not here: the sums (`budget`), what a connection holds (`connection::holding`).
+//! Not here: the sums (`budget`), and the memory of one connection (`connection::holding`).
 //!
 //! How the sums are kept:
 //!
-//! - A connection's sum is brought up to date when the connection is settled, which costs one comparison a turn.
-//!   Its account and the budget are changed when it has moved by 4 KiB.
+//! - A connection's sum is updated when the connection is settled, which costs one comparison a turn. Its account
+//!   and the budget change when it has moved by 4 KiB.
 //! - Each connection counts 32 KiB for itself, in the budget and not in its address's share, from its first packet
 //!   until the state machine forgets it.
-//! - Clients that have proved no address share one account.
-//! - A closed connection drops its data as soon as its host has seen the end: for three probe time-outs nothing but
-//!   a CONNECTION_CLOSE is sent (RFC 9000 section 10.2). Of one address as many closed connections may linger as
-//!   may be open. Above the budget closed ones are forgotten at once, and their late packets get a stateless reset.
-//! - Withdrawn credit is owed (`seams::credit`). It is paid by what is read, what is dropped of stopped streams,
-//!   and what a RESET_STREAM leaves out. Unused credit reserves room until 30 seconds after the last data of the
+//! - Clients without a proved address share one account.
+//! - A closed connection drops its data as soon as its host has received the end: for three probe time-outs it
+//!   sends nothing but CONNECTION_CLOSE (RFC 9000 section 10.2). As many closed connections of one address may
+//!   linger as may be open. Above the budget closed connections are forgotten at once, and their late packets get a
+//!   stateless reset.
+//! - Withdrawn credit is a debt (`seams::credit`). Data that is read, data of stopped streams that is dropped, and data
+//!   that a RESET_STREAM leaves out pay it. Unused credit reserves room until 30 seconds after the last data of the
 //!   connection's streams.
-//! - Not counted: what QUIC has of a response, sent or about to be sent (two congestion windows, or 256 KiB where
-//!   these are smaller). Of a message whose `send` waits up to 64 KiB count, because an application may send one
+//! - Not counted: data of a response in QUIC, sent or about to be sent (two congestion windows, or 256 KiB if these are
+//!   smaller). Of a message whose `send` waits at most 64 KiB count, because an application may send one object to many
+//!   clients.
 //!   object to many clients.
 
 use std::cmp::Reverse;
@@ -35,21 +37,21 @@ use super::{ConnectionKey, Endpoint, Entry};
 use crate::accept_policy::Room;
 use crate::connection::CONNECTION_BYTES;
 
-/// What an endpoint remembers of having shed.
+/// The endpoint's state between searches.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
-    /// Something was, which the host has not seen: it keeps what it has of those streams.
+    /// Something was shed, and the host still keeps its data of those streams.
     is_done: bool,
-    /// What the process held when nothing was found here to shed, unless it has held less since.
+    /// The bytes of the process when the last search here found nothing, unless fewer were held since.
     in_vain_at: Option<usize>,
     /// Another endpoint has the connections that hold most.
     asks_others: bool,
-    /// What the process held when others were last asked, while it exceeds its budget.
+    /// The bytes of the process when other endpoints were last asked, while it exceeds its budget.
     asked_at: Option<usize>,
 }
 
 impl Shedding {
-    /// The host has let go of what was shed, and may have let go of more.
+    /// The host has released the data of shed streams, and perhaps more.
     pub fn host_has_seen(&mut self, budget: &Budget) {
         self.is_done = false;
         self.in_vain_at = self.in_vain_at.filter(|&before| budget.held() >= before);
@@ -58,8 +60,8 @@ impl Shedding {
 }
 
 impl Endpoint {
-    /// A server's connection has begun. While its client has proved no address, it counts with all others of which
-    /// that is true: otherwise forged first flights would use up the share of an address that sent none of them.
+    /// Opens the account of a new server connection. A client without a proved address counts with all others of
+    /// that kind: otherwise forged first flights would use up the share of an address that sent none of them.
     pub(super) fn open_account(&mut self, key: ConnectionKey, proved: Option<IpAddr>) {
         let block = proved.map_or(AddressBlock::Unproved, AddressBlock::from);
         let holding = self.budget.enter(block);
@@ -68,8 +70,7 @@ impl Endpoint {
             .open_account(holding);
     }
 
-    /// Where the budget has room for another connection, from this address. Those that wait to be accepted count
-    /// already.
+    /// The parts of the budget with room for another connection from this address. Pending accepts count already.
     pub(super) fn room(&self, address: IpAddr) -> Room {
         let pending = self.pending_accepts.len() * CONNECTION_BYTES;
         let has_room_at = |block| (self.budget).has_room_at(block, CONNECTION_BYTES, pending);
@@ -80,7 +81,7 @@ impl Endpoint {
         }
     }
 
-    /// Brings the account in line with what the connection holds, and its credit with the account.
+    /// Updates the account with the connection's bytes, and its credit with the account.
     pub(super) fn settle_memory(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         let connection = &mut entry.connection;
@@ -116,18 +117,18 @@ impl Endpoint {
         }
     }
 
-    /// What all endpoints of the process share.
+    /// The budget that all endpoints of the process share.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// True if datagrams are better received in memory of their own: much is held of those that came, and each
-    /// would keep its whole batch.
+    /// True if each datagram should be received into memory of its own: many received datagrams are held, and each
+    /// would pin its whole batch.
     pub fn keeps_datagrams(&self) -> bool {
         self.budget.data() > self.budget.limit() / FEW
     }
 
-    /// True if other endpoints of the process are to be asked to shed. Said once.
+    /// True if other endpoints of the process must be asked to shed. Reported once.
     pub fn take_asks_others(&mut self) -> bool {
         std::mem::take(&mut self.shedding.asks_others)
     }
@@ -136,7 +137,7 @@ impl Endpoint {
         if self.shedding.is_done || !self.budget.is_exceeded() {
             return false;
         }
-        // A search in vain is worth repeating when much more is held.
+        // A fruitless search is repeated when much more is held.
         self.has_grown_since(self.shedding.in_vain_at)
     }
 
@@ -145,7 +146,7 @@ impl Endpoint {
         before.is_none_or(|held| self.budget.held() > held.saturating_add(step))
     }
 
-    /// Gives back what the process holds above its budget, as far as it is held here.
+    /// Sheds the excess of the process above its budget, as far as it is held here.
     pub(super) fn shed(&mut self, now: Instant) {
         self.forget_closed();
         let mut excess = self.budget.excess();
@@ -158,7 +159,7 @@ impl Endpoint {
             }
             let held = account.held();
             if held == 0 {
-                // Nor has any that follows.
+                // No later account has anything to shed either.
                 break;
             }
             if open.is_empty() && closed == 0 && self.has_grown_since(self.shedding.asked_at) {
@@ -172,8 +173,8 @@ impl Endpoint {
                 let finds_more = !is_enough && self.shed_connections(now, open, wanted - freed);
                 is_in_vain &= freed == 0 && !finds_more;
             }
-            // Its host lets go of the rest soon, and so do connections that have been closed and other endpoints:
-            // no other account pays for what this one is about to give back.
+            // The host will release the rest soon, and so will closed connections and other endpoints: no other
+            // account pays for bytes that this one is about to release.
             excess = excess.saturating_sub(held);
         }
         match is_in_vain {
@@ -182,8 +183,9 @@ impl Endpoint {
         }
     }
 
-    /// Closed connections linger for three probe time-outs only so that late packets of their peers need no stateless
-    /// reset (RFC 9000 section 10.2). Those of which the host has seen the end, and the peer was sent all, can go.
+    /// Closed connections linger for three probe time-outs only so that late packets of their peers need no
+    /// stateless reset (RFC 9000 section 10.2). Those whose host has received the end, and whose peer was sent
+    /// everything, can be removed.
     fn forget_closed(&mut self) {
         let may_go = |entry: &Entry| {
             let is_over = entry.connection.is_closed() && !entry.is_sending && !entry.is_eventful;
@@ -200,7 +202,7 @@ impl Endpoint {
         }
     }
 
-    /// Of each account the connections that are open, and what others hold, which is given back soon.
+    /// For each account the open connections, and the bytes of other connections, which are released soon.
     fn connections_of(&self, accounts: &[Arc<Account>]) -> Vec<(Vec<usize>, usize)> {
         let mut found = vec![(Vec::new(), 0); accounts.len()];
         for (index, entry) in &self.connections {
@@ -219,7 +221,7 @@ impl Endpoint {
         found
     }
 
-    /// Returns how much that gives back here; the host lets go of more.
+    /// Returns the bytes that are released here; the host releases more.
     fn shed_streams(&mut self, connections: &[usize], excess: usize) -> usize {
         let mut found = Vec::new();
         for &index in connections {
@@ -247,15 +249,15 @@ impl Endpoint {
         freed
     }
 
-    /// Something of a connection was shed.
+    /// Updates a connection after something of it was shed.
     fn shed_of(&mut self, index: usize) {
         self.touch(index);
         self.reconcile(index);
     }
 
-    /// Closes connections that hold what is no stream's, or that have lost streams often: the largest, and of these
-    /// the oldest. Those that hold only themselves are left alone: they are bounded where they begin.
-    /// Returns false if there are none.
+    /// Closes connections that hold data outside streams, or that have lost streams often: the largest first, and
+    /// of these the oldest. Connections without data are kept, because their number is limited when they begin.
+    /// Returns false if there are none to close.
     fn shed_connections(
         &mut self,
         now: Instant,
@@ -275,7 +277,7 @@ impl Endpoint {
             }
             looked_at += self.data_of(index);
             let connection = &mut self.connections[index].connection;
-            // The host lets go of its part when it sees what was shed.
+            // The host releases its part when it receives the events.
             if connection.note_shed() <= SHEDS_MAX {
                 continue;
             }
@@ -292,13 +294,13 @@ impl Endpoint {
     }
 }
 
-/// How many accounts lose something in one turn.
+/// How many accounts are shed in one turn.
 const ACCOUNTS_MAX: usize = 8;
-/// By this part of the budget it grows between two searches in vain of one turn.
+/// The budget must grow by this part of itself between two fruitless searches of one turn.
 const STEPS: usize = 64;
-/// How often a connection's streams are shed, when that is not enough, before the connection is.
+/// How often a connection's streams are shed before the connection itself is.
 const SHEDS_MAX: u32 = 2;
-/// Below this part of the budget it does not matter what else the memory of a batch keeps.
+/// Below this part of the budget the memory that datagrams pin does not matter.
 const FEW: usize = 8;
 
 #[cfg(test)]

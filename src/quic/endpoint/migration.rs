@@ -1,4 +1,4 @@
-//! Clients that change their path (RFC 9000 section 9): what concerns the whole endpoint.
+//! Path changes of clients (RFC 9000 section 9): the part that concerns the whole endpoint.
 
 use std::{
     net::SocketAddr,
@@ -9,9 +9,8 @@ use super::{ConnectionKey, Endpoint};
 use crate::{error::MigrationError, seams::fresh_id};
 
 impl Endpoint {
-    /// Has a client's connection use another of the host's sockets. `MigrationFinished` follows:
-    /// when the peer was heard there, or after `timeout`, when the connection is back on its old
-    /// socket.
+    /// Moves a client's connection to another of the host's sockets. `MigrationFinished` follows: when the peer has
+    /// answered there, or after `timeout`, when the connection has returned to its old socket.
     pub fn migrate(
         &mut self,
         now: Instant,
@@ -27,8 +26,7 @@ impl Endpoint {
             return Err(MigrationError::NoConnectionId);
         }
         if was_probing {
-            // The ID for the preferred address was seen on the path that is left. Use another one, if
-            // there is one.
+            // The ID for the preferred address was visible on the old path. Use another one, if there is one.
             self.uses_fresh_id(key.index());
         }
         let connection = self.connection(key).ok_or(MigrationError::Closed)?;
@@ -37,8 +35,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Has the connection use another of the peer's connection IDs (RFC 9000 section 9.5). False
-    /// when there is none.
+    /// Switches the connection to another of the peer's connection IDs (RFC 9000 section 9.5). False if there is
+    /// none.
     pub(super) fn uses_fresh_id(&mut self, index: usize) -> bool {
         let Some(entry) = self.connections.get_mut(index) else {
             return false;
@@ -49,8 +47,8 @@ impl Endpoint {
         fresh_id::take(&mut self.quinn, entry.handle, entry.connection.quinn())
     }
 
-    /// Asks the address that a connection's server prefers, once the handshake is confirmed, and moves
-    /// the connection there when it has answered.
+    /// Probes a server's preferred address, once the handshake is confirmed, and migrates the connection after an
+    /// answer.
     pub(crate) fn follow_preference(&mut self, now: Instant, index: usize) {
         let connection = &mut self.connections[index].connection;
         if connection.has_answer() {
@@ -75,7 +73,7 @@ impl Endpoint {
         }
     }
 
-    /// The connection's client has proved to be at an address, and counts there from now on.
+    /// The connection's client has proved an address; the connection counts there from now on.
     pub(super) fn count_at_validated(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         let Some(address) = entry.connection.validated_addr() else {
@@ -96,30 +94,30 @@ impl Endpoint {
         self.keeps_to_peer = true;
     }
 
-    /// True if `address` can stand for `known`. Packets are told apart by connection ID only after
-    /// their address was translated.
+    /// True if `address` can be an alias of `known`. The state machine sees only translated addresses, so two peers
+    /// must not share one.
     fn is_free(&mut self, address: SocketAddr, known: SocketAddr) -> bool {
-        // Clients of ours stay at the address that they are in the table with, others may move.
+        // Our clients stay in the table under their address; others may move.
         let has_moving = self.server.is_some();
         self.aliases.may_stand_for(address, known)
             && !self.dialed.contains_key(&address)
             && !(has_moving && self.is_in_use(address))
     }
 
-    /// True if a connection's peer has this very address.
+    /// True if a connection's peer has this address.
     fn is_in_use(&mut self, address: SocketAddr) -> bool {
         self.connections
             .iter_mut()
             .any(|(_, entry)| entry.connection.quinn().remote_address() == address)
     }
 
-    /// The address that the state machine knows for one that a datagram came from.
+    /// The state machine's address for the address that a datagram came from.
     pub(crate) fn known_address(&self, remote: SocketAddr) -> SocketAddr {
         self.aliases.known(remote)
     }
 
-    /// Somebody connects to `remote` itself: connections that know it by another address go back to
-    /// that one, for datagrams are told apart by address first.
+    /// A new connection uses `remote` itself: connections that have it as an alias return to their known address,
+    /// because datagrams are dispatched by address first.
     pub(super) fn release_alias(&mut self, now: Instant, remote: SocketAddr) {
         if !self.aliases.release(remote) {
             return;
@@ -142,7 +140,7 @@ impl Endpoint {
         self.connections[index].alias = Some(address);
     }
 
-    /// Gives up the alias of a connection that uses it no more.
+    /// Releases the alias of a connection that no longer uses it.
     pub(super) fn drop_alias(&mut self, index: usize) {
         if let Some(address) = self.connections[index].alias.take() {
             self.aliases.leave(address);

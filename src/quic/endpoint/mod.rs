@@ -1,15 +1,15 @@
-//! One UDP socket's worth of QUIC connections: routing, timers, and fairness in sending.
+//! The QUIC connections of one UDP socket: routing, timers, and fairness in sending.
 //!
-//! - `arrival`: what becomes of a datagram; `handshakes`: whose it may be besides.
+//! - `arrival`: dispatches datagrams; `handshakes`: indices of the handshakes in progress.
 //! - `accept`, `pending_accepts`: new connections, and those that wait for the host first.
-//! - `negotiation`: versions, and a client that begins again with another one.
-//! - `table`, `reconcile`, `timers`: the connections there are, and what is to be done about each.
-//! - `transmit`: what goes out.
-//! - `connection_ids`: the connection IDs that are issued.
+//! - `negotiation`: versions, and clients that begin again with another one.
+//! - `table`, `reconcile`, `timers`: the table of connections, updates after each change, deadlines.
+//! - `transmit`: sending.
+//! - `connection_ids`: generates connection IDs.
 //! - `migration`: changes of address.
-//! - `memory`: what clients hold, and what is shed.
+//! - `memory`: the memory of clients, and shedding.
 //!
-//! Not here: sockets, and what a connection does (`connection`).
+//! Not here: sockets, and the state of one connection (`connection`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -53,12 +53,12 @@ use negotiation::Restart;
 use timers::Timers;
 pub use transmit::Transmit;
 
-/// Names a connection of an endpoint. A key is never used again for another connection.
+/// Identifies a connection of an endpoint. A key is never reused for another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(u64);
 
 impl ConnectionKey {
-    /// No connection has it.
+    /// The key of no connection.
     const NONE: Self = Self(u64::MAX);
 
     fn new(index: usize, generation: u32) -> Self {
@@ -78,24 +78,22 @@ impl ConnectionKey {
     }
 }
 
-/// What came with a received datagram.
+/// Metadata of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramMeta {
     pub remote: SocketAddr,
-    /// The address that it was sent to, if the socket tells.
+    /// The address that it was sent to, if the socket reports it.
     pub local_ip: Option<IpAddr>,
     /// The two ECN bits (RFC 3168).
     pub ecn: Option<u8>,
 }
 
-/// One UDP socket's worth of QUIC connections.
+/// The QUIC connections of one UDP socket.
 ///
-/// The order of a turn: [`handle_datagram`](Self::handle_datagram) for *every* datagram there
-/// is (ACKs are joined only then), [`handle_timeout`](Self::handle_timeout),
-/// [`poll_event`](Self::poll_event) until `None`, with commands to
-/// [`connection`](Self::connection)s in between, and
-/// [`poll_transmit`](Self::poll_transmit) until `None`; then
-/// [`next_timeout`](Self::next_timeout) is right. Events may come out of `poll_transmit` too.
+/// The order of a turn: [`handle_datagram`](Self::handle_datagram) for *every* received datagram (only then are ACKs
+/// joined), [`handle_timeout`](Self::handle_timeout), [`poll_event`](Self::poll_event) until `None`, with commands to
+/// [`connection`](Self::connection)s in between, and [`poll_transmit`](Self::poll_transmit) until `None`. After that
+/// [`next_timeout`](Self::next_timeout) is valid. `poll_transmit` may cause events, too.
 pub struct Endpoint {
     pub(super) quinn: quinn::Endpoint,
     settings: EndpointSettings,
@@ -103,40 +101,39 @@ pub struct Endpoint {
     aliases: Aliases,
     /// How many clients of ours are connected to an address.
     dialed: HashMap<SocketAddr, usize>,
-    /// Clients do not move to the addresses that their servers prefer.
+    /// Clients do not migrate to the addresses that their servers prefer.
     keeps_to_peer: bool,
-    /// The socket that the datagram being handled came from.
+    /// The socket of the datagram being handled.
     pub(super) arrival: u32,
-    /// How many bytes of it no connection has counted.
+    /// Its bytes that no connection has counted.
     arrival_bytes: usize,
-    /// Whose IDs the next ones are.
+    /// Controls the next connection IDs.
     pub(super) next_id: NextId,
-    /// What the tokens of the call under way are about.
+    /// The context of tokens in the current call.
     pub(super) tokens: TokenContext,
     pub(super) accept_policy: AcceptPolicy,
     /// Boxed, because the table keeps its slots until its end is free, and an entry has kilobytes.
     pub(super) connections: Slab<Box<Entry>>,
-    /// At this number of connections, going down, the tables are made smaller.
+    /// The tables shrink when the number of connections falls to this.
     shrink_at: usize,
-    /// The state machine's handle to our index.
+    /// The index for each handle of the state machine.
     pub(super) by_handle: Vec<Option<usize>>,
     generation: u32,
-    /// Connections that may have something to send, in the order in which they get their turn.
+    /// Connections that may have packets to send, in the order of their turns.
     sending: VecDeque<usize>,
     /// Connections that may have events.
     eventful: VecDeque<usize>,
     pub(super) handshakes: Handshakes,
     timers: Timers,
     pending_accepts: PendingAccepts,
-    /// The end of the one connection that this endpoint was for, if its first flight was already
-    /// answered with a close.
+    /// The end of the only connection of this endpoint, if its first flight was already answered with a close.
     failed: Option<Event>,
     /// Stateless answers: Version Negotiation, Retry, resets, refusals.
     responses: VecDeque<(quinn::Transmit, Vec<u8>, u32)>,
     pub(super) resets: TokenBucket,
     pub(super) scratch: Vec<u8>,
     max_segments: usize,
-    /// True if a connection keeps a log, or one did.
+    /// True if a connection has or had a log.
     pub(super) is_logging: bool,
     budget: Arc<Budget>,
     shedding: Shedding,
@@ -147,27 +144,27 @@ pub(super) struct Entry {
     pub connection: Connection,
     generation: u32,
     pub handle: ConnectionHandle,
-    /// The state machine no longer knows it. It only waits for its events to be polled.
+    /// True if the state machine has forgotten it. It only waits until its events have been polled.
     pub drained: bool,
-    /// What a client's connection is begun with again if the server asks for another version.
+    /// The parameters to begin a client's connection again if the server requires another version.
     pub restart: Option<Box<Restart>>,
-    /// What the connection holds, as far as `EndpointStats` count it.
+    /// The bytes of the connection that `EndpointStats` count.
     held_bytes: usize,
-    /// While its handshake is under way.
+    /// While its handshake is in progress.
     pub handshake: Option<Place>,
-    /// A server's connection whose handshake is under way.
+    /// A server's connection whose handshake is in progress.
     incoming_handshake: bool,
-    /// Whose share of the server this connection is, until it is forgotten.
+    /// The client address that the connection counts for, until it is forgotten.
     neighbour: Option<Neighbour>,
-    /// It counts there as a closed one.
+    /// It counts there as a closed connection.
     lingers: bool,
     handshake_deadline: Option<Instant>,
-    /// The address of the server's that it uses, or asks, beside the one that the state machine knows.
+    /// The server's address that it uses, or probes, beside the state machine's one.
     alias: Option<SocketAddr>,
-    /// Where this client was connected to.
+    /// The address that this client was connected to.
     dialed: Option<SocketAddr>,
     timer: Option<Instant>,
-    /// When it last had nothing more to send, until it has been given its rest after that.
+    /// When it last had nothing more to send, until it rests after that.
     quiet_since: Option<Instant>,
     is_sending: bool,
     is_eventful: bool,
@@ -177,7 +174,7 @@ pub(super) struct Entry {
 
 impl Endpoint {
     /// # Panics
-    /// When [`EndpointSettings::check`] would fail.
+    /// If [`EndpointSettings::check`] fails.
     pub fn new(settings: EndpointSettings, server: Option<ServerSetup>) -> Self {
         settings
             .check()
@@ -217,8 +214,8 @@ impl Endpoint {
         }
     }
 
-    /// What new connections are accepted with. With `None` their packets are ignored, as if nobody
-    /// were there; connections that exist live on. Tokens that the one before gave out stay good.
+    /// Sets the configuration for new connections. With `None` their packets are ignored, as if the port were
+    /// unused; existing connections continue. Tokens of the previous configuration stay valid.
     pub fn set_server(&mut self, server: Option<ServerSetup>) {
         let server = server.map(|new| match &self.server {
             Some(old) => new.in_place_of(old),
@@ -232,16 +229,16 @@ impl Endpoint {
         self.server = server;
     }
 
-    /// From now on a server answers new connections with CONNECTION_REFUSED (RFC 9000 section 5.2.2),
-    /// so that clients need not wait to learn it; connections that exist live on, and so do those that
-    /// were let in and wait for the host's answer. A worker on a port with others sends new connections
-    /// on to the next one, by a Retry, and refuses those that were sent.
+    /// Answers new connections with CONNECTION_REFUSED from now on (RFC 9000 section 5.2.2), so that clients need
+    /// not wait for a time-out. Existing connections continue, and so do accepted ones that wait for the host's
+    /// answer. A worker that shares a port sends new connections to the next one by a Retry, and refuses those that
+    /// were sent to it.
     pub fn refuse_incoming(&mut self) {
         self.accept_policy.refuse_all();
     }
 
-    /// Begins a connection. `server_name` is verified against the server's certificate and sent to
-    /// the server if it is a DNS name; an empty one stands for the address.
+    /// Begins a connection. `server_name` is verified against the server's certificate and sent to the server if it
+    /// is a DNS name; if empty, the address is used.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -265,7 +262,7 @@ impl Endpoint {
         let (handle, conn) = self.quinn.connect(now, config, remote, &name)?;
         self.stats.connections_opened += 1;
         let deadline = match setup.transport.idle_timeout.is_zero() {
-            // Nothing else would ever end a handshake with nobody.
+            // Nothing else would ever end a handshake with a peer that does not answer.
             true => Some(now + HANDSHAKE_WITHOUT_IDLE_TIMEOUT),
             false => None,
         };
@@ -280,12 +277,12 @@ impl Endpoint {
         Ok(key)
     }
 
-    /// Takes one datagram. Datagrams that the kernel joined have been cut.
+    /// Handles one datagram. The caller has split datagrams that the kernel joined.
     pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, data: BytesMut) {
         self.handle_datagram_at(now, 0, meta, data);
     }
 
-    /// Takes one datagram that arrived at another than the host's first socket.
+    /// Handles one datagram that arrived on another than the host's first socket.
     pub fn handle_datagram_at(
         &mut self,
         now: Instant,
@@ -301,9 +298,9 @@ impl Endpoint {
         self.note_handled(now, self.known_address(meta.remote));
     }
 
-    /// The network says that nobody is at `remote` (ICMP): handshakes with it fail at once. An
-    /// established connection does not listen to what anyone could have sent (RFC 9000 section
-    /// 14.2.1 demands such care for path MTU discovery).
+    /// Handles an ICMP error: `remote` is unreachable. Handshakes with it fail at once. An established connection
+    /// ignores it, because anybody could have sent it (RFC 9000 section 14.2.1 requires such care for path MTU
+    /// discovery).
     pub fn handle_unreachable(&mut self, _now: Instant, remote: SocketAddr, errno: i32) {
         let indices: Vec<usize> = self.handshakes.with(remote).collect();
         for index in indices {
@@ -319,7 +316,7 @@ impl Endpoint {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is wanted next. May be early.
+    /// The time of the next [`handle_timeout`](Self::handle_timeout). May be early.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers
             .next()
@@ -328,8 +325,8 @@ impl Endpoint {
             .min()
     }
 
-    /// Fires what is due, once per connection: after a long sleep a retransmission timer may be due
-    /// again at once, and should not be before the first probe was sent.
+    /// Fires due timers, once per connection: after a long sleep a retransmission timer may be due again at once,
+    /// and must not fire before the first probe was sent.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.drop_overdue(now);
         for index in self.timers.take_due(now) {
@@ -339,11 +336,11 @@ impl Endpoint {
             let Some(entry) = self.connections.get_mut(index) else {
                 continue;
             };
-            // It moved to later, or the connection was only given its rest.
+            // The timer has moved to later, or the connection has only rested.
             if entry.timer.is_none_or(|at| at > now) {
                 continue;
             }
-            // What is entered next is a deadline to come.
+            // The next entry is a future deadline.
             self.timers.remove(index, &mut entry.timer);
             if entry.connection.is_handshaking()
                 && entry.handshake_deadline.is_some_and(|at| at <= now)
@@ -375,7 +372,7 @@ impl Endpoint {
                 }
                 let key = ConnectionKey::new(index, entry.generation);
                 if matches!(event, Event::StreamData { .. } | Event::StreamReset { .. }) {
-                    // Reading gives the peer credit, which has to be told.
+                    // Reading gives the peer credit, which has to be sent.
                     self.mark_sending(index);
                 }
                 return Some((key, event));
@@ -388,8 +385,7 @@ impl Endpoint {
         None
     }
 
-    /// A connection to give commands to. `None` once the connection is gone, which it is some time
-    /// after its `Closed`.
+    /// A connection for commands. `None` once the connection is gone, some time after its `Closed`.
     pub fn connection(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let index = key.index();
         let generation = self.connections.get(index)?.generation;
@@ -400,22 +396,22 @@ impl Endpoint {
         Some(&mut self.connections[index].connection)
     }
 
-    /// A connection to look at, without the work that follows commands.
+    /// A connection for reading, without the updates that follow commands.
     pub fn peek(&self, key: ConnectionKey) -> Option<&Connection> {
         let entry = self.connections.get(key.index())?;
         let found = ConnectionKey::new(key.index(), entry.generation);
         (found == key).then_some(&entry.connection)
     }
 
-    /// All connections there are, closed ones that linger included.
+    /// All connections, including closed ones that linger.
     pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + '_ {
         self.connections
             .iter()
             .map(|(index, entry)| ConnectionKey::new(index, entry.generation))
     }
 
-    /// Closes every connection with an application's code. Those that wait for the host's answer have no
-    /// keys to say one with: they are refused.
+    /// Closes every connection with an application's code. Connections that wait for the host's answer have no keys
+    /// to seal a code, so they are refused.
     pub fn close_all(&mut self, now: Instant, error_code: u64, reason: &[u8]) {
         self.refuse_pending_accepts();
         let indices: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
@@ -427,15 +423,15 @@ impl Endpoint {
         }
     }
 
-    /// True if nothing is left: no connection, not even one that lingers to answer late packets,
-    /// and nothing to send.
+    /// True if nothing is left: no connection, not even one that lingers to answer late packets, and nothing to
+    /// send.
     pub fn is_idle(&self) -> bool {
         self.connections.is_empty() && self.responses.is_empty() && self.pending_accepts.is_empty()
     }
 
-    /// True if no peer is left that may have something to hear from us: every connection is over,
-    /// and those that we closed were answered or have waited long enough (RFC 9000 section 10.2.1).
-    /// Nor does anyone wait for the host's answer. From here on the socket can go.
+    /// True if no peer needs anything more from this endpoint: every connection has ended, closes by this side were
+    /// answered or have waited long enough (RFC 9000 section 10.2.1), and no connection waits for the host's
+    /// answer. From here on the socket can be closed.
     pub fn may_end(&self) -> bool {
         let mut entries = self.connections.iter();
         self.responses.is_empty()
@@ -448,7 +444,7 @@ impl Endpoint {
         !self.pending_accepts.is_empty()
     }
 
-    /// How many connections there are, closed ones that linger included.
+    /// The number of connections, including closed ones that linger.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
@@ -461,12 +457,12 @@ impl Endpoint {
         self.connections.is_empty()
     }
 
-    /// How many connections the tables have room for: it goes down again after a peak.
+    /// The capacity of the tables; it shrinks after a peak.
     pub fn capacity(&self) -> usize {
         self.connections.capacity()
     }
 
-    /// Incoming handshakes under way.
+    /// Incoming handshakes in progress.
     pub fn handshakes(&self) -> usize {
         self.accept_policy.handshakes()
     }
@@ -475,8 +471,7 @@ impl Endpoint {
         self.stats
     }
 
-    /// For an endpoint of one connection: how that failed, if it did before it came to be. The event is
-    /// [`Event::Closed`].
+    /// For an endpoint of one connection: its failure before it was returned, an [`Event::Closed`].
     pub fn take_failed(&mut self) -> Option<Event> {
         self.failed.take()
     }
@@ -499,7 +494,7 @@ fn state_machine(
         .supported_versions(KNOWN_VERSIONS.to_vec())
         .cid_generator(move || Box::new(ids.clone()))
         .rng_seed(settings.rng_seed)
-        // A server that was started again has to reset many connections: `RESETS` is the limit.
+        // A restarted server has to reset many connections: `RESETS` is the limit.
         .min_reset_interval(Duration::ZERO)
         .max_udp_payload_size(settings.max_udp_payload_size)
         .expect("the size was checked");
@@ -522,12 +517,12 @@ impl From<quinn::ConnectError> for ConnectError {
     }
 }
 
-/// What Linux takes in one `UDP_SEGMENT` send on every kernel that has it.
+/// The limit of one `UDP_SEGMENT` send on every kernel that supports it.
 const SEGMENTS_DEFAULT: usize = 64;
-/// Stateless resets, which noise asks for as well as lost connections (RFC 9000 section 10.3.3).
+/// The rate of stateless resets, which noise causes as well as lost connections (RFC 9000 section 10.3.3).
 const RESETS: Rate = Rate {
     per_second: 1_000.0,
     burst: 1_000,
 };
-/// How long a client tries when its idle time-out is switched off.
+/// How long a client tries if its idle time-out is disabled.
 const HANDSHAKE_WITHOUT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,10 +1,11 @@
-//! Versions as an endpoint sees them: which a server answers, and how a client begins again after a Version Negotiation packet (RFC 9000 section 6, RFC 9368).
+//! Versions at an endpoint: Version Negotiation by a server, and the restart of a client after it (RFC 9000 section
+//! 6, RFC 9368).
 //!
-//! Not here: which a host may set (`settings::versions`), compatible negotiation, which needs no second
-//! flight (`tls::versions`), and packets (`wire::negotiation`).
+//! Not here: the allowed settings (`settings::versions`), compatible negotiation, which needs no second flight
+//! (`tls::versions`), and the packets (`wire::negotiation`).
 //!
-//! After a Version Negotiation packet the endpoint replaces the first connection of quinn-proto by a new one; the
-//! host's connection and its streams stay. Sessions and address tokens are kept by version.
+//! After a Version Negotiation packet the endpoint replaces quinn-proto's first connection by a new one; the host's
+//! connection and its streams stay. Sessions and address tokens are stored by version.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -18,15 +19,15 @@ use uringcore_wire::{
 use crate::tls::{Answer, is_valid_retry, reserved_besides};
 use crate::{ClientSetup, CloseKind, DatagramMeta, Endpoint};
 
-/// What a connection of ours is begun with again.
+/// The parameters to begin a connection of ours again.
 pub(crate) struct Restart {
     pub setup: ClientSetup,
     pub server_name: String,
 }
 
 impl Endpoint {
-    /// A first packet of a version that the server does not speak. Small ones are not answered (RFC
-    /// 9000 section 5.2.2): the answer must not be larger than they are.
+    /// Answers a first packet of a version that the server does not support. Small packets are not answered (RFC
+    /// 9000 section 5.2.2), because the answer must not be larger.
     pub(crate) fn answer_version(&mut self, meta: DatagramMeta, first_packet: &[u8]) {
         let Some(server) = self
             .server
@@ -57,7 +58,7 @@ impl Endpoint {
         self.respond(transmit);
     }
 
-    /// The first packet of a version that the server does not speak, but the endpoint's clients do.
+    /// True for a first packet of a version that the server does not support, but the endpoint's clients do.
     pub(crate) fn is_of_other_version(&self, datagram: &[u8]) -> bool {
         let Some(server) = &self.server else {
             return false;
@@ -65,7 +66,7 @@ impl Endpoint {
         initial_version(datagram).is_some_and(|version| !server.versions.contains(&version))
     }
 
-    /// A Version Negotiation packet: the client that it is for begins again, once.
+    /// Handles a Version Negotiation packet: its client begins again, once.
     pub(crate) fn handle_negotiation(&mut self, now: Instant, meta: DatagramMeta, data: &[u8]) {
         let Some(packet) = VersionNegotiation::read(data) else {
             return;
@@ -98,8 +99,8 @@ impl Endpoint {
         }
     }
 
-    /// True if whoever made a Retry packet has seen the first packet of the client that it is for (RFC
-    /// 9000 section 17.2.5.2). One for nobody is nobody's to doubt.
+    /// True if the sender of a Retry packet has seen the first packet of the client that it is for (RFC 9000
+    /// section 17.2.5.2). Also true without such a client.
     pub(crate) fn is_genuine_retry(&self, remote: SocketAddr, packet: &[u8]) -> bool {
         let destination = LongHeader::read(packet).map(|header| header.destination);
         let Some(index) = destination.and_then(|id| self.handshakes.client(remote, id)) else {
@@ -110,8 +111,8 @@ impl Endpoint {
         original.is_some_and(|id| is_valid_retry(connection.versions().original(), id, packet))
     }
 
-    /// Puts a new connection of the state machine, with `version`, in the place of the first one.
-    /// The host keeps its connection and what it has queued.
+    /// Replaces the state machine's first connection by a new one with `version`. The host keeps its connection and
+    /// queued data.
     fn begin_again(&mut self, now: Instant, index: usize, version: u32) {
         // A datagram of the same turn may have ended the handshake.
         self.reconcile(index);
@@ -132,8 +133,8 @@ impl Endpoint {
             tokens.set_version(version);
             config.token_store(tokens);
         }
-        // First the end of the old one: without connection IDs both have the server's address for a
-        // name.
+        // The end of the old connection is handled first: without connection IDs both have the server's address as
+        // their key.
         let old = entry.handle;
         self.by_handle[old.0] = None;
         self.quinn.handle_event(old, EndpointEvent::drained());
@@ -208,7 +209,7 @@ mod tests {
         (endpoint, meta, now)
     }
 
-    /// A long header with these connection IDs, and what an Initial packet has behind it.
+    /// A long header with these connection IDs, and the further fields of an Initial packet.
     fn packet(first: u8, version: u32, destination: &[u8], source: &[u8], rest: &[u8]) -> BytesMut {
         let mut packet = BytesMut::from(&[first][..]);
         packet.extend(version.to_be_bytes());
@@ -230,7 +231,7 @@ mod tests {
         let negotiation = packet(0xc0, 0, &ours, server, &VERSION_2.to_be_bytes());
         let retry = packet(0xf0, VERSION_1, &ours, b"unknown!", &[0; 32]);
         assert!(!endpoint.is_genuine_retry(meta.remote, &retry));
-        // Nothing changes but the index: whoever still finds it has looked at the connections.
+        // Only the index changes: code that still finds the handshake has searched the connections.
         let index = endpoint.connections.len() - 1;
         let entry = &mut endpoint.connections[index];
         let elsewhere = Handshakes::default().enter(index, meta.remote, Some(&ours));
@@ -245,7 +246,7 @@ mod tests {
         let others: Vec<_> = endpoint.keys().filter(|other| *other != key).collect();
         let mut ended = others.iter().filter_map(|other| endpoint.peek(*other));
         assert!(ended.all(|connection| connection.is_closed()));
-        // The very same packet does its work once the index knows the handshake again.
+        // The same packet has its effect once the index has the handshake again.
         let place = endpoint.handshakes.enter(index, meta.remote, Some(&ours));
         endpoint.connections[index].handshake = Some(place);
         endpoint.handle_datagram(now, meta, negotiation);

@@ -1,7 +1,7 @@
-//! What an endpoint does with new connections that wait until the host has looked for their sessions
-//! and tokens: when they begin to wait, and how that ends.
+//! New connections that wait until the host has looked up their sessions and tokens: the beginning and the end of
+//! the wait.
 //!
-//! Not here: who waits, and how many may (`accept_policy::pending_accepts`).
+//! Not here: the table and its bounds (`accept_policy::pending_accepts`).
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl Endpoint {
-    /// A datagram is about to be handled. What may be kept is cut loose from the others that came
-    /// with it, for it would keep all of them.
+    /// Called before a datagram is handled. A datagram that may be stored is copied out of its receive buffer,
+    /// which holds others as well.
     pub(super) fn note_datagram(&mut self, datagram: BytesMut) -> BytesMut {
         let asks = self
             .server
@@ -36,9 +36,9 @@ impl Endpoint {
         }
     }
 
-    /// The datagram was handled. If it began no connection it may belong to one that waits, and comes from the same
-    /// address: the state machine drops what others send during a handshake, and it must not count for three times as
-    /// much to the address that waits (RFC 9000 section 8.1).
+    /// Called after a datagram was handled. If it began no connection it may belong to a waiting one, provided it
+    /// comes from the same address: the state machine drops datagrams from other addresses during a handshake, and
+    /// they must not raise the amplification limit of the waiting address (RFC 9000 section 8.1).
     pub(super) fn note_handled(&mut self, now: Instant, remote: SocketAddr) {
         let Some(datagram) = self.pending_accepts.datagram.take() else {
             return;
@@ -49,7 +49,7 @@ impl Endpoint {
         else {
             return;
         };
-        // One that finds no room is as good as lost: without it the handshake begins after a while.
+        // A datagram without room counts as lost: without it the handshake begins after a while.
         let Some(pending) = self.pending_accepts.push(number, &datagram) else {
             return;
         };
@@ -63,8 +63,7 @@ impl Endpoint {
         }
     }
 
-    /// Has the connection wait if the host is to be asked for its session or token; else gives it
-    /// back.
+    /// Stores the connection if the host must look up its session or token; otherwise returns it.
     pub(super) fn keep_waiting(&mut self, now: Instant, incoming: Incoming) -> Option<Incoming> {
         let (Some(datagram), Some(server)) = (self.pending_accepts.datagram.take(), &self.server)
         else {
@@ -83,7 +82,7 @@ impl Endpoint {
             if token.is_none() {
                 return Some(incoming);
             }
-            // Nobody is asked, so the token proves nothing.
+            // The host is not asked, so the token proves nothing.
             self.retry(incoming);
             return None;
         };
@@ -122,16 +121,16 @@ impl Endpoint {
         None
     }
 
-    /// The host has put what it found where the server's session store takes it from, or has found
-    /// nothing: the handshake goes on, if it has not already.
+    /// The host has put the session where the server's session store finds it, or has found none: the handshake
+    /// proceeds, if it has not already.
     pub fn sessions_answered(&mut self, now: Instant, question: u64) {
         if self.pending_accepts.is_asked(question) {
             self.go_on(now, question);
         }
     }
 
-    /// The token that the host was asked about was used before: the client is asked to prove its
-    /// address as if it had shown none.
+    /// The token that the host looked up was used before: the client has to prove its address as if it had no
+    /// token.
     pub fn token_refused(&mut self, question: u64) {
         if self.pending_accepts.is_asked(question) {
             self.prove(question);
@@ -156,14 +155,13 @@ impl Endpoint {
         }
     }
 
-    /// Has those begin whose ClientHello does not become whole, and those that the host does not
-    /// answer about.
+    /// Begins handshakes whose ClientHello stays incomplete, and those that the host does not answer.
     pub(super) fn drop_overdue(&mut self, now: Instant) {
         while let Some(&(deadline, number)) = self.pending_accepts.deadlines.first() {
             if deadline > now {
                 return;
             }
-            // Neither half a hello nor a slow host may be the way around the question.
+            // Neither an incomplete hello nor a slow host may bypass the lookup of a token.
             let has_token = |pending: &PendingAccept| pending.token.is_some();
             match self
                 .pending_accepts
@@ -177,7 +175,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets all of them, without a word.
+    /// Drops all waiting connections without an answer.
     pub(super) fn drop_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
             self.accept_policy.gave_up(pending.neighbour);
@@ -185,7 +183,7 @@ impl Endpoint {
         }
     }
 
-    /// Refuses all of them: the host has closed what it had let in.
+    /// Refuses all waiting connections: the host has closed the connections that it had accepted.
     pub(super) fn refuse_pending_accepts(&mut self) {
         for pending in self.pending_accepts.take_all() {
             let arrival = std::mem::replace(&mut self.arrival, pending.arrival);
@@ -197,7 +195,7 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// The state machine complains about one that is simply dropped.
+    /// The state machine logs a warning if an `Incoming` is simply dropped.
     fn drop(&mut self) {
         self.drop_pending_accepts();
     }

@@ -1,30 +1,29 @@
-//! What became of a connection: whether it has events and something to send, its deadline, its place in
-//! the state machine's table.
+//! Updates after a change of a connection: its events and packets to send, its deadline, its entry in the state
+//! machine's table.
 //!
-//! A connection to which nothing happens for a second *rests*: the room that its last burst left empty is freed. A
-//! server's session has dropped its TLS connection after the handshake. Of the remaining tables most is what
-//! quinn-proto keeps for each stream that the client may open: 0.4 kB for each request stream as they are used, all
-//! of it until the connection ends.
+//! A connection that is idle for a second *rests*: the unused capacity of its last burst is freed. A server's
+//! session has dropped its TLS connection after the handshake. Most of the remaining memory is what quinn-proto
+//! keeps for each stream that the client may open: 0.4 kB for each request stream once it was used, until the
+//! connection ends.
 
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
 
 impl Endpoint {
-    /// Something happened to the connection: it may have events and something to send.
+    /// Marks a connection as changed: it may have events and packets to send.
     pub(crate) fn touch(&mut self, index: usize) {
         self.connections[index].is_settled = false;
         self.mark_sending(index);
         self.mark_eventful(index);
     }
 
-    /// A connection to which nothing has happened for a while gives back the room that its last burst has
-    /// left empty.
+    /// Frees the unused capacity of an idle connection.
     pub(super) fn rest_if_quiet(&mut self, now: Instant, index: usize) {
         let entry = &mut self.connections[index];
         if entry.quiet_since.is_some_and(|since| since + QUIET <= now) {
             entry.connection.rest();
-            // Again when its credit has no more room kept for it, unless something happens before.
+            // Again when the reservation of its credit ends, unless something happens before.
             let again = entry.connection.rest_credit(now);
             entry.quiet_since = again.and_then(|at| at.checked_sub(QUIET));
         }
@@ -42,8 +41,8 @@ impl Endpoint {
         }
     }
 
-    /// Brings everything in line with what became of the connection: its events, what it wants of
-    /// the endpoint, its deadline, and whether its handshake is over.
+    /// Applies all consequences of a connection's change: its events, its requests to the endpoint, its deadline,
+    /// and the end of its handshake.
     pub(crate) fn reconcile(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         entry.is_settled = true;
@@ -61,7 +60,7 @@ impl Endpoint {
                 entry.drained = true;
                 self.by_handle[entry.handle.0] = None;
             }
-            // Some are for Retry packets, say, and lead nowhere.
+            // Some IDs are for Retry packets, for example, and have no connection.
             drop(self.next_id.take_made());
             if let Some(event) = self.quinn.handle_event(entry.handle, event) {
                 entry.connection.quinn().handle_event(event);
@@ -110,7 +109,7 @@ impl Endpoint {
     }
 }
 
-/// What is taken for the end of a burst. The room is taken again with the next one.
+/// The idle time after which a burst has ended. The next burst allocates again.
 const QUIET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The table of connections: entering it, leaving it, and its way down after a peak.
+//! The table of connections: insertion, removal, and shrinking after a peak.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,7 +20,7 @@ impl Endpoint {
     ) -> ConnectionKey {
         self.is_logging |= transport.packet_log;
         let generation = self.generation;
-        // A key that outlives its connection by 2^32 others finds one of them only in the same place of the table.
+        // A stale key could match again only after 2^32 further connections, in the same slot of the table.
         self.generation = self.generation.wrapping_add(1);
         let local = match conn.side() {
             quinn::Side::Server => Local {
@@ -32,8 +32,8 @@ impl Endpoint {
         let mut connection = Connection::new(conn, transport, server_name, tokens, local);
         if self.settings.tells_connection_ids {
             connection.watch_connection_ids();
-            // A server's preferred address has an ID of its own (RFC 9000 section 18.2). What comes before
-            // the one that the connection began with was for a Retry.
+            // A server's preferred address has an ID of its own (RFC 9000 section 18.2). IDs before the
+            // connection's first were for a Retry.
             let first = connection.host_connection_id().map(<[u8]>::to_vec);
             let made = self.next_id.take_made().into_iter();
             connection.issued(made.skip_while(|id| first.as_deref() != Some(&id[..])));
@@ -76,7 +76,7 @@ impl Endpoint {
         self.by_handle.get(handle.0).copied().flatten()
     }
 
-    /// The handshake begins, also for the second time.
+    /// Enters the handshake into the indices, also for a restart.
     pub(crate) fn enter_handshake(&mut self, index: usize) {
         self.leave_handshake(index);
         let entry = &mut self.connections[index];
@@ -93,7 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a connection without a word to the peer, and forgets its state.
+    /// Ends a connection without sending anything, and drops its state.
     pub(crate) fn abandon(&mut self, index: usize, reason: String, kind: CloseKind) {
         self.connections[index].connection.abandon(reason, kind);
         self.forget_state(index);
@@ -101,7 +101,7 @@ impl Endpoint {
         self.reconcile(index);
     }
 
-    /// The state machine's side of a connection that needs no time to end.
+    /// Drops the state machine's side of a connection at once.
     pub(super) fn forget_state(&mut self, index: usize) {
         let entry = &mut self.connections[index];
         if !std::mem::replace(&mut entry.drained, true) {
@@ -131,9 +131,9 @@ impl Endpoint {
         }
     }
 
-    /// After a peak the tables become smaller again: when three quarters of the connections have gone,
-    /// then at every half, so that it costs next to nothing a connection, and for each of the last few,
-    /// of which one may sit at the table's end.
+    /// Shrinks the tables after a peak: when three quarters of the connections have gone, then at every half, so
+    /// that the cost for each connection is negligible, and for each of the last few, because one of them may
+    /// occupy the table's end.
     fn shrink(&mut self) {
         let left = self.connections.len();
         if left > self.shrink_at || self.connections.capacity() <= CAPACITY_KEPT {
@@ -151,14 +151,14 @@ impl Endpoint {
         self.sending.shrink_to_fit();
         self.eventful.shrink_to_fit();
         if left == 0 && self.pending_accepts.is_empty() {
-            // The state machine's own tables never shrink, and now there is nothing in them.
+            // The state machine's own tables never shrink, and now they are empty.
             let next_id = self.next_id.clone();
             self.quinn = state_machine(&self.settings, self.server.as_ref(), next_id, &self.tokens);
         }
     }
 }
 
-/// Tables of up to this many connections are kept as they are.
+/// Smaller tables keep their capacity.
 const CAPACITY_KEPT: usize = 128;
 const FEW: usize = 64;
 
@@ -199,7 +199,7 @@ mod tests {
         assert!(!keys.contains(&ConnectionKey::NONE));
         for key in &keys {
             assert!(endpoint.connection(*key).is_some());
-            // One of another generation in the same place of the table.
+            // A key of another generation for the same slot of the table.
             let older = ConnectionKey::from_u64(key.as_u64() ^ 1 << 63);
             assert!(endpoint.connection(older).is_none() && endpoint.peek(older).is_none());
         }

@@ -1,8 +1,8 @@
-//! Which connection is to be woken next.
+//! Deadlines of connections.
 //!
-//! A connection's deadline moves with nearly every packet, mostly to later. So a moved deadline is
-//! only entered when it is earlier than the one entered before; a wake-up that comes too early
-//! looks at the real deadline and enters that. One entry a connection at any time.
+//! A connection's deadline moves with nearly every packet, mostly to later. So a moved deadline is only entered if
+//! it is earlier than the entry; an early wake-up checks the real deadline and enters that. Each connection has at
+//! most one entry.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -16,7 +16,7 @@ impl Timers {
         self.entries.first().map(|(at, _)| *at)
     }
 
-    /// Moves the entry of `index`, which `entered` remembers, to `deadline` if that is earlier.
+    /// Moves the entry of `index`, whose time is in `entered`, to `deadline` if that is earlier.
     pub fn advance(
         &mut self,
         index: usize,
@@ -39,7 +39,7 @@ impl Timers {
         }
     }
 
-    /// Takes out all entries that are due. The caller clears what `entered` remembered.
+    /// Removes and returns all due entries. The caller clears `entered`.
     pub fn take_due(&mut self, now: Instant) -> Vec<usize> {
         let mut due = Vec::new();
         while self.entries.first().is_some_and(|(at, _)| *at <= now) {

@@ -1,7 +1,7 @@
-//! What an endpoint sends: batches of its connections in turn, and answers that no connection gives.
+//! Sending: batches of the connections in turn, and stateless answers.
 //!
-//! A host hands over all datagrams of a wake-up before its first `poll_transmit`, so that one acknowledgement
-//! covers many packets.
+//! A host passes in all datagrams of a wake-up before its first `poll_transmit`, so that one acknowledgement covers
+//! many packets.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -13,31 +13,30 @@ use quinn_proto as quinn;
 use super::{ConnectionKey, Endpoint};
 use crate::paths::path::Local;
 
-/// What to do with the bytes that [`Endpoint::poll_transmit`] wrote.
+/// Describes the bytes that [`Endpoint::poll_transmit`] has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     pub remote: SocketAddr,
     /// The two ECN bits to set (RFC 3168).
     pub ecn: Option<u8>,
-    /// How many bytes were written.
+    /// The number of written bytes.
     pub size: usize,
-    /// Cut the bytes into datagrams of this size, the last one may be shorter. `None`: one
-    /// datagram.
+    /// The size of each datagram; the last one may be shorter. `None`: one datagram.
     pub segment_size: Option<usize>,
-    /// The address to send from, where that matters.
+    /// The address to send from, if it matters.
     pub src_ip: Option<IpAddr>,
-    /// The host's number for the socket to send from. The first one is 0.
+    /// The host's number of the socket to send from. The first one is 0.
     pub socket: u32,
 }
 
 impl Endpoint {
-    /// How many datagrams of a connection may go into one batch; 1 switches batches off.
+    /// Sets how many datagrams of a connection may go into one batch; 1 disables batches.
     pub fn set_gso(&mut self, max_segments: usize) {
         self.max_segments = max_segments.max(1);
     }
 
-    /// Writes the next batch of datagrams into `buf`, which is cleared first: some datagrams of one
-    /// connection, at most 65,507 bytes, or one stateless answer. Connections take turns.
+    /// Clears `buf` and writes the next batch of datagrams into it: some datagrams of one connection, at most
+    /// 65,507 bytes, or one stateless answer. Connections take turns.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         buf.clear();
         if let Some((transmit, data, socket)) = self.responses.pop_front() {
@@ -74,8 +73,8 @@ impl Endpoint {
         None
     }
 
-    /// Writes the next batch of one connection. It keeps its place among those that
-    /// [`poll_transmit`](Self::poll_transmit) asks, which is to be called as well.
+    /// Writes the next batch of one connection. The connection keeps its place for
+    /// [`poll_transmit`](Self::poll_transmit), which must be called as well.
     pub fn poll_transmit_of(
         &mut self,
         key: ConnectionKey,
@@ -112,8 +111,8 @@ impl Endpoint {
         Some((transmit, remote, local))
     }
 
-    /// Sends a datagram of the host's own, which is about no connection. What waits already may leave no room:
-    /// then it is lost, as in the network, and so is one that is larger than UDP carries.
+    /// Sends a datagram of the host, without a connection. It is dropped, as in the network, if the queue is full
+    /// or if it is larger than UDP allows.
     pub fn send_datagram(&mut self, remote: SocketAddr, data: Vec<u8>) {
         if data.len() > UDP_PAYLOAD_MAX {
             self.stats.responses_dropped += 1;
@@ -166,7 +165,7 @@ impl Endpoint {
 
 /// The largest UDP payload over IPv4.
 const UDP_PAYLOAD_MAX: usize = 65_507;
-/// Stateless answers that wait for the socket. They are repeated when the peer repeats its packet.
+/// Stateless answers that wait for the socket. A dropped answer is repeated when the peer repeats its packet.
 const RESPONSES_MAX: usize = 256;
 
 #[cfg(test)]

@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use uringcore_limits::budget::Charge;
 
-/// Which datagrams are dropped when there is no room for all.
+/// Which datagrams are dropped when the queue is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// The oldest: of data that may be lost the newest is worth most.
+    /// Drop the oldest: the newest real-time data is worth most.
     #[default]
     Oldest,
-    /// Those that come, for whom the order in which things began matters.
+    /// Drop those that arrive, so that the order and the beginning of a sequence survive.
     Newest,
 }
 
-/// Keeps what there is room for.
+/// A bounded queue of datagrams.
 ///
-/// Bounds: so many bytes, an overhead for each frame counted in. What is dropped is counted. Small ones that wait
-/// do not keep the memory that they were received in, which may be that of many packets.
+/// The bound is a number of bytes, including an overhead for each frame. Dropped datagrams are counted. Small
+/// datagrams are copied when they have to wait, because their receive buffer may hold many packets.
 #[derive(Debug)]
 pub struct Datagrams {
     queue: VecDeque<Bytes>,
@@ -41,7 +41,7 @@ impl Datagrams {
         }
     }
 
-    /// Has somebody charged with what waits.
+    /// Charges the waiting bytes to `charge`.
     pub fn set_charge(&mut self, charge: Charge) {
         self.charge = charge;
         self.recharge();
@@ -56,7 +56,7 @@ impl Datagrams {
             self.dropped += 1;
             return;
         }
-        // One that is taken at once costs no copy.
+        // A datagram that is taken at once is not copied.
         if !self.queue.is_empty() && data.len() < SMALL {
             data = Bytes::copy_from_slice(&data);
         }
@@ -75,7 +75,7 @@ impl Datagrams {
         Some(data)
     }
 
-    /// Drops all of them: nobody will ask for them.
+    /// Drops all datagrams; the program will not read them.
     pub fn clear(&mut self) {
         self.dropped += self.queue.len() as u64;
         self.queue = VecDeque::new();
@@ -93,13 +93,13 @@ impl Datagrams {
     }
 }
 
-/// Of larger ones the packet that they came in is no more than twice their size.
+/// Larger datagrams are at least half as long as their packet, so they are not copied.
 const SMALL: usize = 600;
 
-/// What a small one takes besides: its place in the heap, and room in the queue for as many again.
+/// Overhead of a small datagram: its heap allocation, and its share of the queue's spare capacity.
 const HEAP_OVERHEAD: usize = 48;
 
-/// Empty ones are not free.
+/// Empty datagrams cost their entry.
 fn cost(data: &Bytes) -> usize {
     data.len() + size_of::<Bytes>()
 }

@@ -1,4 +1,4 @@
-//! What has come on one connection and nobody has asked for, and whom an event concerns.
+//! Input of one connection that the program has not read yet, and the waiters that an event concerns.
 
 use std::collections::VecDeque;
 
@@ -9,22 +9,22 @@ use uringcore_limits::budget::Charge;
 use super::datagrams::{Datagrams, Overflow};
 use crate::{Chunks, Event, Received, StreamEnd};
 
-/// What a host can wait for.
+/// A condition that a host can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// Something to read of this stream.
+    /// The stream has something to read.
     Readable(u64),
-    /// Room to send on this stream, or that there will be none.
+    /// The stream has room to send, or never will.
     Writable(u64),
-    /// That everything sent on this stream is acknowledged, or will not be.
+    /// Everything sent on the stream is acknowledged, or never will be.
     Finished(u64),
-    /// The same of all streams that are finished.
+    /// All finished streams are acknowledged.
     AllFinished,
-    /// A stream of the peer's.
+    /// The peer has opened a stream.
     Accept {
         unidirectional: bool,
     },
-    /// That the peer allows another stream of ours.
+    /// The peer allows another stream of ours.
     Open {
         unidirectional: bool,
     },
@@ -32,37 +32,36 @@ pub enum Key {
 }
 
 impl Key {
-    /// What can be waited for on one stream.
+    /// The conditions of one stream.
     pub fn of_stream(id: u64) -> [Self; 3] {
         [Self::Readable(id), Self::Writable(id), Self::Finished(id)]
     }
 }
 
-/// The streams of the peer's that wait to be taken, codes of those that it stopped, and datagrams.
+/// Streams of the peer that wait to be accepted, error codes of streams that it stopped, and datagrams.
 ///
-/// Bounds: streams in waiting by the number of streams that may be open, which is the settings'. Codes by
-/// those in waiting and those that the program has, from [`accept`](Self::accept) or
-/// [`opened`](Self::opened) until it [forgets](Self::forget) them. Datagrams by a number of bytes. Data of
-/// streams only comes here when the connection ends, or came before it was read on demand, and is bounded
-/// by its windows.
+/// Bounds: waiting streams by the limit of open streams in the settings. Codes by the waiting streams and the
+/// program's, from [`accept`](Self::accept) or [`opened`](Self::opened) until [`forget`](Self::forget). Datagrams
+/// by a number of bytes. Stream data is stored here only when the connection ends, or when it arrived before it was
+/// read on demand; its flow-control windows bound it.
 #[derive(Debug)]
 pub struct Inbox {
     /// By direction: bidirectional first.
     waiting: [VecDeque<u64>; 2],
     numbers: Numbers,
-    /// The streams that the program has, and others' that wait, with the code if it was stopped.
+    /// The program's streams, and others that wait, each with the error code if the peer has stopped it.
     stopped: FxHashMap<u64, Option<u64>>,
     rest: FxHashMap<u64, Received>,
     datagrams: Datagrams,
 }
 
-/// How it is known that the peer has opened a stream.
+/// How streams of the peer are detected.
 #[derive(Debug)]
 enum Numbers {
-    /// All streams of the connection are the program's, and a stream opens those of its kind with lower
-    /// numbers (RFC 9000 section 2.1): so many of each direction were heard of.
+    /// All streams of the connection are the program's. A stream opens those of its kind with lower numbers (RFC
+    /// 9000 section 2.1); `heard` counts the open ones of each direction.
     All { is_client: bool, heard: [u64; 2] },
-    /// Some of them are: each is [announced](Arrivals::announced).
+    /// Some streams of the connection are the program's; each is [announced](Self::announced).
     Some,
 }
 
@@ -73,7 +72,7 @@ impl Inbox {
         Self::of(Numbers::All { is_client, heard }, datagram_bytes_max)
     }
 
-    /// For streams of a connection of which each is announced.
+    /// For the streams of a session, each of which is announced.
     pub fn of_session(datagram_bytes_max: usize) -> Self {
         Self::of(Numbers::Some, datagram_bytes_max)
     }
@@ -88,22 +87,22 @@ impl Inbox {
         }
     }
 
-    /// Which datagrams are dropped when there is no room for all; else the oldest.
+    /// Sets which datagrams are dropped when the queue is full. The default is the oldest.
     pub fn set_overflow(&mut self, overflow: Overflow) {
         self.datagrams.set_overflow(overflow);
     }
 
-    /// Has somebody charged with the datagrams that wait.
+    /// Charges the waiting datagrams to `charge`.
     pub fn set_charge(&mut self, charge: Charge) {
         self.datagrams.set_charge(charge);
     }
 
-    /// The connection is gone, and with it the use of datagrams.
+    /// Drops the datagrams when the connection has ended.
     pub fn drop_datagrams(&mut self) {
         self.datagrams.clear();
     }
 
-    /// Takes one event in, and names those who are to look again.
+    /// Applies one event, and calls `wake` for each condition that may now hold.
     pub fn handle(&mut self, event: Event, mut wake: impl FnMut(Key)) {
         match event {
             Event::StreamReadable { stream_id } => self.readable(stream_id, &mut wake),
@@ -120,8 +119,8 @@ impl Inbox {
                 stream_id,
                 error_code,
             } => {
-                // Behind what is here: it may be what the peer has promised in spite of the reset
-                // (RESET_STREAM_AT).
+                // The reset is stored behind the data held here: with RESET_STREAM_AT the peer may have promised
+                // that data in spite of the reset.
                 let end = Some(StreamEnd::Reset { error_code });
                 self.leave(stream_id, Chunks::default(), end);
                 self.readable(stream_id, &mut wake);
@@ -149,38 +148,38 @@ impl Inbox {
                 self.datagrams.push(data);
                 wake(Key::Datagram);
             }
-            // The others are nobody's here.
+            // Other events do not concern streams or datagrams.
             _ => {}
         }
     }
 
-    /// The peer has opened a stream, of which nothing was told before.
+    /// Records that the peer has opened this stream, in `Numbers::Some`.
     pub fn announced(&mut self, stream_id: u64, mut wake: impl FnMut(Key)) {
         let unidirectional = is_unidirectional(stream_id);
         self.waiting[usize::from(unidirectional)].push_back(stream_id);
-        // Its code is found without a search of those that wait.
+        // The entry lets `keep_code` find the stream without a search of the waiting ones.
         self.stopped.entry(stream_id).or_default();
         wake(Key::Accept { unidirectional });
     }
 
-    /// The next stream of the peer's that nobody has taken.
+    /// The next stream of the peer that the program has not accepted.
     pub fn accept(&mut self, unidirectional: bool) -> Option<u64> {
         let stream_id = self.waiting[usize::from(unidirectional)].pop_front()?;
         self.stopped.entry(stream_id).or_default();
         Some(stream_id)
     }
 
-    /// The program has opened this stream.
+    /// Records that the program has opened this stream.
     pub fn opened(&mut self, stream_id: u64) {
         self.stopped.insert(stream_id, None);
     }
 
-    /// The code with which the peer has asked for no more data on a stream.
+    /// The error code of the peer's STOP_SENDING on a stream.
     pub fn stopped(&self, stream_id: u64) -> Option<u64> {
         self.stopped.get(&stream_id).copied().flatten()
     }
 
-    /// Takes what is here of a stream's data, at most `max` bytes, and its end with the last of it.
+    /// Takes at most `max` bytes of a stream's stored data, and its end with the last of them.
     pub fn take_rest(&mut self, stream_id: u64, max: usize) -> Option<Received> {
         let rest = self.rest.get_mut(&stream_id)?;
         let data = rest.data.split_to(max);
@@ -192,7 +191,7 @@ impl Inbox {
         Some(Received { data, end })
     }
 
-    /// Nobody has this stream any more.
+    /// Removes a stream that the program has dropped.
     pub fn forget(&mut self, stream_id: u64) {
         self.stopped.remove(&stream_id);
         self.rest.remove(&stream_id);
@@ -202,13 +201,13 @@ impl Inbox {
         self.datagrams.pop()
     }
 
-    /// Datagrams that came and were dropped, because newer ones needed their room.
+    /// The number of received datagrams that were dropped because the queue was full.
     pub fn datagrams_dropped(&self) -> u64 {
         self.datagrams.dropped()
     }
 
-    /// A peer can stop a stream for as long as it has not acknowledged all of it, which may be long after
-    /// the program has dropped that: nobody asks for the code then.
+    /// Stores the code only for streams that wait or that the program holds. A peer may stop a stream until it has
+    /// acknowledged all of it, which may be long after the program has dropped the stream.
     fn keep_code(&mut self, stream_id: u64, error_code: u64) {
         let waiting = &self.waiting[usize::from(is_unidirectional(stream_id))];
         let is_waiting = match &self.numbers {
@@ -216,7 +215,7 @@ impl Inbox {
                 let is_peers = is_peers(stream_id, *is_client);
                 is_peers && waiting.front().is_some_and(|first| stream_id >= *first)
             }
-            // It has its place since it was announced.
+            // The stream has had an entry since it was announced.
             Numbers::Some => false,
         };
         if is_waiting {
@@ -295,7 +294,7 @@ mod tests {
         assert_eq!(accepted(&mut inbox, false), [0, 4, 8]);
         assert_eq!(accepted(&mut inbox, true), [2]);
         woken(&mut inbox, event(0));
-        // One of ours.
+        // A stream of ours is not accepted.
         woken(&mut inbox, event(1));
         assert_eq!(accepted(&mut inbox, false), []);
     }

@@ -1,14 +1,13 @@
-//! A program's streams and datagrams on a QUIC connection: what waits for it, and when it is to look.
+//! A program's streams and datagrams on a QUIC connection: input that waits, and when to look at it.
 //!
-//! - `inbox`: [`Inbox`], what has come on a connection and nobody has asked for. Start here.
-//! - `stream_reader`: [`StreamReader`], the receiving side of one stream: how much is read when, for whom.
-//! - `datagrams`: DATAGRAM frames that wait.
-//! - `stream_transport`: [`StreamTransport`], the commands and questions that a host makes streams of.
+//! - `inbox`: [`Inbox`], input of a connection that the program has not read. Start here.
+//! - `stream_reader`: [`StreamReader`], the receiving side of one stream: reads of a given size or up to a separator.
+//! - `datagrams`: received DATAGRAM frames that wait.
+//! - `stream_transport`: [`StreamTransport`], the operations that a host builds streams from.
 //!
-//! Stream data is not among what waits: connections are read on demand, so it stays in the state machine
-//! until somebody reads, and the peer gets credit for what was read and no more. Here is what is asked of
-//! the events instead, and which of a host's waiters one concerns ([`Key`]). Not here: the waiters, and
-//! what is sent (`quic`).
+//! Stream data is not stored here: connections are read on demand, so it stays in the state machine until the
+//! program reads it, and the peer gets credit only for data that was read. This module turns events into the
+//! conditions that a host's waiters wait for ([`Key`]). Not here: the waiters themselves, and sending (`quic`).
 
 mod datagrams;
 mod inbox;

@@ -1,45 +1,46 @@
-//! The receiving side of one stream: how much is read of it, and when that is what was asked for.
+//! The receiving side of one stream: how much is read, and when a read is complete.
 //!
-//! Not here: where the bytes come from. Whoever asks tries [`StreamReader::take`]; while that says to wait, as much
-//! as the reader [lacks](StreamReader::lacks) is read and [received](StreamReader::receive).
+//! Not here: the source of the bytes. The caller tries [`StreamReader::take`]. While that returns
+//! [`Outcome::Wait`], the caller reads as many bytes as the reader [lacks](StreamReader::lacks) and [passes them
+//! in](StreamReader::receive).
 
 use bytes::BytesMut;
 
 use crate::{Chunks, Received, StreamEnd};
 
-/// What a reader asks for.
+/// The amount of data that a read needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want<'a> {
-    /// What there is, at most so many bytes; nothing at the end.
+    /// Any data available, at most this many bytes; nothing at the end.
     UpTo(usize),
     /// Everything up to the end.
     All,
     Exactly(usize),
-    /// Everything up to the first occurrence of these bytes, which are not empty, and they. More than
-    /// `max` bytes before it are not read.
+    /// Everything up to and including the first occurrence of these bytes, which are not empty. At most `max` bytes
+    /// before it are read.
     Until {
         separator: &'a [u8],
         max: usize,
     },
 }
 
-/// What comes of it.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Outcome {
     Data(Portion),
-    /// More has to arrive first.
+    /// The read needs more data.
     Wait,
-    /// The end came too early for `Exactly` and `Until`; this is what came before it.
+    /// The stream ended before `Exactly` or `Until` was satisfied; this is the data before the end.
     Incomplete(Portion),
-    /// There is no separator in this many bytes, which stay unread.
+    /// The first bytes, this many, hold no separator. They stay unread.
     TooLong(usize),
-    /// The peer has abandoned its side (RFC 9000 section 19.4).
+    /// The peer has reset its side (RFC 9000 section 19.4).
     Reset {
         error_code: u64,
     },
 }
 
-/// Bytes on their way to the reader, in order.
+/// Bytes for the reader, in order.
 #[derive(Debug, Default)]
 pub struct Portion {
     held: BytesMut,
@@ -61,30 +62,30 @@ impl Portion {
     }
 }
 
-/// What was read of a stream and not handed on, and its end.
+/// Data read from a stream and not returned yet, and the stream's end.
 ///
-/// Bounds: it holds what a reader asked for that is not whole yet, so no more than that. A reader that
-/// takes what there is finds nothing held, and its bytes are not copied here.
+/// Bounds: it holds only data of a read that is not complete, so no more than that read needs. `UpTo` reads find
+/// nothing held, so their bytes are not copied here.
 #[derive(Debug, Default)]
 pub struct StreamReader {
     held: BytesMut,
-    /// Received last, behind `held`: as it arrived, which pins the buffers that it arrived in.
+    /// Data received after `held`, as it arrived. It pins its receive buffers.
     fresh: Chunks,
     end: Option<StreamEnd>,
-    /// The separator that was asked for last. From `searched` on `held` was not searched for it.
+    /// The separator of the last read. `held` from `searched` on has not been searched for it.
     sought: Vec<u8>,
     searched: usize,
 }
 
 impl StreamReader {
-    /// How many more bytes [`take`](Self::take) may need, which has just said to wait.
+    /// How many more bytes [`take`](Self::take) may need after it returned [`Outcome::Wait`].
     pub fn lacks(&self, want: Want<'_>) -> usize {
         let held = self.held.len() + self.fresh.len();
         let needed = match want {
             Want::UpTo(max) => return max,
             Want::All => return usize::MAX,
             Want::Exactly(count) => count,
-            // With so many the answer is known.
+            // This many bytes decide the outcome.
             Want::Until { separator, max } => max.saturating_add(separator.len()),
         };
         needed.saturating_sub(held)
@@ -96,17 +97,17 @@ impl StreamReader {
         self.end = received.end;
     }
 
-    /// True if the end is known: nothing more will come.
+    /// True if the end is known: no more data follows.
     pub fn is_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// True if everything was handed on, and the peer has finished.
+    /// True if all data was returned and the peer has finished the stream.
     pub fn is_at_eof(&self) -> bool {
         self.end == Some(StreamEnd::Finished) && self.held.is_empty() && self.fresh.is_empty()
     }
 
-    /// Drops what is held: nobody wants it.
+    /// Drops the held data.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -151,7 +152,7 @@ impl StreamReader {
 
     fn take_until(&mut self, separator: &[u8], max: usize) -> Outcome {
         self.settle();
-        // Whoever had asked before was cancelled, perhaps, and looked for something else.
+        // The last read may have been cancelled and have had another separator.
         if self.sought != separator {
             self.sought = separator.to_vec();
             self.searched = 0;
@@ -164,7 +165,7 @@ impl StreamReader {
             }
             return Outcome::Data(self.take_first(end + separator.len()));
         }
-        // The beginning of one may have arrived.
+        // The last bytes may be the beginning of a separator.
         let known = (self.held.len() + 1).saturating_sub(separator.len());
         if known > max {
             return Outcome::TooLong(known);
@@ -202,12 +203,12 @@ impl StreamReader {
         self.searched = 0;
         let held = self.held.split_to(count.min(self.held.len()));
         let fresh = self.fresh.split_to(count - held.len());
-        // What is left waits for long, perhaps: not in the buffers that it arrived in.
+        // The rest may wait for long, so it is copied out of its receive buffers.
         self.settle();
         Portion { held, fresh }
     }
 
-    /// Lets go of the buffers in which data has arrived.
+    /// Copies data out of the buffers that it was received in.
     fn settle(&mut self) {
         if self.fresh.is_empty() {
             return;
@@ -239,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream whose data arrives in pieces, and ends.
+    /// A stream whose data arrives in pieces, and then ends.
     struct Source {
         pieces: Vec<&'static str>,
         end: Option<StreamEnd>,
@@ -266,7 +267,7 @@ mod tests {
             Received { data, end }
         }
 
-        /// One reader that asks until it need not wait.
+        /// Reads until the outcome is not [`Outcome::Wait`].
         fn read(&mut self, stream_reader: &mut StreamReader, want: Want<'_>) -> Outcome {
             loop {
                 match stream_reader.take(want) {
@@ -345,7 +346,11 @@ mod tests {
             text(source.read(&mut stream_reader, Want::Exactly(4))),
             "abcd"
         );
-        assert_eq!(source.pieces, ["gh", "ef"], "credit is for what was asked");
+        assert_eq!(
+            source.pieces,
+            ["gh", "ef"],
+            "credit covers only the requested bytes"
+        );
         assert_eq!(text(source.read(&mut stream_reader, Want::Exactly(0))), "");
         assert_eq!(
             text(source.read(&mut stream_reader, Want::Exactly(5))),
@@ -388,7 +393,7 @@ mod tests {
         assert_eq!(text(source.read(&mut stream_reader, LINE)), "TooLong(7)");
         assert!(
             stream_reader.held.len() <= 8,
-            "no more is read than it takes"
+            "a read takes no more than it needs"
         );
         assert_eq!(
             text(source.read(&mut stream_reader, Want::Exactly(8))),

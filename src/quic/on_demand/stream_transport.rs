@@ -1,20 +1,20 @@
-//! What carries a program's streams and datagrams: a QUIC connection as a whole, or a session on one.
+//! The transport of a program's streams and datagrams: a whole QUIC connection, or a session on one.
 //!
-//! Not here: what waits for the program (`inbox`), and what a session adds on the wire (`webtransport`).
+//! Not here: input that waits for the program (`inbox`), and the framing of a session (`webtransport`).
 
 use bytes::Bytes;
 
 use crate::{Connection, DatagramError, Priority, Received, StreamError};
 
-/// The commands and questions that streams and datagrams are made of. Streams are named by QUIC's ids, error
+/// The operations that streams and datagrams are built from. Streams are identified by QUIC's stream IDs; error
 /// codes are the application's.
 pub trait StreamTransport {
-    /// Opens a stream; `None` while the peer allows no more, until that is told.
+    /// Opens a stream. `None` while the peer allows no more; an event follows when it does.
     fn open_stream(&mut self, unidirectional: bool) -> Option<u64>;
 
     fn send_stream(&mut self, stream_id: u64, data: Bytes, fin: bool) -> Result<(), StreamError>;
 
-    /// True if the host is to wait before it sends more.
+    /// True if the host must wait before it sends more.
     fn is_stream_full(&self, stream_id: u64) -> bool;
 
     fn read_stream(&mut self, stream_id: u64, max: usize) -> Received;
@@ -25,20 +25,20 @@ pub trait StreamTransport {
 
     fn set_priority(&mut self, stream_id: u64, priority: Priority) -> Result<(), StreamError>;
 
-    /// True if data of ours on this stream, or its end, is still to be acknowledged.
+    /// True if data of ours on this stream, or its end, is not acknowledged.
     fn is_sending(&self, stream_id: u64) -> bool;
 
-    /// True if a stream that this side has finished is not acknowledged whole.
+    /// True if a stream that this side has finished is not wholly acknowledged.
     fn is_finishing(&self) -> bool;
 
     fn send_datagram(&mut self, data: Bytes) -> Result<(), DatagramError>;
 
     fn max_datagram_size(&mut self) -> Option<usize>;
 
-    /// The program has let go of this stream.
+    /// Releases a stream that the program has dropped.
     fn forget_stream(&mut self, stream_id: u64);
 
-    /// How many bits an error code may have.
+    /// The size of an error code in bits.
     fn code_bits(&self) -> u32;
 }
 

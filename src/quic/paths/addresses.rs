@@ -1,10 +1,10 @@
-//! A client's addresses, as its server sees them: which one is validated, and how much may be sent to the others
-//! (RFC 9000 sections 8.1, 8.2 and 9.3).
+//! A client's addresses at its server: the validated one, and the bytes that may be sent to others (RFC 9000
+//! sections 8.1, 8.2 and 9.3).
 //!
-//! An address that is not validated gets at most three times the UDP payload that came from it. While the client is
-//! at its validated address and nothing goes anywhere else, there is nothing to count, and nothing is counted.
+//! An address that is not validated gets at most three times the UDP payload that arrived from it. While the client
+//! is at its validated address and nothing is sent anywhere else, nothing is counted.
 //!
-//! Not here: which frames validate an address (`connection::path_observer`), and how a packet is made shorter
+//! Not here: the frames that validate an address (`connection::path_observer`), and shortened packets
 //! (`seams::partial_packet`).
 
 use std::{
@@ -18,9 +18,9 @@ use uringcore_limits::token_bucket::{Rate, TokenBucket};
 #[derive(Default)]
 pub(crate) struct Addresses {
     validated: Option<SocketAddr>,
-    /// While something may go to an address that is not validated, or the state machine validates one.
+    /// Present while packets may go to an address that is not validated, or the state machine validates one.
     limits: Option<Box<Limits>>,
-    /// The moves that this client may still make. Made at the first.
+    /// The limit of this client's migrations. Created at the first.
     moves: Option<Box<TokenBucket>>,
 }
 
@@ -29,9 +29,9 @@ struct Limits {
     budgets: Vec<Budget>,
     /// The state machine validates the address that it sends to.
     is_validating: bool,
-    /// The state machine's next datagram asks the address that the client has left.
+    /// The state machine's next datagram probes the client's previous address.
     asks_old: bool,
-    /// What the state machine's last PATH_CHALLENGE to its current address carried.
+    /// The data of the state machine's last PATH_CHALLENGE to its current address.
     challenge: Option<[u8; 8]>,
     held: Option<Held>,
     repeat: Option<Repeat>,
@@ -51,9 +51,9 @@ struct Held {
     data: Vec<u8>,
 }
 
-/// A short challenge that leaves once more if no answer comes. The state machine sends one alone only once, and nothing
-/// else while its own budget is used up: without that, a challenge that is lost ends the connection of a client that
-/// only receives.
+/// A short challenge that is sent again if no answer arrives. The state machine sends one alone only once, and
+/// nothing else while its own budget is used up. So otherwise a lost challenge would end the connection of a client
+/// that only receives.
 struct Repeat {
     to: SocketAddr,
     data: Vec<u8>,
@@ -62,29 +62,29 @@ struct Repeat {
     is_due: bool,
 }
 
-/// What the next datagram may have.
+/// The limits of the next datagram.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// `None`: no limit.
     pub current: Option<u64>,
-    /// For a PATH_RESPONSE to an address that the client asks from; `None`: no limit.
+    /// For a PATH_RESPONSE to an address that the client probes from; `None`: no limit.
     pub response: Option<u64>,
-    /// The next datagram asks the validated address, whatever there is room for.
+    /// The next datagram probes the validated address, whatever the limits.
     pub asks_old: bool,
 }
 
 impl Addresses {
-    /// The last address that the client has proved to receive packets at.
+    /// The last address that the client has proved.
     pub fn validated(&self) -> Option<SocketAddr> {
         self.validated
     }
 
-    /// True if what arrives and leaves has to be counted.
+    /// True if received and sent bytes have to be counted.
     pub fn are_limited(&self) -> bool {
         self.limits.is_some()
     }
 
-    /// Begins with an address from which `received` bytes came.
+    /// Begins with an address that `received` bytes came from.
     pub fn begin(&mut self, address: SocketAddr, received: u64, is_validated: bool) {
         match is_validated {
             true => self.validated = Some(address),
@@ -92,8 +92,8 @@ impl Addresses {
         }
     }
 
-    /// True if a datagram from an address that is neither in use nor validated may be looked at: it may be a
-    /// move.
+    /// True if a datagram from an address that is neither in use nor validated may be processed: it may be a
+    /// migration.
     pub fn may_move(&mut self, now: Instant, remote: SocketAddr, current: SocketAddr) -> bool {
         if remote == current || Some(remote) == self.validated {
             return true;
@@ -104,20 +104,20 @@ impl Addresses {
         }
     }
 
-    /// The state machine has gone over to another address.
+    /// The state machine has switched to another address.
     pub fn moved(&mut self, now: Instant) {
         let moves = self
             .moves
             .get_or_insert_with(|| TokenBucket::new(MOVES).into());
         moves.try_take(now);
         let limits = self.limits();
-        // It asks the address before only if that was not being validated itself.
+        // It probes the previous address only if that was not being validated itself.
         limits.asks_old |= !limits.is_validating;
         limits.is_validating = true;
         (limits.challenge, limits.repeat) = (None, None);
     }
 
-    /// The state machine validates nothing any more.
+    /// The state machine no longer validates an address.
     pub fn stopped_validating(&mut self) {
         if let Some(limits) = &mut self.limits {
             (limits.is_validating, limits.asks_old) = (false, false);
@@ -125,7 +125,7 @@ impl Addresses {
         }
     }
 
-    /// A datagram arrived. It counts if something may go back to where it came from.
+    /// Counts a received datagram, if packets may be sent back to its address.
     pub fn received(
         &mut self,
         remote: SocketAddr,
@@ -149,7 +149,7 @@ impl Addresses {
             budget.is_asking |= is_asking;
         } else {
             if budgets.len() >= ADDRESSES_MAX {
-                // The bytes that came from there are forgotten with those that went there.
+                // The bytes received from there are dropped together with those sent there.
                 let old = budgets.iter().position(|budget| budget.address != current);
                 budgets.remove(old.unwrap_or(0));
             }
@@ -161,13 +161,13 @@ impl Addresses {
         }
     }
 
-    /// True if a PATH_RESPONSE from `remote` answers the challenge that the current address got.
+    /// True if a PATH_RESPONSE from `remote` answers the challenge to the current address.
     pub fn is_answer(&self, remote: SocketAddr, current: SocketAddr, data: [u8; 8]) -> bool {
         let limits = self.limits.as_ref();
         remote == current && limits.is_some_and(|limits| limits.challenge == Some(data))
     }
 
-    /// The client has proved to be at `address`. Returns whether that is news.
+    /// The client has proved `address`. Returns true if that is a change.
     pub fn validate(&mut self, address: SocketAddr) -> bool {
         if let Some(limits) = &mut self.limits {
             limits.budgets.retain(|budget| budget.address != address);
@@ -197,7 +197,7 @@ impl Addresses {
         Some(budget.map_or(0, Budget::room))
     }
 
-    /// Counts a datagram, or a batch, that is to leave. False if it may not.
+    /// Counts a datagram, or a batch, that is about to leave. False if it may not.
     pub fn send(&mut self, transmit: &quinn::Transmit) -> bool {
         let bytes = transmit.size as u64;
         if let Some(limits) = &mut self.limits {
@@ -217,11 +217,11 @@ impl Addresses {
         bytes <= room
     }
 
-    /// `to`, the current address, was sent a challenge.
+    /// A challenge was sent to `to`, the current address.
     pub fn challenged(&mut self, to: SocketAddr, data: [u8; 8]) {
         let is_validated = self.validated == Some(to);
         if let Some(limits) = &mut self.limits
-            // A client that has come back at once is asked twice: on the path that it left, and on its new one.
+            // A client that returns at once is probed twice: on the path that it left, and on its new one.
             && !(limits.asks_old && is_validated)
         {
             limits.challenge = Some(data);
@@ -234,7 +234,7 @@ impl Addresses {
             .is_some_and(|limits| limits.is_validating)
     }
 
-    /// Keeps a datagram until it may leave.
+    /// Stores a datagram until it may leave.
     pub fn hold(&mut self, transmit: quinn::Transmit, data: &[u8]) {
         let data = data.to_vec();
         self.limits().held = Some(Held { transmit, data });
@@ -246,14 +246,14 @@ impl Addresses {
             .is_some_and(|limits| limits.held.is_some())
     }
 
-    /// The connection is closed: what was made before that must not leave any more.
+    /// The connection is closed: earlier datagrams must not leave any more.
     pub fn drop_waiting(&mut self) {
         if let Some(limits) = &mut self.limits {
             (limits.held, limits.repeat) = (None, None);
         }
     }
 
-    /// A datagram with a challenge has left that leaves again after this pause, and after twice as much.
+    /// Sends a datagram with a challenge again after this pause, and after twice the pause.
     pub fn repeat(&mut self, now: Instant, to: SocketAddr, data: &[u8], pause: Duration) {
         self.limits().repeat = Some(Repeat {
             to,
@@ -264,7 +264,7 @@ impl Addresses {
         });
     }
 
-    /// When a challenge is to be repeated.
+    /// When a challenge must be repeated.
     pub fn deadline(&self) -> Option<Instant> {
         let repeat = self.limits.as_ref()?.repeat.as_ref()?;
         (!repeat.is_due).then_some(repeat.at)
@@ -285,7 +285,7 @@ impl Addresses {
             .filter(|repeat| repeat.is_due)
             .map(|repeat| (repeat.to, repeat.data.len() as u64))?;
         if self.room_of(to).is_some_and(|room| room < size) {
-            // It leaves when more has come from there.
+            // It is sent when more bytes have arrived from there.
             return None;
         }
         let mut repeat = self.limits.as_mut()?.repeat.take()?;
@@ -305,7 +305,7 @@ impl Addresses {
         Some(transmit)
     }
 
-    /// A datagram that was kept, if it may leave now.
+    /// A stored datagram, if it may leave now.
     pub fn release(&mut self, buf: &mut Vec<u8>) -> Option<quinn::Transmit> {
         if let Some(transmit) = self.repeated(buf) {
             return Some(transmit);
@@ -320,7 +320,7 @@ impl Addresses {
         Some(held.transmit)
     }
 
-    /// Stops counting if nothing is left to be counted. Returns whether it has stopped.
+    /// Stops counting if nothing has to be counted any more. Returns true if it has stopped.
     pub fn settle(&mut self, current: SocketAddr) -> bool {
         let Some(limits) = &mut self.limits else {
             return false;
@@ -356,10 +356,10 @@ impl Budget {
 
 /// RFC 9000 section 8.1.
 const FACTOR: u64 = 3;
-/// The state machine answers as many addresses at a time, and uses one more.
+/// The state machine answers this many addresses at a time, and uses one more.
 const ADDRESSES_MAX: usize = 17;
-/// How often a client may move. Each move costs a change of keys' worth of work and a datagram to its old address; one
-/// behind a NAT that loses its mappings moves a few times a minute.
+/// How often a client may migrate. Each migration costs about as much as a key update, and a datagram to its old
+/// address. A client behind a NAT that loses its mappings migrates a few times a minute.
 const MOVES: Rate = Rate {
     per_second: 1.0,
     burst: 10,
@@ -418,7 +418,7 @@ mod tests {
         let now = Instant::now();
         let mut addresses = Addresses::default();
         addresses.begin(client, 1_200, true);
-        // Two datagrams of one batch: nothing leaves between the moves.
+        // Two datagrams of one batch: nothing is sent between the migrations.
         addresses.moved(now);
         addresses.received(there, 30, there, false);
         addresses.moved(now);
@@ -463,7 +463,7 @@ mod tests {
         let mut addresses = Addresses::default();
         addresses.begin(client, 1_200, true);
         addresses.received(addr("192.0.2.9:9"), 1_200, client, false);
-        assert!(!addresses.are_limited(), "nothing goes there");
+        assert!(!addresses.are_limited(), "nothing is sent there");
         for port in 0..100 {
             let asker = SocketAddr::from(([192, 0, 2, 2], port));
             addresses.received(asker, 50, client, true);

@@ -1,24 +1,23 @@
-//! Addresses of servers that stand for others: the state machine knows one address of a client's peer
-//! for ever, and packets that come from a preferred one have to be given to it as if they came from
-//! that.
+//! Aliases of servers' addresses. The state machine of a client has one fixed address of its peer, so packets from
+//! a preferred address are passed to it with that address.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::SocketAddr,
 };
 
-/// The addresses of one endpoint's connections, while they use them or ask them.
+/// The aliases that an endpoint's connections use or probe.
 #[derive(Default)]
 pub(crate) struct Aliases(HashMap<SocketAddr, Alias>);
 
 struct Alias {
     known: SocketAddr,
-    /// How many connections use it. It goes with the last of them.
+    /// How many connections use it. It is removed with the last of them.
     users: usize,
 }
 
 impl Aliases {
-    /// The address that the state machine knows for one that a datagram came from.
+    /// The state machine's address for the address that a datagram came from.
     pub fn known(&self, remote: SocketAddr) -> SocketAddr {
         match self.0.is_empty() {
             true => remote,
@@ -26,19 +25,19 @@ impl Aliases {
         }
     }
 
-    /// True if `address` stands for no other than `known` already.
+    /// True if `address` is not an alias of another address than `known`.
     pub fn may_stand_for(&self, address: SocketAddr, known: SocketAddr) -> bool {
         let alias = self.0.get(&address);
         alias.is_none_or(|alias| alias.known == known)
     }
 
-    /// One more connection uses `address`, for `known`.
+    /// Adds a user of `address`, as an alias of `known`.
     pub fn enter(&mut self, address: SocketAddr, known: SocketAddr) {
         let alias = self.0.entry(address);
         alias.or_insert(Alias { known, users: 0 }).users += 1;
     }
 
-    /// One does not any more.
+    /// Removes a user of `address`.
     pub fn leave(&mut self, address: SocketAddr) {
         if let Entry::Occupied(mut alias) = self.0.entry(address) {
             alias.get_mut().users -= 1;
@@ -48,7 +47,7 @@ impl Aliases {
         }
     }
 
-    /// `address` stands for itself again. Returns whether it stood for another.
+    /// Removes the alias `address`. Returns true if it existed.
     pub fn release(&mut self, address: SocketAddr) -> bool {
         self.0.remove(&address).is_some()
     }

@@ -1,16 +1,16 @@
-//! Where a connection's packets go and come from, as the host sees it: which of its sockets, which
-//! local address, and which of the peer's addresses stands for the one that the state machine knows.
+//! The path of a connection as the host sees it: its socket, its local address, and the alias of the state
+//! machine's remote address.
 //!
-//! The state machine knows one local and, on a client, one remote address for ever. Not here: when a
-//! path is changed (`connection::migration`).
+//! The state machine has one fixed local and, on a client, one fixed remote address. Not here: when a path is
+//! changed (`connection::migration`).
 
 use std::{
     net::{IpAddr, SocketAddr},
     time::Instant,
 };
 
-/// One end of a path: a socket, by the host's number for it, and an address of it where the socket
-/// tells. The first socket is 0.
+/// One end of a path: a socket, by the host's number, and an address of it if the socket reports one. The first
+/// socket is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Local {
     pub socket: u32,
@@ -20,25 +20,25 @@ pub(crate) struct Local {
 #[derive(Debug)]
 pub(crate) struct Path {
     place: Place,
-    /// Where the packets of the address arrived that the peer had before (RFC 9000 section 9.3
-    /// has it asked whether it is still there).
+    /// The peer's previous address, and where its packets arrived. RFC 9000 section 9.3 requires that this address
+    /// is probed after a migration.
     before: Option<(SocketAddr, Local)>,
-    /// Where the packets of an address arrive that the peer does not use, but asks from: its answer
-    /// has to go back the same way (RFC 9000 section 8.2.2).
+    /// An address that the peer probes from without using it, and where its packets arrive. The answer has to take
+    /// the same path (RFC 9000 section 8.2.2).
     asking: Option<(SocketAddr, Local)>,
     trial: Option<Trial>,
-    /// A server that told its clients to come to another address.
+    /// A server that has announced a preferred address.
     has_preferred: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Place {
     local: Local,
-    /// Packets for the first address, which the state machine knows, go to the second.
+    /// Packets for the first address, which the state machine uses, go to the second.
     alias: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// A client is on a new path, as its host wished, and nothing has been heard on it.
+/// A client uses a new path at its host's request, and nothing has arrived on it yet.
 #[derive(Debug)]
 struct Trial {
     deadline: Instant,
@@ -60,7 +60,7 @@ impl Path {
         self.place.local.socket
     }
 
-    /// Where a packet that the state machine addressed to `remote` really goes.
+    /// The actual destination of a packet that the state machine addressed to `remote`.
     pub fn remote(&self, remote: SocketAddr) -> SocketAddr {
         match self.place.alias {
             Some((known, actual)) if known == remote => actual,
@@ -72,7 +72,7 @@ impl Path {
         self.place.alias
     }
 
-    /// True if there is such an address, or will be again when a trial fails.
+    /// True if there is an alias, or will be again if a trial fails.
     pub fn has_alias(&self) -> bool {
         let before = self.trial.as_ref().map(|trial| trial.before);
         [Some(self.place), before]
@@ -81,26 +81,26 @@ impl Path {
             .any(|place| place.alias.is_some())
     }
 
-    /// Where packets to `remote` are sent from.
+    /// The local end that packets to `remote` are sent from.
     pub fn local(&self, remote: SocketAddr) -> Local {
         let others = [self.asking, self.before].into_iter().flatten();
         let mut there = others.filter(|(address, _)| *address == remote);
         there.next().map_or(self.place.local, |(_, local)| local)
     }
 
-    /// The peer has moved away from `old`, and its packets arrive at `local` now.
+    /// The peer has migrated from `old`, and its packets arrive at `local` now.
     pub fn peer_moved(&mut self, old: SocketAddr, local: Local) {
         self.before = Some((old, self.place.local));
         self.asking = None;
         self.place.local = local;
     }
 
-    /// The peer asks from an address that it does not use, and its packets arrive at `local`.
+    /// The peer probes from an address that it does not use, and its packets arrive at `local`.
     pub fn asked_from(&mut self, remote: SocketAddr, local: Local) {
         self.asking = Some((remote, local));
     }
 
-    /// The state machine believes the peer to be where it was before.
+    /// The state machine has returned to the peer's previous address.
     pub fn peer_returned(&mut self, remote: SocketAddr) {
         if let Some((_, local)) = self.before.take_if(|(address, _)| *address == remote) {
             self.place.local = local;
@@ -118,7 +118,7 @@ impl Path {
         }
     }
 
-    /// Such a datagram was authentic. Returns whether this ends a trial.
+    /// Such a datagram was authentic. Returns true if this ends a trial.
     pub fn proved(&mut self, local: Local) -> bool {
         if self.has_preferred {
             self.place.local = local;
@@ -134,9 +134,9 @@ impl Path {
         self.trial.as_ref().map(|trial| trial.deadline)
     }
 
-    /// Goes over to another socket until `deadline` or for good.
+    /// Switches to another socket until `deadline` or for good.
     pub fn try_socket(&mut self, socket: u32, deadline: Instant) {
-        // What was never heard of is no place to return to.
+        // A path on which nothing has ever arrived is no fallback.
         let before = self.trial.take().map_or(self.place, |trial| trial.before);
         self.trial = Some(Trial { deadline, before });
         self.place.local = Local { socket, ip: None };
@@ -147,7 +147,7 @@ impl Path {
         self.place.alias = Some((known, actual));
     }
 
-    /// Sends to the address as the state machine knows it, from now on and after a trial.
+    /// Sends to the state machine's address from now on, and after a failed trial.
     pub fn leave_alias(&mut self) {
         self.place.alias = None;
         if let Some(trial) = &mut self.trial {
@@ -155,7 +155,7 @@ impl Path {
         }
     }
 
-    /// Goes back to the path before the trial, if its time is over. Returns whether it was.
+    /// Returns to the path before the trial, if its deadline has passed. Returns true if it has.
     pub fn give_up(&mut self, now: Instant) -> bool {
         let Some(trial) = self.trial.take_if(|trial| trial.deadline <= now) else {
             return false;

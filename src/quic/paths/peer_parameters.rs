@@ -1,4 +1,4 @@
-//! The peer's transport parameters that the state machine keeps to itself (RFC 9000 section 18.2).
+//! The peer's transport parameters that the state machine does not expose (RFC 9000 section 18.2).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,15 +8,15 @@ use uringcore_wire::{parameters::Parameters, varint};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PeerParameters {
     pub disable_active_migration: bool,
-    /// How many bytes all streams together may send at first.
+    /// The initial limit on all streams together.
     pub initial_max_data: u64,
     pub preferred_v4: Option<SocketAddr>,
     pub preferred_v6: Option<SocketAddr>,
-    /// The connection ID for use there.
+    /// The connection ID of the preferred address.
     preferred_id: Option<ConnectionId>,
 }
 
-/// Where the server would have a client go (RFC 9000 section 9.6).
+/// A server's preferred address (RFC 9000 section 9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PreferredAddress {
     pub address: SocketAddr,
@@ -24,8 +24,7 @@ pub(crate) struct PreferredAddress {
 }
 
 impl PeerParameters {
-    /// Of bytes that the state machine has accepted; what is malformed all the same counts as
-    /// absent.
+    /// Parses bytes that the state machine has accepted; a malformed parameter counts as absent.
     pub fn read(encoded: &[u8]) -> Self {
         let mut found = Self::default();
         for (id, value) in Parameters::of(encoded) {
@@ -44,8 +43,8 @@ impl PeerParameters {
         found
     }
 
-    /// The preferred address of the same family as `remote`, in the form that its socket takes. None
-    /// that `remote` has no business to send its clients to.
+    /// The preferred address of the same family as `remote`, in the form for its socket. `None` if a server at
+    /// `remote` must not send its clients there.
     pub fn preferred_like(&self, remote: SocketAddr) -> Option<PreferredAddress> {
         let (address, id) = self.address_like(remote).zip(self.preferred_id)?;
         Some(PreferredAddress { address, id })
@@ -67,9 +66,9 @@ impl PeerParameters {
     }
 }
 
-/// True if a server at `remote` may have its clients send to `preferred`: not to a group, and nowhere
-/// that only the client can reach, such as its own machine (RFC 9000 section 21.5.6). An IPv4 address that
-/// is mapped into IPv6 is judged as the IPv4 address that packets would go to.
+/// True if a server at `remote` may have its clients send to `preferred`: not to a multicast or broadcast address,
+/// and not to an address that only the client can reach, such as its own machine (RFC 9000 section 21.5.6). An
+/// IPv4-mapped IPv6 address counts as the IPv4 address.
 fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {
     let preferred = preferred.to_canonical();
     let is_group = match preferred {
@@ -79,7 +78,7 @@ fn is_fair(preferred: IpAddr, remote: IpAddr) -> bool {
     !is_group && !preferred.is_unspecified() && reach(preferred) >= reach(remote)
 }
 
-/// How far an address is valid: on the machine, the link, the site, everywhere.
+/// The scope of an address: the machine, the link, the site, global.
 fn reach(ip: IpAddr) -> u8 {
     let (is_machine, is_link, is_site) = match ip.to_canonical() {
         IpAddr::V4(ip) => (ip.is_loopback(), ip.is_link_local(), ip.is_private()),
@@ -97,7 +96,7 @@ fn reach(ip: IpAddr) -> u8 {
     }
 }
 
-/// RFC 9000 figure 22. All zero: none of that family.
+/// RFC 9000 figure 22. An address of zeros means that there is none of that family.
 fn addresses(value: &[u8]) -> Option<(Option<SocketAddr>, Option<SocketAddr>)> {
     let (v4, rest) = value.split_first_chunk::<4>()?;
     let (v4_port, rest) = rest.split_first_chunk::<2>()?;

@@ -1,12 +1,11 @@
-//! What became of the packets of a received datagram: those that nobody opened were dropped, and
-//! here is found out which, and why.
+//! The packets of a received datagram: detects which of them were dropped, and why.
 //!
-//! The endpoint says what packets a datagram has, the packet keys say which of them they opened or
-//! could not open. Not here: what is in them, and which of them came twice (`seams::duplicates`).
+//! The endpoint lists the packets of a datagram, and the packet keys report those that they opened or could not
+//! open. Not here: the content of packets, and duplicates (`seams::duplicates`).
 
 use uringcore_wire::{datagram::Arrival, header::PacketType};
 
-/// The packets of the datagram that is being handled, and those that nobody has asked for yet.
+/// The packets of the current datagram that were not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Vec<Arrival>);
 
@@ -15,14 +14,14 @@ impl Arrivals {
         self.0 = packets;
     }
 
-    /// Somebody has looked at the next packet of this type. Returns its length, if there is one.
+    /// The next packet of this type was reported. Returns its length, if there is one.
     pub fn seen(&mut self, packet_type: PacketType) -> Option<usize> {
         let is_it = |arrival: &Arrival| arrival.packet_type == Some(packet_type);
         let at = self.0.iter().position(is_it)?;
         Some(self.0.remove(at).length)
     }
 
-    /// What nobody has looked at.
+    /// The packets that were not reported.
     pub fn finish(&mut self) -> Vec<Arrival> {
         std::mem::take(&mut self.0)
     }

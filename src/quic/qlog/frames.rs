@@ -1,14 +1,15 @@
 //! A packet's payload as a list of qlog frames (RFC 9000 section 19, RFC 9221,
 //! draft-ietf-quic-ack-frequency).
 //!
-//! What is malformed or unknown ends the list: the state machine says what becomes of it. So does a number
-//! that no honest packet comes to: a frame of one byte is 22 in words, and a peer's packets may be full of them.
+//! A malformed or unknown frame ends the list: the state machine decides about the packet. A number of frames that
+//! no honest packet has ends it, too: a frame of one byte becomes 22 bytes of JSON, and a peer's packets may be
+//! full of them.
 
 use uringcore_wire::varint;
 
 use super::json::{List, Object};
 
-/// The frames of `payload`, and how many bytes follow those that are in the list. Delays in ACK frames are in
+/// The frames of `payload`, and the number of bytes after the last one in the list. Delays in ACK frames are in
 /// units of `2^exponent` microseconds.
 pub(super) fn to_json(payload: &[u8], exponent: u32) -> (String, usize) {
     let mut list = List::new();
@@ -36,7 +37,7 @@ fn frame(rest: &mut &[u8], exponent: u32) -> Option<Object> {
     let mut out = Object::new();
     match varint::take(rest)? {
         0x00 => {
-            // A run of padding is one frame to a reader.
+            // A run of padding is one entry.
             while let Some((0, after)) = rest.split_first() {
                 *rest = after;
             }
@@ -242,7 +243,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Of one packet.
+/// The limit for one packet.
 const FRAMES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(left_out, 1200 - FRAMES_MAX);
     }
 
-    /// The other reader of frames, which looks for some of them, sees the same.
+    /// The other parser of frames, `wire::frames`, finds the same frames.
     #[test]
     fn both_readers_see_the_same_frames_in_anything() {
         let mut seed = 1_u64;
@@ -360,7 +361,7 @@ mod tests {
                     }
                 }
             }
-            // What is wrong inside an ACK ends one of them, and not the other.
+            // An error inside an ACK ends one of the lists, and not the other.
             match of("unknown") {
                 0 => assert_eq!(walked.len(), named - of("padding"), "{payload:02x?} {json}"),
                 _ => assert!(walked.len() >= named - of("padding") - 1, "{payload:02x?}"),

@@ -1,4 +1,4 @@
-//! A packet's header, still or again without protection (RFC 9000 section 17).
+//! A packet's header without header protection (RFC 9000 section 17).
 
 use uringcore_wire::header::{LongHeader, PacketType, number_len};
 
@@ -25,13 +25,13 @@ pub(super) fn destination(header: &[u8]) -> &[u8] {
     if let Some(long) = LongHeader::read(header) {
         return long.destination;
     }
-    // The first byte, the destination, the packet number in as many bytes as it says.
+    // The first byte, the destination, and the packet number with the length in the first byte.
     let first = header.first().copied().unwrap_or_default();
     let end = header.len().saturating_sub(number_len(first));
     header.get(1..end).unwrap_or_default()
 }
 
-/// That of a packet without a number: Retry, Version Negotiation.
+/// The header of a packet without a number: Retry, Version Negotiation.
 pub(super) fn without_number(packet_type: &str, bytes: &[u8]) -> String {
     let mut header = Object::new();
     header.word("packet_type", packet_type);

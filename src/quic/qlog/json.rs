@@ -1,8 +1,8 @@
-//! Writing JSON: objects and lists, built front to back.
+//! Writes JSON objects and lists, front to back.
 
 use std::{fmt::Write, time::Duration};
 
-/// A JSON object in the making.
+/// A JSON object being written.
 pub(super) struct Object(String);
 
 impl Object {
@@ -26,7 +26,7 @@ impl Object {
         self.raw(name, if value { "true" } else { "false" });
     }
 
-    /// A word of ours, which needs no escaping.
+    /// A string of ours, which needs no escaping.
     pub fn word(&mut self, name: &str, value: &str) {
         self.raw(name, &format!("\"{value}\""));
     }
@@ -41,7 +41,7 @@ impl Object {
         self.raw(name, &text);
     }
 
-    /// Anybody's text.
+    /// A string that needs escaping.
     pub fn text(&mut self, name: &str, value: &str) {
         let mut text = String::with_capacity(value.len() + 2);
         text.push('"');
@@ -71,7 +71,7 @@ impl Object {
     }
 }
 
-/// A JSON list in the making.
+/// A JSON list being written.
 pub(super) struct List(String);
 
 impl List {

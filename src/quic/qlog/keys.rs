@@ -1,10 +1,10 @@
-//! Keys coming and going, as `security:` events with aioquic's names. No event has a secret in it.
+//! Creation and removal of keys, as `security:` events with aioquic's names. No event contains a secret.
 
 use uringcore_wire::header::PacketType;
 
 use super::json::Object;
 
-/// What keys are for. 1-RTT keys have generations (RFC 9001 section 6), the first one is 0.
+/// The use of keys. 1-RTT keys have generations (RFC 9001 section 6); the first one is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Epoch {
     Initial,
@@ -40,15 +40,15 @@ impl KeyName {
     }
 }
 
-/// Which keys there are.
+/// Counts the keys that exist.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// Sets of Initial keys. A server's first packet is opened before its connection is begun.
+    /// Sets of Initial keys. A server opens the first packet before its connection begins.
     initial: usize,
     early: usize,
     handshake: usize,
     one_rtt: usize,
-    /// Of 1-RTT keys, and what brought it.
+    /// The current generation of 1-RTT keys, and its cause.
     generation: u64,
     update: &'static str,
 }
@@ -56,7 +56,7 @@ pub(super) struct Keys {
 type Event = (&'static str, String);
 
 impl Keys {
-    /// Keys for a direction were made. Those of a later generation are made ahead of their use.
+    /// Keys for a direction were made. Keys of a later generation are made before they are used.
     pub fn made(&mut self, key: KeyName, has_many_initials: bool) -> Option<Event> {
         let count = self.count(key.epoch);
         *count += 1;
@@ -89,7 +89,7 @@ impl Keys {
         *count = count.saturating_sub(1);
         let is_gone = match key.epoch {
             Epoch::Initial => has_many_initials || *count < 2,
-            // What was made ahead and never used does not count.
+            // Keys that were made ahead and never used do not count.
             Epoch::OneRtt(generation) => generation <= self.generation,
             Epoch::Early | Epoch::Handshake => true,
         };

@@ -1,19 +1,19 @@
-//! What a connection's packets say, as qlog events (draft-ietf-quic-qlog-main-schema-02 and
-//! draft-ietf-quic-qlog-quic-events, which qvis reads).
+//! qlog events of a connection's packets (draft-ietf-quic-qlog-main-schema-02 and draft-ietf-quic-qlog-quic-events,
+//! which qvis reads).
 //!
-//! - `frames`: a packet's payload in words.
+//! - `frames`: the frames of a packet's payload.
 //! - `header`: its header.
 //! - `parameters`: transport parameters.
-//! - `arrivals`: what was received, and which of it was dropped.
+//! - `arrivals`: received packets, and those that were dropped.
 //! - `recovery`: round-trip times and congestion.
-//! - `keys`: keys coming and going.
+//! - `keys`: creation and removal of keys.
 //! - `path`: addresses.
-//! - `trail`: the events, kept or handed on.
+//! - `trail`: the list of events, stored or passed on.
 //! - `json`: writing JSON.
 //!
-//! A [`Recorder`] belongs to one connection and is fed by its packet keys (`tls::keys::tap`), which see
-//! every packet in the clear, and by the connection. The data of an event is JSON; what it is called
-//! and when it happened is beside it. Not here: files, the wall clock, what a host adds of its own.
+//! A [`Recorder`] belongs to one connection. Its packet keys (`tls::keys::tap`), which see every packet in plain text,
+//! and the connection call it. The data of an event is JSON; its name and time are beside it. Not here: files, the wall
+//! clock, and a host's own events.
 
 mod arrivals;
 mod frames;
@@ -53,14 +53,14 @@ use recovery::Recovery;
 use trail::Trail;
 pub use trail::{EVENTS_MAX, Recorded, Sink};
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Sent,
     Received,
 }
 
-/// A packet in the clear.
+/// A packet in plain text.
 pub(crate) struct Packet<'a> {
     pub direction: Direction,
     pub space: Space,
@@ -80,12 +80,12 @@ impl Packet<'_> {
     }
 }
 
-/// The events of one connection: since they were taken last, [`EVENTS_MAX`] at most, or on their way to a
+/// The events of one connection: either stored until they are taken, [`EVENTS_MAX`] at most, or passed to a
 /// [`Sink`].
 #[derive(Debug)]
 pub struct Recorder {
     is_client: bool,
-    /// No events are wanted: packets are not read.
+    /// True if no events are wanted: packets are not decoded.
     is_over: AtomicBool,
     state: Mutex<State>,
 }
@@ -99,11 +99,11 @@ struct State {
     received: [Numbers; 3],
     keys: keys::Keys,
     is_receiving: bool,
-    /// Where packets of ours go to, and those of the peer.
+    /// The destination connection IDs of our packets, and of the peer's.
     destinations: [Option<Vec<u8>>; 2],
-    /// Of the newest 1-RTT packet received.
+    /// The number and spin bit of the newest received 1-RTT packet.
     spin: Option<(u64, bool)>,
-    /// How the peer scales the delays in its ACK frames (RFC 9000 section 18.2).
+    /// The exponent of delays in the peer's ACK frames (RFC 9000 section 18.2).
     peer_ack_delay_exponent: Option<u32>,
     has_remote_parameters: bool,
 }
@@ -117,14 +117,14 @@ impl Recorder {
         }
     }
 
-    /// Passes the events so far to `sink`, and each later one as it happens, until the sink refuses one.
+    /// Passes the stored events to `sink`, and each later one as it happens, until the sink refuses one.
     pub fn hand_to(&self, sink: Box<dyn Sink>) {
         let mut state = self.state();
         state.trail.hand_to(sink);
         self.settle(state);
     }
 
-    /// Nothing is recorded from now on.
+    /// Stops the recording.
     pub fn end(&self) {
         let mut state = self.state();
         state.trail.end();
@@ -143,22 +143,22 @@ impl Recorder {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The events so far, which are forgotten here.
+    /// Takes the stored events.
     pub fn take(&self) -> Vec<Recorded> {
         self.state().trail.take()
     }
 
-    /// An event of the host's own, now. `data` is a JSON object.
+    /// Records an event of the host with the current time. `data` is a JSON object.
     pub fn note(&self, name: impl Into<std::borrow::Cow<'static, str>>, data: String) {
         self.state().trail.push(name, data);
     }
 
-    /// From now on it is `now`.
+    /// Sets the time of the following events.
     pub(crate) fn set_time(&self, now: Instant) {
         self.state().trail.set_time(now);
     }
 
-    /// A batch of packets is being made.
+    /// A batch of packets is about to be made.
     pub(crate) fn sending(&self, now: Instant) {
         if self.is_over() {
             return;
@@ -168,7 +168,7 @@ impl Recorder {
         state.flight.begin_batch();
     }
 
-    /// The connection begins anew, with packet numbers from 0 and other keys.
+    /// The connection begins again, with packet numbers from 0 and other keys.
     pub(crate) fn begin_again(&self) {
         let mut state = self.state();
         state.flight = Flight::default();
@@ -196,7 +196,7 @@ impl Recorder {
                 Frame::Ack(_) | Frame::TransportClose | Frame::ApplicationClose
             );
         }
-        // What follows the last frame is padding.
+        // Bytes after the last frame are padding.
         let is_padded = frames_end < packet.payload.len();
         let at = state.trail.time();
         state.flight.sent(Sent {
@@ -235,7 +235,7 @@ impl Recorder {
         }
     }
 
-    /// A packet could not be opened with the keys there are, or shows a version that has none.
+    /// A packet could not be opened with the existing keys, or has a version without keys.
     pub(crate) fn unopened(&self, space: Space, header: &[u8], is_of_known_version: bool) {
         let packet_type = PacketType::in_space(space, is_long(header));
         let mut state = self.state();
@@ -251,17 +251,17 @@ impl Recorder {
     pub(crate) fn retry(&self, header: &[u8], token_len: usize) {
         let mut state = self.state();
         state.arrivals.seen(PacketType::Retry);
-        // The state machine begins anew with what it has sent, 0-RTT packets too.
+        // The state machine starts again with everything that it has sent, 0-RTT packets included.
         state.flight.discard(Space::Initial);
         state.flight.discard(Space::Data);
         let mut data = Object::new();
-        // No `frames`: it has none, and qvis falls over an empty list.
+        // No `frames`: it has none, and qvis fails on an empty list.
         data.raw("header", &header::without_number("retry", header));
         data.raw("raw", &raw(header.len() + token_len));
         state.trail.push("transport:packet_received", data.finish());
     }
 
-    /// A Version Negotiation packet that is for this client, and what follows from it.
+    /// A Version Negotiation packet for this client, and the version chosen after it.
     pub(crate) fn negotiation(
         &self,
         packet: &[u8],
@@ -281,8 +281,7 @@ impl Recorder {
         state.trail.push("transport:version_information", data);
     }
 
-    /// The version that a server has chosen, by what a client says that it speaks (RFC 9368), if it
-    /// says anything.
+    /// The version that a server has chosen from the client's version information (RFC 9368), if there is any.
     pub(crate) fn version_chosen(&self, ours: &[u32], theirs: Option<&[u32]>, chosen: u32) {
         let data = version_information(Some(ours), theirs, Some(chosen));
         self.state()
@@ -290,8 +289,8 @@ impl Recorder {
             .push("transport:version_information", data);
     }
 
-    /// `count` datagrams of `size` bytes at most and `total` altogether were sent. The state machine
-    /// waits for acknowledgements of `tracked` packets of them.
+    /// `count` datagrams of at most `size` bytes, `total` in all, were sent. The state machine waits for
+    /// acknowledgements of `tracked` packets among them.
     pub(crate) fn datagrams_sent(
         &self,
         total: usize,
@@ -307,7 +306,7 @@ impl Recorder {
         state.datagrams("transport:datagrams_sent", total, size);
     }
 
-    /// A datagram is about to be handled, with these packets. `None`: more of the datagram before.
+    /// A datagram is about to be handled, with these packets. `None`: more of the previous datagram.
     pub(crate) fn receiving(&self, length: Option<usize>, packets: Vec<Arrival>) {
         if self.is_over() {
             return;
@@ -320,8 +319,8 @@ impl Recorder {
         }
     }
 
-    /// The datagram was handled. What nobody has looked at was dropped: all of it for `reason`, if
-    /// there is one.
+    /// The datagram was handled. Packets that were not reported were dropped: all of them for `reason`, if there is
+    /// one.
     pub(crate) fn received_all(&self, reason: Option<&'static str>) {
         if self.is_over() {
             return;
@@ -340,7 +339,7 @@ impl Recorder {
         }
     }
 
-    /// A packet that came to nobody, and was most likely meant for this connection.
+    /// A packet without a connection that was probably meant for this one.
     pub(crate) fn stray(&self, packet: &Arrival, trigger: &'static str) {
         self.state()
             .dropped(packet.packet_type, trigger, packet.length);
@@ -351,7 +350,7 @@ impl Recorder {
         self.state().trail.push("transport:parameters_set", data);
     }
 
-    /// The peer's, the first time that they are given.
+    /// The peer's transport parameters, logged the first time.
     pub(crate) fn remote_parameters(&self, encoded: &[u8]) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.has_remote_parameters, true) {
@@ -361,7 +360,7 @@ impl Recorder {
         }
     }
 
-    /// What recovery knows now, after something was received, sent or waited for.
+    /// The current recovery metrics, after received or sent packets or a timer.
     pub(crate) fn recovery(&self, metrics: Metrics) {
         if self.is_over() {
             return;
@@ -383,7 +382,7 @@ impl Recorder {
         self.settle(state);
     }
 
-    /// The server took no 0-RTT data: such packets are neither acknowledged nor lost.
+    /// The server rejected 0-RTT data: its packets are neither acknowledged nor lost.
     pub(crate) fn early_data_rejected(&self) {
         self.state().flight.discard(Space::Data);
     }
@@ -410,7 +409,7 @@ impl Recorder {
         if let Some((name, data)) = state.keys.dropped(key, self.is_client) {
             state.trail.push(name, data);
         }
-        // The state machine forgets a packet number space with its keys.
+        // The state machine drops a packet number space with its keys.
         match key.epoch {
             Epoch::Initial if !state.keys.has(PacketType::Initial) => {
                 state.flight.discard(Space::Initial)
@@ -420,7 +419,7 @@ impl Recorder {
         }
     }
 
-    /// The connection has begun between these places.
+    /// The connection has begun between these addresses.
     pub(crate) fn started(&self, started: &Started<'_>) {
         let data = started.data(self.is_client);
         self.state()
@@ -428,7 +427,7 @@ impl Recorder {
             .push("connectivity:connection_started", data);
     }
 
-    /// A change of the path is under way or has ended, for an address of the peer.
+    /// A path change has begun or ended, for an address of the peer.
     pub(crate) fn migration(&self, state_name: &'static str, remote: Place) {
         let data = path::migration(state_name, remote);
         self.state()
@@ -470,7 +469,7 @@ impl State {
         self.trail.push("transport:packet_dropped", data.finish());
     }
 
-    /// A side's packets go to another connection ID than before.
+    /// Logs a change of the destination connection ID of a side's packets.
     fn note_destination(&mut self, packet: &Packet<'_>) {
         let (owner, last) = match packet.direction {
             Direction::Sent => ("remote", &mut self.destinations[0]),
@@ -490,7 +489,7 @@ impl State {
         }
     }
 
-    /// The latency spin bit (RFC 9000 section 17.4): what our next packets show, as in aioquic.
+    /// The latency spin bit (RFC 9000 section 17.4): the value of our next packets, as in aioquic.
     fn note_spin(&mut self, packet: &Packet<'_>, is_client: bool) {
         if self.spin.is_some_and(|(newest, _)| newest > packet.number) {
             return;
@@ -512,7 +511,7 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     let (frames, left_out) = frames::to_json(packet.payload, exponent);
     data.raw("frames", &frames);
     if left_out > 0 {
-        // A field of our own, as the schema allows.
+        // A custom field, which the schema allows.
         data.number("bytes_of_frames_left_out", left_out as u64);
     }
     data.raw("header", &header::to_json(packet));
@@ -520,7 +519,7 @@ fn packet_data(packet: &Packet<'_>, exponent: u32) -> String {
     data.finish()
 }
 
-/// `type` and `packet_number` are where aioquic has them, `header` and `raw` where qvis looks.
+/// `type` and `packet_number` are where aioquic has them, `header` and `raw` where qvis expects them.
 fn lost(packet: &Sent, trigger: Trigger) -> String {
     let name = header::type_name(Some(packet.packet_type));
     let mut header = Object::new();
@@ -544,7 +543,7 @@ fn lost(packet: &Sent, trigger: Trigger) -> String {
     data.finish()
 }
 
-/// Versions are numbers, as aioquic writes them.
+/// Versions are numbers, as in aioquic.
 fn version_information(
     server: Option<&[u32]>,
     client: Option<&[u32]>,
@@ -572,7 +571,7 @@ fn raw(length: usize) -> String {
     raw.finish()
 }
 
-/// RFC 9000 section 18.2, and what quinn-proto uses.
+/// RFC 9000 section 18.2; the value of quinn-proto.
 const ACK_DELAY_EXPONENT: u32 = 3;
 const UDP_HEADER: usize = 8;
 

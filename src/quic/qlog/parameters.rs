@@ -1,18 +1,17 @@
-//! Transport parameters as they are on the wire (RFC 9000 section 18), in words.
+//! Transport parameters (RFC 9000 section 18) as JSON.
 
 use uringcore_wire::{parameters::Parameters, varint};
 
 use super::json::{List, Object};
 
-/// What the connection IDs of a connection's first packets were, as far as this side's own
-/// parameters tell.
+/// The connection IDs of a connection's first packets, from this side's own parameters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionIds {
-    /// The destination of the client's very first packet. Servers say it.
+    /// The destination of the client's first packet. Servers send it.
     pub original: Option<Vec<u8>>,
-    /// This side's own.
+    /// This side's own ID.
     pub host: Option<Vec<u8>>,
-    /// What the Retry packet named itself, if there was one. Servers say it.
+    /// The ID in the Retry packet, if there was one. Servers send it.
     pub retry: Option<Vec<u8>>,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn to_json(owner: &str, encoded: &[u8]) -> String {
             0x10 => data.hex("retry_source_connection_id", value),
             0x11 => version_information(&mut data, value),
             0x2ab2 => data.flag("grease_quic_bit", true),
-            // Reserved to be ignored (RFC 9000 section 18.1), or of an extension unknown here.
+            // Reserved (RFC 9000 section 18.1), or of an unknown extension.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Where packets go and come from, in words.
+//! Addresses of a path as JSON.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,10 +7,10 @@ use super::{ConnectionIds, json::Object};
 /// An address of the peer.
 pub(crate) type Place = SocketAddr;
 
-/// How a connection begins.
+/// The addresses and IDs at a connection's beginning.
 pub(crate) struct Started<'a> {
     pub remote: Place,
-    /// This side's address, where it is known.
+    /// This side's address, if known.
     pub local: Option<IpAddr>,
     pub ids: &'a ConnectionIds,
 }

@@ -1,19 +1,18 @@
-//! What recovery estimates (RFC 9002), as `recovery:` events: aioquic's fields, and no event without
-//! a change.
+//! Recovery metrics (RFC 9002) as `recovery:` events with aioquic's fields. Only changes are logged.
 
 use std::time::Duration;
 
 use super::json::Object;
 use crate::seams::gauge::{Cause, Phase};
 
-/// What is read off the state machine. Counters are since the connection began.
+/// Values of the state machine. Counters are since the connection began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Metrics {
     pub congestion_window: u64,
     pub ssthresh: Option<u64>,
     pub smoothed_rtt: Duration,
     pub min_rtt: Duration,
-    /// None before the first sample.
+    /// `None` before the first sample.
     pub latest_rtt: Option<Duration>,
     pub rtt_variance: Duration,
     pub packets_lost: u64,
@@ -30,14 +29,14 @@ fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// What was written down last.
+/// The last logged values.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     before: Option<(Metrics, u64)>,
 }
 
 impl Recovery {
-    /// The events that follow from a change: their names and data.
+    /// The events of a change: their names and data.
     pub fn changed(&mut self, now: Metrics, in_flight: u64) -> Vec<(&'static str, String)> {
         let before = self.before.replace((now, in_flight));
         let old = before.map(|(metrics, _)| metrics);
@@ -133,7 +132,7 @@ mod tests {
             congestion: Some(Phase::SlowStart),
             ..Metrics::default()
         };
-        // The initial round-trip time is nobody's measurement.
+        // The initial round-trip time is not a measurement.
         assert_eq!(
             recovery.changed(first, 0),
             [

@@ -1,4 +1,4 @@
-//! Whatever a peer sends, the recorder writes something down and goes on.
+//! The recorder logs any input of a peer without failing.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn nothing_that_arrives_is_too_strange_to_be_recorded() {
             (0..length).map(|_| random(256) as u8).collect()
         };
         let (header, mut payload) = (bytes(40), bytes(60));
-        // Often an ACK, of anything.
+        // Often an ACK with random content.
         if payload.len() % 2 == 0 {
             payload.insert(0, 0x02);
         }
@@ -76,7 +76,7 @@ fn the_spin_bit_of_the_newest_packet_counts() {
             tag_len: 16,
         });
     };
-    // A client shows the opposite of what it saw.
+    // A client sends the opposite of the bit that it received.
     receive(0, 0x40);
     receive(2, 0x60);
     receive(1, 0x40);

@@ -1,28 +1,28 @@
-//! A connection's events in order: kept until they are taken, or passed to a [`Sink`] one by one.
+//! A connection's events in order: stored until they are taken, or passed to a [`Sink`] one by one.
 //!
-//! Kept events are bounded in number and in bytes. The beginning and the end of a connection explain the most, so
-//! events are dropped from the middle, and a `loglevel:warning` says how many.
+//! Stored events are bounded in number and in bytes. The beginning and the end of a connection explain the most, so
+//! events are dropped from the middle, and a `loglevel:warning` has their number.
 //!
-//! When a sink takes no more events, packets are not decoded any further.
+//! When a sink refuses an event, packets are not decoded any further.
 
 use std::{borrow::Cow, collections::VecDeque, time::Instant};
 
 use super::json::Object;
 
-/// Something that happened.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// When; `None` while no time had been named.
+    /// The time; `None` before the first time was set.
     pub at: Option<Instant>,
-    /// Category and type, as qlog joins them: `transport:packet_sent`.
+    /// Category and type in qlog's form: `transport:packet_sent`.
     pub name: Cow<'static, str>,
     /// The event's data, a JSON object.
     pub data: String,
 }
 
-/// Takes events as they happen.
+/// Receives events as they happen.
 pub trait Sink: Send {
-    /// False if it takes no more.
+    /// False if it accepts no more.
     fn event(&mut self, event: &Recorded) -> bool;
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Trail {
     now: Option<Instant>,
     first: Vec<Recorded>,
     newest: VecDeque<Recorded>,
-    /// Of the data of both.
+    /// The bytes of the data of both lists.
     bytes: usize,
     dropped: u64,
     sink: Option<Box<dyn Sink>>,
-    /// No events are wanted.
+    /// True if no events are wanted.
     is_over: bool,
 }
 
@@ -95,8 +95,8 @@ impl Trail {
         self.newest.push_back(event);
     }
 
-    /// Passes the kept events to `sink`, and each later one as it happens. Events from before a time was set get
-    /// the time of the first that has one.
+    /// Passes the stored events to `sink`, and each later one as it happens. Events without a time get the time of
+    /// the first that has one.
     pub fn hand_to(&mut self, mut sink: Box<dyn Sink>) {
         let events = self.take();
         let first = events.iter().find_map(|event| event.at);
@@ -110,7 +110,7 @@ impl Trail {
         }
     }
 
-    /// Keeps nothing, from now on.
+    /// Stores nothing from now on.
     pub fn end(&mut self) {
         *self = Self {
             now: self.now,
@@ -123,7 +123,7 @@ impl Trail {
         self.is_over
     }
 
-    /// All of them, and from here on others.
+    /// Takes all stored events.
     pub fn take(&mut self) -> Vec<Recorded> {
         let mut events = std::mem::take(&mut self.first);
         let newest = std::mem::take(&mut self.newest);
@@ -143,11 +143,11 @@ impl Trail {
     }
 }
 
-/// How many events wait to be taken; of more, those in the middle are dropped.
+/// The bound of stored events; above it those in the middle are dropped.
 pub const EVENTS_MAX: usize = 65_536;
 /// How many of them are the first ones.
 const FIRST_MAX: usize = 1_024;
-/// Bytes of the data of all events: a packet of 1,200 bytes may hold hundreds of frames.
+/// The bound on the data of all events: a packet of 1,200 bytes may have hundreds of frames.
 const BYTES_MAX: usize = 32 << 20;
 const FIRST_BYTES_MAX: usize = 4 << 20;
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(first, Some(FIRST_BYTES_MAX / 100_000));
     }
 
-    /// Takes so many.
+    /// Accepts this many events.
     struct Few(usize, std::sync::Arc<std::sync::Mutex<Vec<Recorded>>>);
 
     impl Sink for Few {

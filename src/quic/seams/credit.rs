@@ -1,16 +1,16 @@
-//! A connection's receive window that begins small, grows when its peer makes use of it, and can be taken back.
+//! A connection's receive window that begins small, grows when the peer uses it, and can be taken back.
 //!
-//! quinn-proto announces the whole window at first, and its `set_receive_window` grows at once but shrinks by
-//! owing: what is read pays for it before the peer gets credit again. A window that shrinks and grows again would
-//! let the peer have both. So what is owed is kept here as well, and nothing grows before it is paid.
+//! quinn-proto announces the whole window at first. Its `set_receive_window` grows the window at once, but shrinks it
+//! by a debt: bytes that are read pay the debt before the peer gets credit again. A window that shrinks and grows again
+//! would give the peer both. So the debt is tracked here as well, and the window does not grow before the debt is paid.
 //!
-//! Assumed of quinn-proto: that; and what is read, stopped or reset is paid with.
+//! Assumed of quinn-proto: the above, and that bytes which are read, stopped or reset pay the debt.
 
 use std::time::{Duration, Instant};
 
 use quinn_proto::{self as quinn, VarInt};
 
-/// What a connection begins with, of what it may have.
+/// The initial window of a connection that may have `allowed`.
 pub fn first(allowed: u64) -> u64 {
     allowed.min(FIRST)
 }
@@ -20,10 +20,10 @@ pub fn first(allowed: u64) -> u64 {
 pub struct Credit {
     allowed: u64,
     window: u64,
-    /// So much of what is read gives the peer no credit.
+    /// The debt: this many read bytes give the peer no credit.
     owed: u64,
     is_withheld: bool,
-    /// How much the peer had sent when that had last changed, and when it was seen.
+    /// How much the peer had sent at its last change, and when that was seen.
     used: Option<(u64, Instant)>,
 }
 
@@ -42,8 +42,8 @@ impl Credit {
         self.is_withheld
     }
 
-    /// By how much the window would grow for a peer that has sent so much in all: it grows in one step, when
-    /// half of the first window has come.
+    /// How much the window would grow for a peer that has sent `received` bytes in all. It grows in one step, when half
+    /// of the first window has arrived.
     pub fn growth(&self, received: u64) -> Option<u64> {
         let may_grow = !self.is_withheld && self.owed == 0 && received > first(self.allowed) / 2;
         (may_grow && self.window < self.allowed).then_some(self.allowed - self.window)
@@ -53,19 +53,19 @@ impl Credit {
         self.set(quinn, self.allowed);
     }
 
-    /// So many bytes were read, or will not be.
+    /// Records bytes that were read, or never will be.
     pub fn released(&mut self, bytes: u64) {
         self.owed = self.owed.saturating_sub(bytes);
     }
 
-    /// The peer gets no more credit than it needs to go on at all.
+    /// Reduces the peer's credit to the minimum that lets it continue.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection) {
         self.is_withheld = true;
         self.set(quinn, self.window.min(LEAST));
     }
 
-    /// The peer has sent so much in all. Returns until when room should be kept for the credit that it has not used.
-    /// What it sends beside streams, to keep the connection alive, does not count.
+    /// Records how much the peer has sent in all. Returns until when room should be kept for its unused credit. Packets
+    /// without stream data, sent to keep the connection alive, do not count.
     pub fn kept_until(&mut self, received: u64, now: Instant) -> Instant {
         let since = match self.used {
             Some((before, since)) if before == received => since,
@@ -75,19 +75,19 @@ impl Credit {
         since + KEPT_FOR
     }
 
-    /// The peer does not use its credit: what it was given beyond the first window is taken back.
+    /// Takes back the credit beyond the first window, because the peer does not use it.
     pub fn rest(&mut self, quinn: &mut quinn::Connection) {
         if self.window > first(self.allowed) {
             self.set(quinn, first(self.allowed));
         }
     }
 
-    /// True if the peer has no more than it began with, in its hands too.
+    /// True if the peer has no more than the initial credit, and the debt is paid.
     pub fn is_taken_back(&self) -> bool {
         self.window <= first(self.allowed) && self.owed == 0
     }
 
-    /// The peer may go on as it began. False: something is owed yet, and this is to be tried again.
+    /// Restores the initial window. False if a debt is left and the caller must try again.
     pub fn restore(&mut self, quinn: &mut quinn::Connection) -> bool {
         let is_paid = self.owed == 0;
         if is_paid {
@@ -107,12 +107,12 @@ impl Credit {
     }
 }
 
-/// More than the first flights of a slow start fill, so a peer that needs more asks for it in time.
+/// More than the first flights of a slow start, so the window grows before the peer is blocked.
 const FIRST: u64 = 1 << 20;
-/// A peer that gets so much credit at a time goes on slowly. With none, what is read of one stream could not
-/// be followed by its rest.
+/// A peer with this little credit at a time proceeds slowly. With none, a stream of which a part was read could not
+/// deliver its rest.
 const LEAST: u64 = 64 << 10;
-/// So long a quiet peer's credit takes room from others. Later it may find none, and loses its streams.
+/// How long a quiet peer's unused credit reserves room. Later there may be no room for it, and its streams are reset.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
         bare.server.connection().set_receive_window(small);
         bare.exchange();
         assert_eq!(read(&mut bare, id), WINDOW);
-        assert_eq!(fill(&mut bare, id), 20_000, "the rest was owed");
+        assert_eq!(fill(&mut bare, id), 20_000, "the rest paid the debt");
         let large = VarInt::from_u64(WINDOW).unwrap();
         bare.server.connection().set_receive_window(large);
         bare.exchange();
@@ -184,10 +184,10 @@ mod tests {
         bare.exchange();
         let small = VarInt::from_u32(20_000);
         bare.server.connection().set_receive_window(small);
-        // 80,000 are owed. Of these 40,000 are paid with what has come.
+        // The debt is 80,000. Of that 40,000 are paid by the data that has arrived.
         let server = bare.server.connection();
         server.recv_stream(id).stop(VarInt::from_u32(0)).unwrap();
-        // The client does not know yet, and sends on.
+        // The client has not received STOP_SENDING yet and continues.
         write(&mut bare, id, 60_000);
         bare.exchange();
         let other = bare.client.connection().streams().open(Dir::Uni).unwrap();
@@ -200,7 +200,7 @@ mod tests {
         let mut credit = Credit::new(WINDOW, WINDOW);
         credit.withhold(bare.server.connection());
         assert!(!credit.restore(bare.server.connection()));
-        // What it had been given stays the peer's.
+        // Credit that was given is not revoked.
         assert_eq!(fill(&mut bare, id), WINDOW);
         let count = read(&mut bare, id);
         credit.released(count);
@@ -233,11 +233,11 @@ mod tests {
         let now = Instant::now();
         assert_eq!(credit.kept_until(FIRST, now), now + KEPT_FOR);
         credit.rest(bare.server.connection());
-        // Without more data it is kept no longer.
+        // Without more data the time does not move.
         let later = now + Duration::from_secs(7);
         assert_eq!(credit.kept_until(FIRST, later), now + KEPT_FOR);
         assert_eq!(credit.kept_until(FIRST + 1, later), later + KEPT_FOR);
-        assert_eq!(credit.growth(FIRST), None, "it is owed");
+        assert_eq!(credit.growth(FIRST), None, "there is a debt");
         credit.released(7 * FIRST);
         assert_eq!(credit.growth(FIRST), Some(7 * FIRST));
     }

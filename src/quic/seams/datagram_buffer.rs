@@ -1,24 +1,23 @@
-//! How many DATAGRAM frames the state machine has in hand.
+//! How many bytes of DATAGRAM frames the state machine holds.
 //!
-//! quinn-proto writes DATAGRAM frames before STREAM frames, so it is given no more of them than may go
-//! out before streams do (`quic::connection::datagrams`), and whoever gives has to know what it has not
-//! sent yet. It says only how much room is left.
+//! quinn-proto writes DATAGRAM frames before STREAM frames. So it gets no more of them than may leave before stream
+//! data (`quic::connection::datagrams`), and the sender needs to know how much is not sent yet. quinn-proto reports
+//! only the free room.
 //!
-//! Assumed of quinn-proto: that order; that the room left is that of the configured buffer less what
-//! is in it, and less what it reckons for the bookkeeping of one datagram; and that what is sent leaves
-//! the buffer.
+//! Assumed of quinn-proto: that order; that the free room is the configured buffer less its content and less the
+//! overhead of one datagram; and that sent datagrams leave the buffer.
 
 use bytes::Bytes;
 use quinn_proto as quinn;
 
-/// How many bytes of datagrams the state machine holds, or a little less.
+/// The bytes of datagrams that the state machine holds, or slightly fewer.
 pub fn in_hand(conn: &mut quinn::Connection) -> usize {
     SEND_BUFFER.saturating_sub(conn.datagrams().send_buffer_space() + IN_HAND_BY_NONE)
 }
 
-/// What `send_buffer_space` leaves out even when the buffer is empty.
+/// The overhead that `send_buffer_space` subtracts even if the buffer is empty.
 const IN_HAND_BY_NONE: usize = size_of::<Bytes>();
-/// The state machine's own buffer: more than a batch ever takes.
+/// The size of the state machine's own buffer: more than a batch ever takes.
 pub const SEND_BUFFER: usize = 256 << 10;
 
 #[cfg(test)]

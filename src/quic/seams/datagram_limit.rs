@@ -1,16 +1,15 @@
-//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and what we do with larger ones.
+//! The size of DATAGRAM frames (RFC 9221 section 3) that each side announces, and the reaction to larger ones.
 //!
 //! Assumed of quinn-proto:
 //!
-//! - It announces the room that it has for received datagrams, 65,535 at most, and no smaller limit.
-//! - It takes frames that fit into that room, whatever we announce. A datagram that exceeds the room, or
-//!   any datagram if there is no room at all, makes it close the connection with PROTOCOL_VIOLATION.
-//! - A packet key may return a payload that is longer than the one that was sealed.
-//! - It takes a limit of the peer's of 0 or 1 for one within which an empty frame fits. A frame has a type
-//!   and, as it writes it, a length: two bytes. A peer that announces 0 takes none at all, and closes the
-//!   connection for one.
+//! - It announces its buffer for received datagrams, 65,535 at most, and no smaller limit.
+//! - It accepts frames that fit in that buffer, whatever was announced. A datagram that exceeds the buffer, or any
+//!   datagram if there is no buffer, makes it close the connection with PROTOCOL_VIOLATION.
+//! - A packet key may return a payload that is longer than the sealed one.
+//! - It takes a peer's limit of 0 or 1 for one that an empty frame fits. A frame has a type and, as quinn-proto writes
+//!   it, a length: two bytes. A peer that announces 0 accepts no frame and closes the connection for one.
 //!
-//! Not here: how much of what was received waits for the host (`quic::settings`).
+//! Not here: how much received data waits for the host (`quic::settings`).
 
 use std::borrow::Cow;
 
@@ -21,12 +20,12 @@ use uringcore_wire::{
     varint,
 };
 
-/// The limit of one side: what it announces, and what it enforces.
+/// The limit of one side: the announced value and its enforcement.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramLimit {
     /// The largest DATAGRAM frame, with its type and length.
     frame_max: u64,
-    /// The state machine's room for received datagrams.
+    /// The state machine's buffer for received datagrams.
     room: usize,
 }
 
@@ -42,16 +41,16 @@ impl DatagramLimit {
         Self { frame_max, room }
     }
 
-    /// Puts the limit in the place of the library's in these parameters of ours, if there is one.
+    /// Replaces the library's limit in our transport parameters, if they have one.
     pub fn announce(self, parameters: &mut Vec<u8>) {
         announce(parameters, self.frame_max);
     }
 
-    /// RFC 9221 section 3: a frame that exceeds the announced limit closes the connection with PROTOCOL_VIOLATION. The state
-    /// machine does so for a datagram that exceeds its room, so a packet with a frame that is too large becomes one with
-    /// such a datagram.
+    /// RFC 9221 section 3: a frame that exceeds the announced limit closes the connection with PROTOCOL_VIOLATION. The
+    /// state machine does that for a datagram that exceeds its buffer, so a packet with too large a frame is replaced
+    /// by one with such a datagram.
     pub fn enforce(self, payload: &mut BytesMut) {
-        // No UDP datagram has room for such a frame.
+        // No UDP datagram has room for a frame above this limit.
         if self.frame_max >= ANNOUNCED_MAX {
             return;
         }
@@ -80,7 +79,7 @@ fn announce(parameters: &mut Vec<u8>, size: u64) {
     *parameters = changed;
 }
 
-/// The peer's parameters as quinn-proto understands them: a limit within which no frame fits is none.
+/// The peer's parameters as quinn-proto interprets them correctly: a limit that no frame fits is removed.
 pub fn understood(parameters: &[u8]) -> Cow<'_, [u8]> {
     match limit(parameters) {
         Some(size) if size < FRAME_MIN => without_limit(parameters).into(),
@@ -95,14 +94,14 @@ fn limit(parameters: &[u8]) -> Option<u64> {
         .map(|(size, _)| size)
 }
 
-/// The others, in their order. What is no parameter any more is kept: the library is to complain of it.
+/// The other parameters, in their order. Malformed input is kept, so that the library rejects it.
 fn without_limit(parameters: &[u8]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(parameters.len() + 2 * varint::SIZE_MAX);
     let mut rest = Parameters::of(parameters);
     let mut read = 0;
     for (id, value) in rest.by_ref() {
         let length = varint::size(id) + varint::size(value.len() as u64) + value.len();
-        // A peer may write numbers longer than they have to be.
+        // A peer may encode numbers in more bytes than necessary.
         read += length;
         if id != MAX_DATAGRAM_FRAME_SIZE {
             varint::put(&mut kept, id);
@@ -119,7 +118,7 @@ fn without_limit(parameters: &[u8]) -> Vec<u8> {
 const MAX_DATAGRAM_FRAME_SIZE: u64 = 0x20;
 /// The largest limit that quinn-proto announces.
 const ANNOUNCED_MAX: u64 = 65_535;
-/// A frame of this type reaches to the end of its packet.
+/// A frame of this type extends to the end of its packet.
 const DATAGRAM: u8 = 0x30;
 /// A type and a length.
 const FRAME_MIN: u64 = 2;
@@ -187,11 +186,11 @@ mod tests {
             (&[0x01, 0x30, 1, 2, 3, 4], false),
             (&[0x31, 2, 1, 2, 0x01], true),
             (&[0x31, 3, 1, 2, 3, 0x01], false),
-            // The length in two bytes.
+            // A length of two bytes.
             (&[0x31, 0x40, 1, 1], true),
             (&[0x31, 0x40, 2, 1, 2], false),
             (&[0x31, 1, 1, 0x31, 3, 1, 2, 3], false),
-            // A STREAM frame that looks like one inside.
+            // A STREAM frame whose data looks like a DATAGRAM frame.
             (&[0x0a, 0, 5, 0x31, 3, 1, 2, 3], true),
         ] {
             let mut opened = BytesMut::from(payload);
@@ -240,13 +239,13 @@ mod tests {
             &[0x20, 1, 2, 0x0c, 0][..],
             &[0x0c, 0],
             &[],
-            // Something is missing of the last one, and of the value.
+            // The last parameter is truncated, and so is the value.
             &[0x20, 1],
             &[0x20, 0, 0x0c, 0],
         ] {
             assert_eq!(*understood(parameters), *parameters);
         }
-        // What is cut short stays, for the library to complain of.
+        // A truncated parameter stays, so that the library rejects it.
         assert_eq!(*understood(&[0x20, 1, 0, 0x04, 9, 1]), [0x04, 9, 1]);
     }
 }

@@ -1,24 +1,24 @@
-//! The first bytes of a stream, of which it is known when the peer has them.
+//! Detects when the peer has received the first bytes of a stream.
 //!
-//! The state machine says when all of a stream was acknowledged, and nothing before that. But it keeps what it
-//! was given until that is acknowledged, and no longer: so once nobody but us has the bytes, the peer does.
+//! The state machine reports only when all of a stream is acknowledged. But it keeps written data until that data is
+//! acknowledged, and no longer. So once our reference to the bytes is the only one, the peer has them.
 //!
-//! Assumed of quinn-proto: a piece that it takes stays one by itself, whole or cut; it is let go when all of it
-//! was acknowledged, and before that only with its stream.
+//! Assumed of quinn-proto: it keeps a written piece as one buffer, whole or cut; it drops the buffer when all of it is
+//! acknowledged, and before that only with its stream.
 
 use bytes::Bytes;
 use quinn_proto as quinn;
 
-/// What a stream begins with, from when it waits to be handed over until its stream is forgotten.
+/// The first bytes of a stream, from the time they wait to be written until the stream is forgotten.
 #[derive(Debug)]
 pub struct Head {
     bytes: Bytes,
-    /// So much of it was handed over.
+    /// The number of written bytes.
     taken: usize,
 }
 
 impl Head {
-    /// The bytes have to be nobody else's.
+    /// The caller must hold no other reference to the bytes.
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes, taken: 0 }
     }
@@ -27,7 +27,7 @@ impl Head {
         self.taken < self.bytes.len()
     }
 
-    /// Hands over what is left of it, as the stream's first data.
+    /// Writes the rest as the stream's first data.
     pub fn hand_over(
         &mut self,
         stream: &mut quinn::SendStream<'_>,
@@ -39,7 +39,7 @@ impl Head {
         Ok(())
     }
 
-    /// True if the peer has acknowledged all of it.
+    /// True if the peer has acknowledged all of the head.
     pub fn is_delivered(&self) -> bool {
         !self.is_waiting() && self.bytes.is_unique()
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
-    /// A client's stream that begins with a head, and has more behind it.
+    /// A client's stream with a head and more data after it.
     fn begun(bare: &mut Bare) -> (StreamId, Head) {
         let client = bare.client.connection();
         let id = client.streams().open(Dir::Uni).unwrap();
@@ -69,7 +69,7 @@ mod tests {
         let mut bare = Bare::connected(quinn::TransportConfig::default());
         let (_, head) = begun(&mut bare);
         assert!(!head.is_waiting() && !head.is_delivered());
-        // It is lost, with all that is sent again until it is not.
+        // The packet is lost, and so are all retransmissions for a while.
         for _ in 0..3 {
             bare.client.transmit(bare.now);
             bare.sleep(Duration::from_secs(2));

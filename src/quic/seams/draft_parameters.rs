@@ -1,15 +1,15 @@
-//! Transport parameters under the number that the extension had in drafts of RFC 9001.
+//! Transport parameters in the extension number of drafts of RFC 9001.
 //!
-//! rustls takes them in every version of QUIC. RFC 9001 section 8.2 has another number for the extension, and
-//! a hello without it is to be refused.
+//! rustls accepts that number in every version of QUIC. RFC 9001 section 8.2 defines another number, and requires that
+//! a hello without it is rejected.
 //!
-//! Assumed of rustls: a server complains of a hello in which there is neither, and of no other. Not here: a
-//! client's look at what the server says, which nobody shows us before rustls reads it.
+//! Assumed of rustls: a server rejects a hello that has neither extension, and no other. Not here: the same check for
+//! clients, because rustls reads the server's extension before it is visible to us.
 
 use rustls::{AlertDescription, Error, PeerMisbehaved};
 use uringcore_wire::tls::client_hello::ClientHello;
 
-/// What rustls would say of a hello without transport parameters, where the draft's are all that it has.
+/// The error of rustls for a hello without transport parameters, if the draft's are the only ones.
 pub fn fault(hello: &ClientHello<'_>) -> Option<(Error, AlertDescription)> {
     let are_alone =
         hello.has_draft_transport_parameters() && hello.transport_parameters().is_none();
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use crate::seams::bare;
 
-    /// What a server of the bare library, and `fault`, say of a hello whose extension has this number.
+    /// The verdicts of a bare rustls server and of `fault` on a hello whose extension has this number.
     fn said_of(number: u16) -> (Option<(Error, Option<AlertDescription>)>, bool) {
         let suite = provider::cipher_suite::TLS13_AES_128_GCM_SHA256;
         let (client, server) = bare::tls(vec![suite]);
@@ -43,7 +43,7 @@ mod tests {
         let at = hello
             .windows(extension.len())
             .position(|part| part == extension);
-        let at = at.expect("the extension is as it was written above");
+        let at = at.expect("the hello contains the extension written above");
         hello[at..at + 2].copy_from_slice(&number.to_be_bytes());
 
         let server = quic::ServerConnection::new(Arc::new(server), version, params.clone());

@@ -1,10 +1,10 @@
-//! Which packets have come before (RFC 9000 section 12.3).
+//! Detects packets that have arrived before (RFC 9000 section 12.3).
 //!
-//! quinn-proto drops packets that it has seen, without a word. Its keys open them all the same, so whoever looks at
-//! what was opened has to tell them apart by the same rule.
+//! quinn-proto drops duplicates silently. Its keys open them all the same, so code that reads opened packets must
+//! detect them by the same rule.
 //!
-//! Assumed of quinn-proto: in each packet number space it remembers the largest number and the 128 below it; what is
-//! older counts as a duplicate.
+//! Assumed of quinn-proto: in each packet number space it remembers the largest number and the 128 below it; older
+//! packets count as duplicates.
 
 /// The packet numbers of one space that have arrived.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Notes a number. Returns whether it is the first time.
+    /// Records a number. Returns true if it is new.
     pub fn insert(&mut self, number: u64) -> bool {
         if number >= self.next {
             let step = u32::try_from(number - self.next).unwrap_or(u32::MAX);
@@ -73,7 +73,7 @@ mod tests {
     fn bare_quinn_remembers_the_largest_number_and_128_below_it() {
         let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
         bare.client.spy.sealed.lock().unwrap().clear();
-        // So many that later numbers have two bytes.
+        // Enough packets for two-byte packet numbers.
         let sent: Vec<Vec<u8>> = (0..300)
             .flat_map(|_| {
                 bare.client.connection().ping();
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!((sent.len(), numbers.len()), (300, 300));
         let largest = numbers[299].number;
         let mut ours = Numbers::default();
-        // The state machine leaves out a number now and then.
+        // The state machine skips a packet number now and then.
         for at in [299, 299].into_iter().chain(140..299).chain(140..299) {
             let before = bare.server.connection().stats().frame_rx.ping;
             bare.server_gets(&sent[at]);

@@ -1,46 +1,45 @@
-//! What becomes of a client's 0-RTT data (RFC 9001 section 4.6) when the server does not take it, and how
-//! large the DATAGRAM frames in it may be.
+//! The fate of a client's 0-RTT data (RFC 9001 section 4.6) that the server rejects, and the size of DATAGRAM frames
+//! in 0-RTT packets.
 //!
-//! Whoever handed data over early keeps it until it is known what became of it (`quic::streams::early`,
-//! `quic::connection::datagrams`), and does again what the state machine has undone.
+//! The sender of early data keeps it until its fate is known (`quic::streams::early`, `quic::connection::datagrams`),
+//! and repeats what the state machine has undone.
 //!
 //! Assumed of quinn-proto:
 //!
-//! - A flight that was rejected never happened: its streams are unopened and what was written to them is
-//!   gone. It says so by `accepted_0rtt`, which is known when the connection is established, and by
-//!   nothing else.
-//! - After a Retry it sends the streams' data again, but none of the DATAGRAM frames that are out.
-//! - DATAGRAM frames that it has not sent yet when it learns of either it sends all the same.
-//! - A frame that fits into a 1-RTT packet and not into a 0-RTT packet, whose header is longer, it takes,
-//!   and does not get out for as long as it has no 1-RTT keys.
-//! - A session with 0-RTT keys that has not got its server's transport parameters makes it panic.
+//! - It discards a rejected flight: its streams are unopened and their data is gone. The only report is
+//!   `accepted_0rtt`, which is valid when the connection is established.
+//! - After a Retry it sends stream data again, but none of the DATAGRAM frames that have left.
+//! - After either it still sends DATAGRAM frames that it had queued.
+//! - It accepts a frame that fits in a 1-RTT packet but not in a 0-RTT packet, whose header is longer, and cannot send
+//!   it until it has 1-RTT keys.
+//! - A session with 0-RTT keys but without the server's remembered transport parameters makes it panic.
 
 use quinn_proto::{self as quinn, TransportError, transport_parameters::TransportParameters};
 
-/// True if 0-RTT keys may be shown to it, by what it is told of its server's parameters.
+/// True if quinn-proto may get 0-RTT keys: `parameters` are the remembered ones of the server.
 pub fn may_begin(parameters: &Result<Option<TransportParameters>, TransportError>) -> bool {
     matches!(parameters, Ok(Some(_)))
 }
 
-/// Of an established client: whether what it sent early was taken. `None` if it could not send any.
+/// For an established client: true if the server accepted its early data. `None` if the client could not send any.
 pub fn is_accepted(conn: &quinn::Connection) -> Option<bool> {
     conn.has_0rtt().then(|| conn.accepted_0rtt())
 }
 
-/// How many DATAGRAM frames have left, early or not. All that were handed over before the last of them
-/// have.
+/// How many DATAGRAM frames have been sent, early or not. All frames queued before the last of them have been sent,
+/// too.
 pub fn datagrams_sent(conn: &quinn::Connection) -> u64 {
     conn.stats().frame_tx.datagram
 }
 
-/// What a DATAGRAM frame in a 0-RTT packet may carry. `None` if the server takes none.
+/// The data limit of a DATAGRAM frame in a 0-RTT packet. `None` if the server accepts none.
 pub fn datagram_size_max(conn: &mut quinn::Connection) -> Option<usize> {
     let max = conn.datagrams().max_size()?;
     Some(max.min(SIZE_IN_0RTT))
 }
 
-/// What fits into a 0-RTT packet of 1,200 bytes: its header has up to 53 bytes (two connection IDs
-/// of 20), its tag 16, and the state machine begins no frame with less than 9 bytes of room.
+/// The data limit in a 0-RTT packet of 1,200 bytes: the header has up to 53 bytes (two connection IDs of 20), the
+/// tag 16, and the state machine begins no frame with less than 9 bytes of room.
 const SIZE_IN_0RTT: usize = 1_200 - 53 - 16 - 9;
 
 #[cfg(test)]
@@ -60,7 +59,7 @@ mod tests {
         Bare::resuming(transport)
     }
 
-    /// A stream with these bytes.
+    /// Opens a stream and writes these bytes.
     fn write(bare: &mut Bare, data: &[u8]) -> StreamId {
         let client = bare.client.connection();
         let stream = client.streams().open(Dir::Uni).unwrap();
@@ -77,7 +76,7 @@ mod tests {
             .unwrap();
     }
 
-    /// The server has the first flight, and its answer is back before the client sends anything more.
+    /// Delivers the first flight to the server, and its answer, before the client sends anything more.
     fn answered(bare: &mut Bare, flight: &[Vec<u8>]) {
         flight
             .iter()
@@ -94,7 +93,7 @@ mod tests {
         std::iter::from_fn(|| server.datagrams().recv()).collect()
     }
 
-    /// What the server has of the client's first stream.
+    /// The data of the client's first stream at the server.
     fn received(bare: &mut Bare) -> Option<Bytes> {
         let server = bare.server.connection();
         let stream = server.streams().accept(Dir::Uni)?;
@@ -130,7 +129,7 @@ mod tests {
         let client = bare.client.connection();
         assert!(!client.is_handshaking());
         assert_eq!(is_accepted(client), Some(false));
-        // The stream does not exist, and its number is the next one's.
+        // The stream does not exist, and its number goes to the next stream.
         assert!(client.send_stream(first).write(b"more").is_err());
         assert_eq!(client.streams().open(Dir::Uni), Some(first));
         let is_of_stream = |event: &quinn::Event| match event {

@@ -1,16 +1,16 @@
-//! Retry packets that no server made.
+//! Filters Retry packets that the server did not send.
 //!
-//! A Retry's integrity tag (RFC 9001 section 5.8) proves that whoever made it has seen the client's first
-//! packet, so others can be told by it, and have to be discarded (RFC 9000 section 17.2.5.2). The
-//! state machine does that, but a datagram from anybody who knows the client's connection ID then
-//! makes the handshake fail. So a forged one is not shown to it.
+//! A Retry's integrity tag (RFC 9001 section 5.8) proves that its sender has seen the client's first packet. A Retry
+//! with a wrong tag must be discarded (RFC 9000 section 17.2.5.2). The state machine discards it, but then a datagram
+//! from anybody who has seen the client's connection ID makes the handshake fail. So a forged Retry is not passed to
+//! it.
 //!
-//! Assumed of quinn-proto: it discards a Retry whose tag is wrong, but counts it as the server's first
-//! packet, after which it takes no Retry any more, not even the right one.
+//! Assumed of quinn-proto: it discards a Retry with a wrong tag, but counts it as the server's first packet, and then
+//! accepts no Retry, not even the genuine one.
 
 use uringcore_wire::datagram::is_retry;
 
-/// True if the state machine may see a packet. `is_genuine` is asked of a Retry alone.
+/// True if the state machine may get a packet. `is_genuine` is called for Retry packets only.
 pub fn may_pass(packet: &[u8], is_genuine: impl FnOnce(&[u8]) -> bool) -> bool {
     !is_retry(packet) || is_genuine(packet)
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
-    /// True if the handshake succeeds when a forged Retry comes before the server's.
+    /// True if the handshake succeeds when a forged Retry arrives before the server's.
     fn succeeds(is_guarded: bool) -> bool {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.retries = true;

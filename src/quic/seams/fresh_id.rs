@@ -1,14 +1,14 @@
-//! Another of the peer's connection IDs (RFC 9000 section 9.5), and whether there was one.
+//! Switches to another connection ID of the peer (RFC 9000 section 9.5), and reports if there was one.
 //!
-//! quinn-proto takes the next ID when it is told that the local address has changed, and does not say
-//! when there is none. A path that is asked or used with an old ID can be linked with the one before.
+//! quinn-proto takes the next ID on `local_address_changed`, and does not report if there is none. A path that is
+//! probed or used with an old ID can be linked with the previous path.
 //!
-//! Assumed of quinn-proto: it tells its endpoint of the reset token that comes with a new ID, at once
-//! and in one event; without a new ID it tells nothing.
+//! Assumed of quinn-proto: for a new ID it emits one endpoint event at once, with the reset token; without a new ID it
+//! emits none.
 
 use quinn_proto::{self as quinn, ConnectionHandle};
 
-/// Goes over to the next ID. False when there is none.
+/// Switches to the next ID. False if there is none.
 pub fn take(
     endpoint: &mut quinn::Endpoint,
     handle: ConnectionHandle,
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
-    /// How many events come of a local address that has changed.
+    /// How many events a change of the local address emits.
     fn reported(bare: &mut Bare) -> usize {
         let client = bare.client.connection();
         client.local_address_changed();
@@ -48,12 +48,12 @@ mod tests {
         let mut seen = vec![header(&mut bare)];
         while bare.client.take_fresh_id() {
             let id = header(&mut bare);
-            assert!(!seen.contains(&id), "it is another one");
+            assert!(!seen.contains(&id), "the ID is new");
             seen.push(id);
-            assert!(seen.len() < 20, "the peer gives no more than a few");
+            assert!(seen.len() < 20, "the peer issues only a few");
         }
         assert!(seen.len() > 1);
-        assert_eq!(seen.last(), Some(&header(&mut bare)), "there was none");
+        assert_eq!(seen.last(), Some(&header(&mut bare)), "no ID was left");
         assert_eq!(reported(&mut bare), 0);
         assert_eq!(
             reported(&mut Bare::connected(quinn::TransportConfig::default())),

@@ -1,11 +1,10 @@
-//! A gauge on a congestion controller, for what the state machine does not tell: bytes in flight, the
-//! newest round-trip time and how much it varies; and a valve, for a connection that is closed.
+//! Wraps a congestion controller to read values that the state machine does not report: bytes in flight, the newest
+//! round-trip time and its variance. For a closed connection it also opens the congestion window.
 //!
-//! Assumed of quinn-proto: a controller hears of each packet that is sent, with its size, before it
-//! hears of its end; of the packets of one ACK it hears in the order of their numbers, and then of
-//! the bytes that are left in flight; losses that shrink the window come with their bytes, ECN
-//! reports with none; and the last packet of a closed connection waits for room in the window while
-//! data does.
+//! Assumed of quinn-proto: it reports each sent packet, with its size, to the controller before the packet's
+//! acknowledgement or loss; it reports the packets of one ACK in the order of their numbers, and then the bytes left in
+//! flight; losses that shrink the window are reported with their bytes, ECN with none; and the last packet of a closed
+//! connection waits for room in the window as long as data does.
 
 use std::{
     any::Any,
@@ -21,27 +20,27 @@ use quinn_proto::{
     congestion::{Controller, ControllerFactory, ControllerMetrics},
 };
 
-/// What has been seen of a path.
+/// Observed values of a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gauge {
-    /// Exact after an acknowledgement. In between, what was sent is added, if it was more than an
-    /// ACK can be: those are never acknowledged.
+    /// Exact after an acknowledgement. In between, sent packets are added if they are larger than an ACK-only packet
+    /// can be, because those are never acknowledged.
     pub in_flight: u64,
     pub latest_rtt: Duration,
-    /// RFC 9002 section 5.3's `rttvar`, without the peer's delay taken off the samples.
+    /// RFC 9002 section 5.3's `rttvar`, without subtracting the peer's delay from the samples.
     pub rtt_variance: Duration,
     pub ssthresh: Option<u64>,
     pub window: u64,
-    /// What the controller does; BBR, which knows no slow start in this sense, does not tell.
+    /// The controller's phase. `None` for BBR, which has no slow start in this sense.
     pub phase: Option<Phase>,
     smoothed_rtt: Duration,
     pub has_sample: bool,
-    /// Since when the window was not made smaller again, and why it was.
+    /// The start and cause of the last reduction of the window.
     recovery: Option<(Instant, Cause)>,
     is_recovering: bool,
 }
 
-/// What the gauge of the current path shows.
+/// The values of the current path.
 pub fn read(controller: &dyn Controller) -> Gauge {
     let Some(observed) = observed(controller) else {
         return Gauge::default();
@@ -60,27 +59,27 @@ pub fn read(controller: &dyn Controller) -> Gauge {
     }
 }
 
-/// Lets everything out from now on: of a connection that is closed that is one packet, and the state
-/// machine holds it back as long as data waits behind a full window, which nothing will ever open.
+/// Opens the window for good. A closed connection has one packet left to send, and the state machine would hold it back
+/// as long as data waits behind a full window, which nothing will ever open.
 pub fn open_window(controller: &dyn Controller) {
     if let Some(observed) = observed(controller) {
         observed.is_open.store(true, Ordering::Relaxed);
     }
 }
 
-/// The next loss of up to so many bytes says nothing about the path: they were never sent there.
+/// Excludes the next `bytes` of lost data from congestion control: they were never sent on the path.
 pub fn forgive(controller: &dyn Controller, bytes: u64) {
     if let Some(observed) = observed(controller) {
         observed.forgiven.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-/// A copy, with the switches of the original.
+/// A copy of the controller, sharing the switches of the original.
 fn observed(controller: &dyn Controller) -> Option<Box<Observed>> {
     controller.clone_box().into_any().downcast().ok()
 }
 
-/// What a congestion controller does, where it can be told.
+/// The phase of a congestion controller, if known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     SlowStart,
@@ -88,7 +87,7 @@ pub enum Phase {
     Recovery(Cause),
 }
 
-/// Why a controller went into recovery.
+/// Why a controller entered recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     Loss,
@@ -96,7 +95,7 @@ pub enum Cause {
     Ecn,
 }
 
-/// Controllers of `inner` with a gauge on each.
+/// Wraps the controllers of `inner` with a gauge each.
 pub fn gauged(
     inner: Arc<dyn ControllerFactory + Send + Sync>,
 ) -> Arc<dyn ControllerFactory + Send + Sync> {
@@ -122,10 +121,10 @@ impl ControllerFactory for Gauged {
 struct Observed {
     inner: Box<dyn Controller>,
     gauge: Gauge,
-    /// Of the newest packet that the ACK being read acknowledges.
+    /// The RTT sample of the newest packet that the current ACK acknowledges.
     sample: Option<Duration>,
     is_open: Arc<AtomicBool>,
-    /// Bytes that count as lost and are no loss.
+    /// Bytes that are reported as lost but must not count.
     forgiven: Arc<AtomicU64>,
 }
 
@@ -145,10 +144,10 @@ impl Controller for Observed {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        // The packets of one ACK come in the order of their numbers.
+        // The packets of one ACK are reported in the order of their numbers.
         self.sample = Some(now.saturating_duration_since(sent));
         self.gauge.smoothed_rtt = rtt.get();
-        // RFC 9002 section 7.3.2: it ends with a packet sent after it began.
+        // RFC 9002 section 7.3.2: recovery ends with a packet sent after it began.
         self.gauge.is_recovering &= self.gauge.recovery.is_some_and(|(start, _)| sent <= start);
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
     }
@@ -185,7 +184,7 @@ impl Controller for Observed {
         if self.gauge.recovery.is_none_or(|(start, _)| sent > start) {
             let cause = match (is_persistent_congestion, lost_bytes) {
                 (true, _) => Cause::Persistent,
-                // Only what the peer reports of ECN comes without a loss.
+                // Only ECN reports have no lost bytes.
                 (false, 0) => Cause::Ecn,
                 (false, _) => Cause::Loss,
             };
@@ -241,9 +240,9 @@ impl Gauge {
     }
 }
 
-/// More than a packet with nothing but an ACK has: 64 ranges of 4 bytes, headers and a tag.
+/// More than a packet with nothing but an ACK: 64 ranges of 4 bytes, headers and a tag.
 const ACK_MAX: u64 = 600;
-/// No connection has that much in flight; and above 4 GiB nothing is paced.
+/// More than any connection has in flight; and above 4 GiB nothing is paced.
 const WINDOW_OPEN: u64 = 1 << 40;
 
 #[cfg(test)]
@@ -263,7 +262,7 @@ mod tests {
         Congestion(u64),
     }
 
-    /// A controller with a window that never changes, which writes down what it hears.
+    /// A controller with a constant window that records its calls.
     #[derive(Clone)]
     struct Plain {
         window: u64,
@@ -318,7 +317,7 @@ mod tests {
         }
     }
 
-    /// A connection whose ends have such a controller each, with a gauge or without one.
+    /// A connection whose ends have such a controller each, with or without a gauge.
     fn connected(window: u64, has_gauge: bool) -> (Bare, Arc<Mutex<Vec<Heard>>>) {
         let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
         let plain = Arc::new(Plain {
@@ -356,7 +355,7 @@ mod tests {
             .map(|datagram| Heard::Sent(datagram.len() as u64))
             .collect();
         assert_eq!(*heard.lock().unwrap(), sizes);
-        // The first is lost, as the fourth packet after it shows.
+        // The first packet is lost, as the fourth packet after it shows.
         sent[1..]
             .iter()
             .for_each(|datagram| bare.server_gets(datagram));

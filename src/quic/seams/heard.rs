@@ -1,14 +1,14 @@
-//! Whether a datagram was authentic.
+//! Detects if a datagram was authentic.
 //!
-//! The state machine does not say what became of a datagram that it was given. What proves a path,
-//! though, is that something authentic arrives there.
+//! The state machine does not report what happened to a datagram. But a path is proved by an authentic packet that
+//! arrives on it.
 //!
-//! Assumed of quinn-proto: its counters of received frames grow with each packet that it opens, and
-//! with no other; a copy of one that came before is passed over.
+//! Assumed of quinn-proto: its counters of received frames grow with each packet that it opens, and with no other;
+//! duplicates do not count.
 
 use quinn_proto as quinn;
 
-/// Grows with every authentic packet that is not a copy.
+/// Grows with every authentic packet that is not a duplicate.
 pub fn frames_received(conn: &quinn::Connection) -> u64 {
     let frames = conn.stats().frame_rx;
     [

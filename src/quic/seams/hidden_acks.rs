@@ -1,17 +1,16 @@
-//! Acknowledgements of a ServerHello that count for nothing.
+//! Hides acknowledgements of a ServerHello.
 //!
-//! There are clients (picoquic) that begin anew when they learn of the negotiated version: they
-//! acknowledge the ServerHello, forget it, and repeat their own hello. So acknowledgements in Initial
-//! packets are hidden after a switch: the ServerHello is repeated until a Handshake packet shows that
-//! it was understood, which is when these keys go anyway (RFC 9001 section 4.9.1).
+//! Some clients (picoquic) restart when they receive the negotiated version: they acknowledge the ServerHello, forget
+//! it, and repeat their own hello. So acknowledgements in Initial packets are hidden after a switch of the version. The
+//! ServerHello is repeated until a Handshake packet shows that it was processed, which is when Initial keys are
+//! discarded anyway (RFC 9001 section 4.9.1).
 //!
-//! Assumed of quinn-proto: it reads what a packet key leaves in the payload, not what was sealed;
-//! PADDING may stand between frames; and what was sent in Initial packets is sent again after a
-//! probe timeout for as long as it is not acknowledged.
+//! Assumed of quinn-proto: it reads the payload that a packet key returns, not the sealed one; PADDING may occur
+//! between frames; and it sends data of Initial packets again after each probe timeout until it is acknowledged.
 
 use uringcore_wire::frames::{Frame, Frames};
 
-/// Puts PADDING in the place of each ACK in the payload of an opened packet.
+/// Replaces each ACK in the payload of an opened packet by PADDING.
 pub fn hide(payload: &mut [u8]) {
     let found: Vec<_> = Frames::new(payload)
         .filter(|(_, _, frame)| matches!(frame, Frame::Ack(_)))
@@ -34,8 +33,8 @@ mod tests {
 
     use crate::seams::bare::Bare;
 
-    /// How many Initial packets with CRYPTO frames a server of bare quinn-proto sends after a probe
-    /// timeout, when the client has acknowledged the first.
+    /// How many Initial packets with CRYPTO frames a server of bare quinn-proto sends after a probe timeout, when the
+    /// client has acknowledged the first.
     fn repeated(is_hidden: bool) -> usize {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         let first_flight = bare.client.transmit(bare.now);

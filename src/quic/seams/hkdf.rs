@@ -1,12 +1,11 @@
-//! Cipher suites whose key derivation passes through our hands.
+//! Cipher suites whose key derivation is wrapped.
 //!
-//! rustls keeps the secrets of session tickets to itself, and derives keys by the labels of the one
-//! QUIC version that it was told when a session began. What it derives by, the HKDF of a cipher suite,
-//! is public and can be another.
+//! rustls does not expose the secrets of session tickets, and derives keys with the labels of the one QUIC version that
+//! a session began with. The HKDF of a cipher suite, which does the derivation, is public and replaceable.
 //!
-//! Assumed of rustls: QUIC's keys, and the secrets of tickets, are derived by an expander that it gets
-//! from `expander_for_okm`, and used where it was made; the parts of a suite are public. Not here: what
-//! is done with a derivation (`tickets`, `labels`).
+//! Assumed of rustls: QUIC's keys, and the secrets of tickets, are derived by an expander from `expander_for_okm`, and
+//! the expander is used where it was made; the parts of a suite are public. Not here: the uses of a derivation
+//! (`tickets`, `labels`).
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +20,11 @@ use rustls::{
     },
 };
 
-/// What becomes of an expander that rustls gets.
+/// Wraps an expander that rustls gets.
 pub type Wrap = fn(Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander>;
 
-/// A copy of `suite` in which the expanders of secrets are wrapped. It lives for ever, as rustls wants
-/// of its suites, so each is made once a process.
+/// A copy of `suite` whose expanders of secrets are wrapped. rustls requires suites to be static, so each is made once
+/// a process and never freed.
 pub fn with_expanders(suite: SupportedCipherSuite, wrap: Wrap) -> SupportedCipherSuite {
     /// By the addresses of the suite and of the function.
     static MADE: Mutex<BTreeMap<(usize, usize), &'static Tls13CipherSuite>> =
@@ -79,8 +78,8 @@ impl Hkdf for Wrapped {
             .extract_from_kx_shared_secret(salt, kx, peer_pub_key)
     }
 
-    /// All that QUIC's keys are made by, and the secrets of tickets, which are derived from the
-    /// resumption master secret: that is such a block, too.
+    /// The expander of QUIC's keys and of ticket secrets. Ticket secrets are derived from the resumption master secret,
+    /// which is an OKM block, too.
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         (self.wrap)(self.inner.expander_for_okm(okm))
     }
@@ -111,7 +110,7 @@ mod tests {
     use crate::seams::bare;
 
     thread_local! {
-        /// The labels that were expanded by.
+        /// The labels that were expanded.
         static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
         static ALIVE: Cell<usize> = const { Cell::new(0) };
     }
@@ -153,7 +152,7 @@ mod tests {
         }
     }
 
-    /// The labels of QUIC's and of tickets that the last call of rustls expanded by, each once.
+    /// The labels of QUIC's keys and of tickets that the last call of rustls expanded, each once.
     fn seen() -> Vec<String> {
         assert_eq!(ALIVE.get(), 0, "an expander outlives the call");
         let mut seen = SEEN.take();

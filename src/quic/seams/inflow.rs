@@ -1,46 +1,46 @@
-//! How far the data of each stream has come, which says how much of it the state machine holds unread.
+//! Records how far the data of each stream has arrived, to compute how much of it the state machine holds unread.
 //!
-//! quinn-proto gives credit within windows and does not say what it keeps. So the key that opens a packet notes
-//! where the data of its STREAM frames ends, and `quic::streams` compares that with what was read. Data that
-//! arrives twice counts once, as it does for credit; data behind a gap counts with the gap.
+//! quinn-proto gives credit within windows and does not report what it keeps. So the key that opens a packet records
+//! where the data of its STREAM frames ends, and `quic::streams` compares that with the bytes read. Data that arrives
+//! twice counts once, as it does for credit; data behind a gap counts with the gap.
 //!
-//! The state machine keeps the datagrams that the data came in, too: for small frames that is far more than the
-//! data. So the sizes of the packets are noted as well.
+//! The state machine also keeps the datagrams that the data arrived in: for small frames that is far more than the
+//! data. So the sizes of the packets are recorded as well.
 //!
-//! Bounds: neighbouring frames of one stream share an entry, so there are at most as many entries as STREAM
-//! frames came since the connection looked last, which it does in each turn. Most turns bring data of one stream,
-//! so the first entry is kept in atomics and takes no lock.
+//! Bounds: neighbouring frames of one stream share an entry. So there are at most as many entries as STREAM frames
+//! arrived since the connection last took them, which it does in each turn. Most turns bring data of one stream, so the
+//! first entry is kept in atomics and takes no lock.
 //!
-//! The final size of a stream is noted too: of one that was stopped or reset, the state machine gives credit for all
-//! of it.
+//! The final size of a stream is recorded too: for a stream that was stopped or reset, the state machine gives
+//! credit for all of it.
 //!
-//! Assumed of quinn-proto: it refuses data beyond its windows, and closes the connection; of small frames it keeps
-//! no more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); what it drops of a stopped
-//! stream, and what a RESET_STREAM leaves out, gives credit (`StreamsState::received_reset`).
+//! Assumed of quinn-proto: it rejects data beyond its windows, and closes the connection; of small frames it keeps no
+//! more than two and a half times their data and 32 KiB a stream (`Assembler::insert`); data that it drops of a stopped
+//! stream, and data that a RESET_STREAM leaves out, gives credit (`StreamsState::received_reset`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-/// What came on one stream.
+/// Data that arrived on one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
     pub stream_id: u64,
-    /// Behind the last byte that has come, with [`FINAL`] if that is the stream's last.
+    /// The offset after the last byte that has arrived, with [`FINAL`] if that is the stream's final size.
     end: u64,
-    /// Bytes of the packets that brought it, each counted for each of its frames.
+    /// Bytes of the packets with this data, counted once for each frame.
     pub packet_bytes: usize,
 }
 
-/// What came on the streams of one connection since the last look.
+/// Data that arrived on the streams of one connection since it was last taken.
 #[derive(Default)]
 pub struct Inflow {
     is_enabled: AtomicBool,
-    /// There is a first entry.
+    /// True if there is a first entry.
     is_used: AtomicBool,
     first: First,
-    /// There are entries in `others`.
+    /// True if there are entries in `others`.
     has_others: AtomicBool,
     others: Mutex<Vec<Arrived>>,
 }
@@ -80,31 +80,32 @@ impl Arrived {
         }
     }
 
-    /// Behind the last byte that has come, or is known to be the stream's last.
+    /// The offset after the last byte that has arrived, or the final size.
     pub fn end(&self) -> u64 {
         self.end & !FINAL
     }
 
-    /// True if no data can come behind that.
+    /// True if [`end`](Self::end) is the final size.
     pub fn is_final(&self) -> bool {
         self.end & FINAL != 0
     }
 
-    /// More of the stream has come.
+    /// Adds data of the same stream.
     fn extend(&mut self, end: u64, packet_bytes: usize) {
-        // No data is behind a final size: the state machine closes the connection for that.
+        // No data is beyond a final size: the state machine closes the connection for that.
         self.end = self.end.max(end);
         self.packet_bytes = self.packet_bytes.saturating_add(packet_bytes);
     }
 }
 
 impl Inflow {
-    /// From now on frames are noted.
+    /// Starts recording.
     pub fn enable(&self) {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// The connection is over: the key goes on opening packets, whose frames the state machine ignores.
+    /// Stops recording. After the connection has ended, its key still opens packets, whose frames the state machine
+    /// ignores.
     pub fn disable(&self) {
         self.is_enabled.store(false, Ordering::Relaxed);
     }
@@ -113,7 +114,7 @@ impl Inflow {
         self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// Something of a stream has come.
+    /// Records data of a stream.
     pub fn note(&self, arrived: Arrived) {
         let Arrived {
             stream_id,
@@ -138,7 +139,7 @@ impl Inflow {
         self.has_others.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at what has come since the last time.
+    /// Takes what was recorded since the last call.
     pub fn take_each(&self, mut take: impl FnMut(Arrived)) {
         if !self.is_used.load(Ordering::Relaxed) {
             return;
@@ -151,17 +152,17 @@ impl Inflow {
         self.has_others.store(false, Ordering::Relaxed);
         let mut others = self.others();
         others.drain(..).for_each(&mut take);
-        // The room of a burst is given back.
+        // Frees the capacity of a burst.
         others.shrink_to(ENTRIES_KEPT);
     }
 
     fn others(&self) -> MutexGuard<'_, Vec<Arrived>> {
-        // Nothing in here panics half-way.
+        // No code that holds this lock panics, so the entries are whole.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Above all offsets (RFC 9000 section 4.5), so that the final size is the largest end of a stream.
+/// Above all offsets (RFC 9000 section 4.5), so the final size is the largest end of a stream.
 const FINAL: u64 = 1 << 63;
 const ENTRIES_KEPT: usize = 8;
 

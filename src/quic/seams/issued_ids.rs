@@ -1,18 +1,18 @@
-//! The sequence numbers of the connection IDs that were given out (RFC 9000 section 5.1.1).
+//! The sequence numbers of our connection IDs that the peer has (RFC 9000 section 5.1.1).
 //!
-//! quinn-proto has its IDs made by its host and tells it no number; what the peer gives back is a number.
+//! quinn-proto has its host generate IDs and does not report their numbers; the peer retires an ID by number.
 //!
-//! Assumed of quinn-proto: IDs are numbered in the order in which they are made, the first one is the handshake's; one
-//! that is in use already has no number, and another one is made in its place.
+//! Assumed of quinn-proto: IDs are numbered in the order in which they are generated, and the first is the handshake's;
+//! an ID that is already in use gets no number, and another one is generated instead.
 //!
-//! Not here: who hears of it (`quic::connection::id_observer`).
+//! Not here: the users of these numbers (`quic::connection::id_observer`).
 
 use std::collections::BTreeMap;
 
 /// The IDs of one connection.
 pub struct IssuedIds {
     live: BTreeMap<u64, Vec<u8>>,
-    /// The sequence number of the next one.
+    /// The sequence number of the next ID.
     next: u64,
 }
 
@@ -24,7 +24,7 @@ impl IssuedIds {
         }
     }
 
-    /// An ID was made. Returns whether it is given out.
+    /// Records a generated ID. Returns true if it will be issued.
     pub fn made(&mut self, id: &[u8]) -> bool {
         let is_new = !self.live.values().any(|live| live == id);
         if is_new {
@@ -34,7 +34,7 @@ impl IssuedIds {
         is_new
     }
 
-    /// The peer gives back the one with this number, if it has it.
+    /// Removes the ID with this number, which the peer has retired, if it exists.
     pub fn retired(&mut self, sequence: u64) -> Option<Vec<u8>> {
         self.live.remove(&sequence)
     }
@@ -58,8 +58,8 @@ mod tests {
             issued.made(id);
         }
         let given = issued.live.len();
-        assert!(given > 2 && made.len() > given, "some were made twice");
-        // NEW_CONNECTION_ID: type, number, how many are to be given back, length, the ID.
+        assert!(given > 2 && made.len() > given, "some were generated twice");
+        // NEW_CONNECTION_ID: type, number, Retire Prior To, length, the ID.
         let sealed = bare.server.spy.sealed.lock().unwrap().clone();
         for (sequence, id) in issued.live.iter().skip(1) {
             let frame = [&[0x18, *sequence as u8, 0, 8], &id[..]].concat();
@@ -69,7 +69,7 @@ mod tests {
                 "{sequence}"
             );
         }
-        // The client goes over to the second one, and gives back the first.
+        // The client switches to the second ID and retires the first.
         let first = issued.live[&0].clone();
         assert!(bare.client.take_fresh_id());
         bare.client.connection().ping();

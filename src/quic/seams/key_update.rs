@@ -1,39 +1,39 @@
-//! When the packet keys may be changed again (RFC 9001 section 6.1).
+//! When a key update may be initiated (RFC 9001 section 6.1).
 //!
-//! Only the first change is free. Before a later one the peer must have acknowledged a packet of the keys in
-//! use, or it may not have them yet, and would understand nothing any more. quinn-proto leaves that to its host.
-//! So a PING asks first, once for each change.
+//! Only the first update is unconditional. Before a later one the peer must have acknowledged a packet of the current
+//! keys. Otherwise it may not have them yet, and could not decrypt anything. quinn-proto leaves that check to its host.
+//! So a PING is sent first, once for each update.
 //!
-//! Assumed of quinn-proto: it refuses a change only while it keeps the keys before; a side that followed a change
-//! of the peer's can change them as soon as it has let go of those, whatever the peer has acknowledged.
+//! Assumed of quinn-proto: it rejects an update only while it keeps the previous keys; a side that followed the peer's
+//! update can update again as soon as it has dropped those, whatever the peer has acknowledged.
 //!
-//! Not here: when a change is wanted (`quic::connection`), and what sees the acknowledgement.
+//! Not here: when an update is wanted (`quic::connection`), and the observer of the acknowledgement.
 
-/// What is known of a connection's keys, each time by the number of changes that made them.
+/// The state of a connection's keys. Keys are identified by the number of updates before them.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
-    /// When a PING last asked for an acknowledgement.
+    /// The keys for which a PING was last sent.
     asked: u64,
-    /// Of which a packet was acknowledged.
+    /// The newest keys with an acknowledged packet.
     heard: u64,
 }
 
-/// What is to be done about a change that is wanted.
+/// The next step of a wanted update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Change,
-    /// A PING is to be sent with the keys in use.
+    /// Send a PING with the current keys.
     Ask,
     Wait,
 }
 
 impl Acknowledged {
-    /// A PING was acknowledged that was sent with the keys after so many changes, or with newer ones.
+    /// A PING was acknowledged that was sent with the keys after `changes` updates, or with newer ones.
     pub fn answered(&mut self, changes: u64) {
         self.heard = changes;
     }
 
-    /// What comes next, with the keys after so many changes.
+    /// The next step with the keys after `changes` updates.
     pub fn next(&mut self, changes: u64) -> Step {
         if changes == self.heard {
             Step::Change
@@ -61,7 +61,7 @@ mod tests {
         keys.answered(1);
         assert_eq!(keys.next(1), Step::Change);
         assert_eq!(keys.next(2), Step::Ask);
-        // The peer has changed them meanwhile: the answer is about older ones.
+        // The peer has updated meanwhile: the acknowledgement is for older keys.
         keys.answered(2);
         assert_eq!(keys.next(3), Step::Ask);
     }
@@ -82,7 +82,11 @@ mod tests {
         }
         assert_eq!(phases(&bare.server), before + 1, "it follows");
         bare.server.connection().force_key_update();
-        assert_eq!(phases(&bare.server), before + 1, "it keeps the keys before");
+        assert_eq!(
+            phases(&bare.server),
+            before + 1,
+            "the previous keys are kept"
+        );
         bare.sleep(Duration::from_secs(3));
         bare.server.connection().force_key_update();
         assert_eq!(phases(&bare.server), before + 2);

@@ -1,14 +1,14 @@
-//! Keys of another version than the TLS session was begun with.
+//! Keys of another QUIC version than the one that the TLS session began with.
 //!
-//! rustls is told the version once, when a session begins, and derives all keys by that version's
-//! labels (RFC 9369 section 3.3.2). A compatible negotiation comes later, and 0-RTT keys stay with
-//! the original version. So the cipher suites of our sessions have an HKDF that puts another
-//! version's labels in the place of rustls' own, while a [`Scope`] is open on the thread: a cipher
-//! suite lives for ever and knows no connection, so there is nothing else that could tell its HKDF.
+//! rustls gets the version once, when a session begins, and derives all keys with that version's labels (RFC 9369
+//! section 3.3.2). A compatible negotiation happens later, and 0-RTT keys stay with the original version. So the
+//! cipher suites of our sessions have an HKDF that replaces rustls' labels by another version's while a [`Scope`]
+//! is open on the thread. The scope is thread-local because a cipher suite is static and has no reference to a
+//! connection.
 //!
-//! Assumed of rustls: it derives a key, an IV, a header key and the next secret by the labels of RFC
-//! 9001 section 5.1 and 6.1, or RFC 9369's; and it does so within the call that gives out the keys, and
-//! in no other (which `hkdf`'s test asks).
+//! Assumed of rustls: it derives a key, an IV, a header key and the next secret with the labels of RFC 9001
+//! sections 5.1 and 6.1, or RFC 9369's; and it does so within the call that returns the keys, and in no other (the
+//! test in `hkdf` checks that).
 
 use std::cell::Cell;
 
@@ -20,7 +20,7 @@ use uringcore_wire::header::VERSION_2;
 
 use super::hkdf;
 
-/// While it lives, keys that rustls derives on this thread are those of another version.
+/// While it is open, keys that rustls derives on this thread are those of another version.
 pub struct Scope {
     before: Option<u32>,
 }
@@ -44,12 +44,12 @@ thread_local! {
     static VERSION: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The suite with an HKDF that heeds scopes.
+/// The suite with an HKDF that applies scopes.
 pub fn with_labels(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     hkdf::with_expanders(suite, heed)
 }
 
-/// An expander is used where it is made, so that the scope of both is the same.
+/// An expander is used where it is made, so both see the same scope.
 fn heed(expander: Box<dyn HkdfExpander>) -> Box<dyn HkdfExpander> {
     match VERSION.get() {
         Some(version) => Box::new(Expander { expander, version }),
@@ -82,9 +82,8 @@ impl HkdfExpander for Expander {
     }
 }
 
-/// An HkdfLabel (RFC 8446 section 7.1) of QUIC's with the label of `version`: two bytes of length,
-/// the counted label, the counted context, which is empty. How rustls cuts it into slices is its
-/// own business. `None` for any other.
+/// An HkdfLabel (RFC 8446 section 7.1) of QUIC with the label of `version`: two bytes of length, the counted label, the
+/// counted context, which is empty. The slices that rustls passes it in do not matter. `None` for any other label.
 fn translated(info: &[u8], version: u32) -> Option<Vec<u8>> {
     let (length, rest) = info.split_at_checked(2)?;
     let (count, rest) = rest.split_first()?;
@@ -194,8 +193,8 @@ mod tests {
         }
     }
 
-    /// Fails when rustls changes the way in which it asks for keys: here are those that it makes,
-    /// with the salt of version 1 and the labels of version 2, and those made by hand.
+    /// Fails if rustls changes how it derives keys. Compares keys that rustls makes, with the salt of version 1 and the
+    /// labels of version 2, with keys made by hand.
     #[test]
     fn bare_rustls_makes_keys_with_the_labels_of_the_scope() {
         let (suite, cid) = (chacha(), [1; 8]);

@@ -1,28 +1,24 @@
-//! Packets of version 2 for a state machine that knows the layout of version 1, and one version a
-//! connection.
+//! Version 2 packets for a state machine that implements the layout of version 1 and one version a connection.
 //!
-//! On the way in a packet of version 2 gets the type bits of version 1; its version field stays and
-//! tells the packet keys what it was. What the state machine would not look at, because the version
-//! is not the one that it knows, it gets as a datagram of its own. On the way out a packet key puts in
-//! the version and the type bits that the wire is to show; after that nothing touches these bytes,
-//! header protection included.
+//! On receipt, a packet of version 2 gets the type bits of version 1. Its version field stays, so that the packet keys
+//! can read it. Packets that the state machine would skip because of their version are passed to it as a datagram of
+//! their own. On sending, a packet key writes the version and type bits of the wire; after that nothing changes these
+//! bytes, header protection included.
 //!
-//! Assumed of quinn-proto: it reads and writes the type bits of version 1 whatever the version field
-//! says, as long as the version is among the endpoint's; a packet key gets the whole packet before it
-//! is sealed, header included, and the header key gets it after that; behind the first packet of a
-//! datagram it passes over what has another version.
+//! Assumed of quinn-proto: it reads and writes the type bits of version 1 for any version field that is among the
+//! endpoint's versions; a packet key gets the whole packet, header included, before it is sealed, and the header
+//! key gets it after that; after the first packet of a datagram it skips packets of another version.
 
 use bytes::BytesMut;
 use uringcore_wire::header::{
     Extent, KNOWN_VERSIONS, PacketType, VERSION_2, shift_type, unshift_type, version_of,
 };
 
-/// Cuts off what the state machine can take in one go. The packets in it get the layout of version
-/// 1.
+/// Splits off the part that the state machine can process at once. The packets in it get the layout of version 1.
 ///
-/// A cut is made before a packet whose version may be another than that of the connection. 0-RTT
-/// packets never need one: their version is the original one. A server gets Initial packets of one
-/// version together, because the size of the first datagram is looked at (RFC 9000 section 14.1).
+/// A cut is made before a packet whose version may differ from the connection's. 0-RTT packets never need a cut: their
+/// version is the original one. A server gets Initial packets of one version together, because the size of the first
+/// datagram is checked (RFC 9000 section 14.1).
 pub fn next_piece(datagram: &mut BytesMut, is_server: bool) -> BytesMut {
     let end = end_of_piece(datagram, is_server);
     datagram.split_to(end)
@@ -33,7 +29,7 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
     let mut at = 0;
     loop {
         let packet = &mut datagram[at..];
-        // A short header is the last one; what has an unknown version is nobody's.
+        // A packet with a short header is the last one; packets of unknown versions are ignored.
         let Some(version) = version_of(packet).filter(|version| KNOWN_VERSIONS.contains(version))
         else {
             return total;
@@ -55,13 +51,13 @@ fn end_of_piece(datagram: &mut [u8], is_server: bool) -> usize {
             PacketType::Initial
                 if is_server && kind == PacketType::Initial && next_version == version => {}
             PacketType::Initial | PacketType::Handshake => return at,
-            // Retry is never behind another packet.
+            // Retry never follows another packet.
             PacketType::Retry | PacketType::OneRtt => return total,
         }
     }
 }
 
-/// Makes a packet with a long header, of the state machine's making, one of `version`.
+/// Converts a long-header packet of the state machine to `version`.
 pub fn show(packet: &mut [u8], version: u32) {
     if version_of(packet).is_none() {
         return;
@@ -70,22 +66,21 @@ pub fn show(packet: &mut [u8], version: u32) {
     show_type(packet);
 }
 
-/// The header as it was on the wire, which is what the peer has sealed.
+/// The header as it was on the wire, which the peer has sealed.
 pub fn received(header: &[u8]) -> Vec<u8> {
     let mut header = header.to_vec();
     show_type(&mut header);
     header
 }
 
-/// Gives a packet that shows its version already the type bits of that version.
+/// Gives a packet with the right version field the type bits of that version.
 pub fn show_type(packet: &mut [u8]) {
     if version_of(packet) == Some(VERSION_2) {
         packet[0] = shift_type(packet[0]);
     }
 }
 
-/// Gives a packet the type bits of version 1, which the state machine and its keys expect. Its
-/// version stays.
+/// Gives a packet the type bits of version 1, which the state machine and its keys expect. The version field stays.
 pub fn hide_type(packet: &mut [u8]) {
     if version_of(packet) == Some(VERSION_2) {
         packet[0] = unshift_type(packet[0]);

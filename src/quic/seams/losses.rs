@@ -1,13 +1,12 @@
-//! The packets of ours that are under way (RFC 9002), and which of them were lost.
+//! Tracks our packets in flight (RFC 9002), and which of them were lost.
 //!
-//! The state machine counts its losses and names none. What was sent and acknowledged, which the packet
-//! keys see, and the count name them. This table keeps what the state machine's own keeps, and is no
-//! larger.
+//! The state machine counts losses without naming packets. The sent and acknowledged packets, which the packet keys
+//! see, together with that count identify them. This table keeps what the state machine's own table keeps, and is
+//! no larger.
 //!
-//! Assumed of quinn-proto: it gives up the oldest packets first, in each packet number space those
-//! below some number, and only below the largest one acknowledged; its reordering threshold is three;
-//! it remembers no more than 1,001 packets that ask for no acknowledgement after the last one
-//! that does.
+//! Assumed of quinn-proto: it declares the oldest packets lost first, in each packet number space those below some
+//! number, and only below the largest acknowledged one; its reordering threshold is three; it remembers no more
+//! than 1,001 packets that are not ack-eliciting after the last one that is.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -16,23 +15,23 @@ use uringcore_wire::{
     header::{PacketType, Space},
 };
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     pub number: u64,
     pub space: Space,
     pub packet_type: PacketType,
-    /// Whole, with header and tag.
+    /// The whole packet, with header and tag.
     pub length: usize,
     pub at: Option<Instant>,
     pub is_ack_eliciting: bool,
     /// True if it counts as bytes in flight: ack-eliciting or padded (RFC 9002 section 2).
     pub is_in_flight: bool,
-    /// Of path MTU discovery, whose losses say nothing about congestion (RFC 9000 section 14.4).
+    /// A path MTU probe, whose loss says nothing about congestion (RFC 9000 section 14.4).
     pub is_probe: bool,
 }
 
-/// What made a packet a lost one (RFC 9002 section 6.1).
+/// Why a packet was declared lost (RFC 9002 section 6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     Reordering,
@@ -43,7 +42,7 @@ pub enum Trigger {
 pub struct Flight {
     spaces: [Unacknowledged; 3],
     bytes: u64,
-    /// The packets of the batch that is being made.
+    /// The packets of the current batch.
     batch: Vec<(Space, u64)>,
 }
 
@@ -52,7 +51,7 @@ struct Unacknowledged {
     packets: BTreeMap<u64, Sent>,
     largest_acked: Option<u64>,
     largest_eliciting: Option<u64>,
-    /// Packets above that one.
+    /// The number of packets after the last ack-eliciting one.
     tail: u64,
 }
 
@@ -87,8 +86,7 @@ impl Flight {
         self.batch.clear();
     }
 
-    /// A batch is complete. Of its packets the state machine keeps the first `tracked` in mind; the
-    /// last one may be a probe.
+    /// Completes a batch. The state machine tracks its first `tracked` packets; the last one may be a probe.
     pub fn batched(&mut self, tracked: usize, has_probe: bool) {
         let mut batch = std::mem::take(&mut self.batch);
         for (space, number) in batch.drain(tracked.min(batch.len())..) {
@@ -116,7 +114,7 @@ impl Flight {
         }
     }
 
-    /// The packets that the state machine has just given up: `count` of them, and a probe or none.
+    /// The packets that the state machine has just declared lost: `count` of them, and a probe if `has_probe`.
     pub fn lost(&mut self, count: u64, has_probe: bool) -> Vec<(Sent, Trigger)> {
         let mut lost = Vec::new();
         for _ in 0..count {
@@ -136,7 +134,7 @@ impl Flight {
         lost
     }
 
-    /// The state machine has forgotten the packets of this space.
+    /// Removes a packet number space that the state machine has discarded.
     pub fn discard(&mut self, space: Space) {
         let table = std::mem::take(&mut self.spaces[space as usize]);
         self.bytes -= table.packets.values().map(counted).sum::<u64>();
@@ -160,7 +158,7 @@ impl Flight {
 }
 
 impl Unacknowledged {
-    /// The oldest one, a probe or not, that may be lost.
+    /// The oldest packet that may be lost, among probes or among others.
     fn oldest(&self, is_probe: bool) -> Option<(Sent, Trigger)> {
         let largest = self.largest_acked?;
         let mut below = self.packets.range(..largest).map(|(_, packet)| *packet);
@@ -179,10 +177,9 @@ fn counted(packet: &Sent) -> u64 {
     }
 }
 
-/// RFC 9002 section 6.1.1, and what the state machine is left at.
+/// RFC 9002 section 6.1.1; the state machine's default.
 const REORDERING_THRESHOLD: u64 = 3;
-/// How many packets without anything to acknowledge the state machine remembers after the last one
-/// that has.
+/// How many packets that are not ack-eliciting the state machine remembers after the last one that is.
 const TAIL_MAX: u64 = 1_000;
 
 #[cfg(test)]
@@ -230,7 +227,7 @@ mod tests {
     fn the_oldest_unacknowledged_ones_are_lost() {
         let mut flight = flight(0..10);
         assert_eq!(flight.bytes(), 1_000);
-        // 8, and 2 to 4.
+        // Acknowledges 8, and 2 to 4.
         ack(&mut flight, &[0x02, 8, 0, 1, 0, 2, 2]);
         assert_eq!(flight.bytes(), 600);
         let lost = flight.lost(4, false);
@@ -238,7 +235,7 @@ mod tests {
         assert_eq!(numbers(&lost[..3]), expected);
         assert_eq!(numbers(&lost[3..]), [(6, Trigger::Time)]);
         assert_eq!(flight.bytes(), 200);
-        // 9 is newer than what was acknowledged: whatever the count says, it is not lost.
+        // 9 is newer than the largest acknowledged packet, so it is not lost, whatever the count.
         assert_eq!(numbers(&flight.lost(5, false)), [(7, Trigger::Time)]);
         assert_eq!(flight.bytes(), 100);
         flight.discard(Space::Data);
@@ -254,7 +251,7 @@ mod tests {
         flight.batched(1, false);
         flight.sent(packet(Space::Data, 2, true));
         flight.sent(packet(Space::Data, 3, true));
-        // The state machine says that it keeps only one of these two in mind.
+        // The state machine reports that it tracks only one of these two.
         flight.batched(1, false);
         ack(&mut flight, &[0x02, 2, 0, 0, 0]);
         assert_eq!(numbers(&flight.lost(1, false)), [(1, Trigger::Time)]);
@@ -281,7 +278,7 @@ mod tests {
         }
     }
 
-    /// Sends `count` packets and gives back their datagrams.
+    /// Sends `count` packets and returns their datagrams.
     fn send(bare: &mut Bare, stream: quinn_proto::StreamId, count: usize) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         for _ in 0..count {
@@ -315,7 +312,7 @@ mod tests {
             .keys()
             .copied()
             .collect();
-        // Of ten packets the second, the fifth and the eighth are lost, the last two are late.
+        // Of ten packets the second, fifth and eighth are lost, and the last two are late.
         let dropped = [1, 4, 7].map(|at: usize| numbers[at]);
         for at in [0, 2, 3, 5, 6] {
             bare.server_gets(&sent[at]);
@@ -358,7 +355,7 @@ mod tests {
             dropped[..lost as usize],
             "the oldest first, and none that arrived"
         );
-        // What was neither lost nor acknowledged by now is lost in time.
+        // Packets neither lost nor acknowledged by now are declared lost by time.
         bare.sleep(std::time::Duration::from_secs(1));
         let all = bare.client.connection().stats().path.lost_packets - lost_before;
         assert_eq!(all, 3);
@@ -373,7 +370,7 @@ mod tests {
         let mut bare = Bare::connected(transport);
         bare.client.spy.sealed.lock().unwrap().clear();
         let lost_before = bare.client.connection().stats().path.lost_packets;
-        // Every second packet of the server's is acknowledged at once, and no acknowledgement arrives.
+        // The server's packets are acknowledged two by two, and no acknowledgement arrives.
         for _ in 0..3_000 {
             bare.server.connection().ping();
             for datagram in bare.server.transmit(bare.now) {
@@ -405,7 +402,7 @@ mod tests {
                 }
             }
         }
-        // The last ones before that which arrived are lost in time.
+        // The last packets before the acknowledged one are declared lost by time.
         bare.sleep(std::time::Duration::from_secs(1));
         let lost = bare.client.connection().stats().path.lost_packets - lost_before;
         assert_eq!((kept, lost), (TAIL_MAX + 2, TAIL_MAX + 1));

@@ -1,47 +1,47 @@
-//! What makes up for what quinn-proto and rustls do not offer, one gap a file: on top of each stands
-//! what it assumes of the library and why.
+//! Workarounds for gaps of quinn-proto and rustls, one a file. The head of each file states its assumptions about the
+//! library and the reason.
 //!
 //! Of quinn-proto:
 //!
-//! - `layout`: packets of version 2 for a state machine that knows the layout of version 1.
-//! - `hidden_acks`: acknowledgements of a ServerHello that count for nothing.
-//! - `transport_close`: a CONNECTION_CLOSE of the transport in the place of the application's.
-//! - `path_challenge`: a packet of our own in the place of a PING.
-//! - `partial_packet`: packets of which only a part is sent, to addresses that are not validated.
-//! - `reset_stream_at`: resets behind data that counts all the same, received.
-//! - `delivered`: whether the peer has the first bytes of a stream.
-//! - `padding`: PADDING that nobody has to read.
-//! - `packet_size`: how large a UDP payload may be that the state machine fills.
-//! - `heard`: whether a datagram was authentic.
-//! - `duplicates`: which packets have come before.
-//! - `losses`: the packets that the state machine counts as lost, by their numbers.
-//! - `gauge`: what a congestion controller sees and the state machine does not tell.
-//! - `fresh_id`: another of the peer's connection IDs, and whether there was one.
-//! - `issued_ids`: the numbers of connection IDs that were given out.
-//! - `waiting_incoming`: new connections that wait until somebody has decided about them.
-//! - `peak_tables`: the room that connections took which have gone.
-//! - `datagram_buffer`: how many DATAGRAM frames the state machine has in hand.
+//! - `layout`: packets of version 2 for a state machine that implements the layout of version 1.
+//! - `hidden_acks`: hides acknowledgements of a ServerHello.
+//! - `transport_close`: sends a CONNECTION_CLOSE of the transport instead of the application's.
+//! - `path_challenge`: sends a packet of our own instead of a PING.
+//! - `partial_packet`: sends part of a packet to addresses that are not validated.
+//! - `reset_stream_at`: receives resets that keep the first bytes of a stream.
+//! - `delivered`: detects when the peer has the first bytes of a stream.
+//! - `padding`: removes PADDING before the state machine reads it.
+//! - `packet_size`: the largest UDP payload that the state machine can fill.
+//! - `heard`: detects if a datagram was authentic.
+//! - `duplicates`: detects packets that have arrived before.
+//! - `losses`: the packets that the state machine counts as lost, by number.
+//! - `gauge`: values of a congestion controller that the state machine does not report.
+//! - `fresh_id`: switches to another connection ID of the peer, and reports if there was one.
+//! - `issued_ids`: the sequence numbers of our connection IDs.
+//! - `waiting_incoming`: new connections that wait for a decision.
+//! - `peak_tables`: memory of connections that have ended.
+//! - `datagram_buffer`: bytes of DATAGRAM frames in the state machine.
 //! - `datagram_limit`: the size of DATAGRAM frames that each side announces.
-//! - `inflow`: how far the data of each stream has come.
+//! - `inflow`: how far the data of each stream has arrived.
 //! - `credit`: a receive window that grows with its use and can be taken back.
-//! - `early_data`: what becomes of 0-RTT data, and the size of its DATAGRAM frames.
-//! - `forged_retry`: Retry packets that no server made.
-//! - `stream_limits`: an entry for each stream that the peer may open.
-//! - `key_update`: keys that are changed before the peer has shown that it has them.
-//! - `phases`: keys of later phases, which are made when a packet needs them.
-//! - `token_context`: what the address validation tokens of an endpoint are about.
+//! - `early_data`: rejected 0-RTT data, and the size of its DATAGRAM frames.
+//! - `forged_retry`: filters Retry packets that the server did not send.
+//! - `stream_limits`: announces the limit of the peer's streams in two steps.
+//! - `key_update`: delays a key update until the peer has the current keys.
+//! - `phases`: makes the keys of later phases when a packet needs them.
+//! - `token_context`: the version and the nonce of address validation tokens.
 //!
 //! Of rustls:
 //!
-//! - `hkdf`: cipher suites whose key derivation passes through our hands.
-//! - `labels`: keys of another QUIC version than a TLS session was begun with.
-//! - `tickets`: sessions of clients that go to other processes and come from there.
-//! - `draft_parameters`: transport parameters under the number that drafts had for them.
+//! - `hkdf`: cipher suites whose key derivation is wrapped.
+//! - `labels`: keys of another QUIC version than the one that a TLS session began with.
+//! - `tickets`: exports and imports clients' sessions.
+//! - `draft_parameters`: transport parameters in the extension number of drafts.
 //!
-//! Each file's tests ask the bare library whether it does what is assumed: `cargo test -p
-//! uringcore-quic seams`, to be run first after an upgrade (CONTRIBUTING.md).
+//! Each file's tests check the assumptions on the bare library: `cargo test -p uringcore-quic seams`, the first test
+//! to run after an upgrade (CONTRIBUTING.md).
 //!
-//! Above the wire and below everything that is written around the two libraries.
+//! This module is above `wire` and below all code that uses the two libraries.
 
 pub(crate) mod credit;
 pub(crate) mod datagram_buffer;

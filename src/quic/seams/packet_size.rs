@@ -1,11 +1,10 @@
-//! How large a UDP payload may be that the state machine fills.
+//! The largest UDP payload that the state machine can fill.
 //!
-//! Packets with long headers say how long they are, and it keeps two bytes for that. 0-RTT data fills them up.
+//! Packets with long headers have a length field, for which it reserves two bytes. 0-RTT data can fill such a packet.
 //!
-//! Assumed of quinn-proto: one that is longer than two bytes of a variable-length integer can say makes it
-//! panic.
+//! Assumed of quinn-proto: a packet whose length exceeds a two-byte variable-length integer makes it panic.
 
-/// A little less, for the sake of a round number that an error message can name.
+/// A little below the limit, so that an error message can name a round number.
 pub const UDP_PAYLOAD_MAX: u16 = 16_000;
 
 #[cfg(test)]
@@ -18,10 +17,10 @@ mod tests {
 
     use crate::seams::bare::Bare;
 
-    /// True if a first flight with so much 0-RTT data that it fills a datagram leaves on a path of this size.
+    /// True if a first flight whose 0-RTT data fills a datagram leaves on a path of this size.
     fn leaves(udp_payload: u16) -> bool {
         let mut congestion = CubicConfig::default();
-        // One of less than a datagram never sends anything.
+        // A congestion window below one datagram never sends anything.
         congestion.initial_window(4 * u64::from(udp_payload));
         let mut transport = TransportConfig::default();
         transport

@@ -1,29 +1,28 @@
-//! PADDING (RFC 9000 section 19.1) that nobody has to read.
+//! Removes PADDING (RFC 9000 section 19.1) before the state machine reads it.
 //!
-//! quinn-proto reads PADDING one byte a frame, and a client's Initial packets are little else: an eighth of
-//! what a handshake costs a server. So what stands behind the last frame is cut off between the key that opened
-//! the packet and the state machine. What watches packets has seen it by then.
+//! quinn-proto reads PADDING one byte a frame, and a client's Initial packets are little else: an eighth of the cost of
+//! a handshake for a server. So bytes after the last frame are cut off between the key that opened the packet and the
+//! state machine. Observers of packets have seen them by then.
 //!
-//! Not so in a client's Initial packets: of the one that begins a connection quinn-proto counts the opened bytes,
-//! and until the client's address is validated a server sends three times as many as have come (RFC 9000 section
-//! 8.1). There the PADDING is written with a type of eight bytes, which makes an eighth of the frames of it.
+//! A client's Initial packets are not cut: for the one that begins a connection quinn-proto counts the opened
+//! bytes, and until the client's address is validated a server sends at most three times as many (RFC 9000 section
+//! 8.1). There the PADDING is written with a type of eight bytes, which reduces the number of frames to an eighth.
 //!
-//! Zeros at the end may belong to a frame, so frames are walked over; a payload in which that fails stays as it
-//! is, for the state machine to answer.
+//! Zeros at the end may belong to a frame, so frames are parsed. A payload that fails to parse stays as it is, for the
+//! state machine to reject.
 //!
-//! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, but for that one;
-//! the type of a frame may have any form of a variable-length integer; PADDING asks for no acknowledgement,
-//! whatever there is of it; a payload without any frame is an error, so one frame of PADDING is left where there
-//! is nothing else.
+//! Assumed of quinn-proto: it counts received bytes by the datagram, before packets are opened, except for that Initial
+//! packet; a frame type may have any form of a variable-length integer; any amount of PADDING is not ack-eliciting; a
+//! payload without any frame is an error, so one frame of PADDING is left if there is nothing else.
 //!
-//! Data that it keeps out of order it takes to hold as much memory as its packet's payload is long, by its source;
-//! no test can ask for that. What is left of a payload is therefore copied, if it is short. Were it otherwise, the
-//! copy would be for nothing, or a peer could have more memory held than is counted.
+//! By its source, it charges out-of-order data with the memory of its packet's whole payload; no test can check
+//! that. So a short rest of a payload is copied. If the assumption were wrong, the copy would be useless, or a peer
+//! could make us hold more memory than is counted.
 
 use bytes::BytesMut;
 use uringcore_wire::frames::Frames;
 
-/// Less is left where it is.
+/// Shorter PADDING is left in place.
 const WORTH_IT: usize = 16;
 
 /// The type of PADDING in its longest form.
@@ -41,7 +40,7 @@ pub fn cut(payload: &mut BytesMut) {
     }
 }
 
-/// Makes fewer frames of the PADDING at the end of an opened packet, which stays as long as it is.
+/// Merges the PADDING at the end of an opened packet into fewer frames. The packet keeps its length.
 pub fn fold(payload: &mut [u8]) {
     if let Some(end) = begin(payload) {
         let frames = payload[end..].chunks_exact_mut(LONG.len());
@@ -49,7 +48,7 @@ pub fn fold(payload: &mut [u8]) {
     }
 }
 
-/// Where the PADDING at the end begins, if there is much of it.
+/// Where the PADDING at the end begins, if it is long enough.
 fn begin(payload: &[u8]) -> Option<usize> {
     match payload.ends_with(&[0; WORTH_IT]) {
         true => Frames::new(payload).end(),
@@ -73,7 +72,7 @@ mod tests {
 
     #[test]
     fn padding_behind_the_last_frame_is_cut_and_nothing_else() {
-        // CRYPTO and ACK that end in zeros, with PADDING in front of them and between them.
+        // CRYPTO and ACK that end in zeros, with PADDING before and between them.
         let frames = [
             &[0, 0, 0x06, 0, 32][..],
             &[0; 32],
@@ -114,7 +113,7 @@ mod tests {
     #[test]
     fn a_payload_that_cannot_be_read_stays_as_it_is() {
         for start in [
-            // Of an unknown type; CRYPTO longer than what there is; an ACK with more ranges than that.
+            // An unknown type; CRYPTO longer than the payload; an ACK with more ranges than the payload.
             &[0x3f][..],
             &[0x06, 0, 0x7f, 0xff],
             &[0x02, 0, 0, 0x7f, 0xff],
@@ -122,7 +121,7 @@ mod tests {
             let payload = [start, &[0; 200]].concat();
             assert_eq!(after_cut(&payload), payload);
         }
-        // Data without a length goes to the end.
+        // Data without a length extends to the end.
         let stream = [&[0x08, 0][..], &[0; 200]].concat();
         assert_eq!(after_cut(&stream), stream);
     }
@@ -137,8 +136,8 @@ mod tests {
         assert_ne!(payload.as_ptr(), all);
     }
 
-    /// How a handshake of bare quinn-proto goes: how many datagrams the server has to send after each of the
-    /// client's, and what its keys opened.
+    /// Runs a handshake of bare quinn-proto. Returns how many datagrams the server sends after each of the client's,
+    /// and the packets that its keys opened.
     fn handshake(names: usize, edit: fn(&mut BytesMut)) -> (Vec<usize>, Vec<Packet>) {
         let mut bare = Bare::begin_with_names(1, TransportConfig::default(), names);
         *bare.server.spy.on_open.lock().unwrap() = Some(Box::new(move |_, payload| edit(payload)));
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn bare_quinn_answers_as_much_whatever_form_the_padding_has() {
-        // A certificate that fits into a datagram, and one that fills the three that may be sent at once.
+        // A certificate that fits in a datagram, and one that fills the three that may be sent at once.
         for (names, at_once) in [(1, 1), (60, 3)] {
             let (plain, _) = handshake(names, |_| {});
             let (folded, opened) = handshake(names, |payload| fold(payload));

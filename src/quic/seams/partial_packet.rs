@@ -1,18 +1,18 @@
-//! Packets of which only a part is sent.
+//! Sends only a part of a packet.
 //!
-//! An address that is not validated gets at most three times the bytes that came from it (RFC 9000 section 8.1).
-//! The state machine does not count that exactly: while any of the budget is left it sends a whole datagram, and it
-//! expands each datagram with a PATH_CHALLENGE or PATH_RESPONSE to 1,200 bytes, which section 8.2 forbids where the
-//! budget does not allow it. So the packet key seals a shorter packet: the frames about the path, and of the others
-//! those that fit, without the padding.
+//! An address that is not validated gets at most three times the bytes that arrived from it (RFC 9000 section 8.1).
+//! The state machine does not count exactly: while any of the budget is left it sends a whole datagram, and it
+//! expands each datagram with a PATH_CHALLENGE or PATH_RESPONSE to 1,200 bytes, which section 8.2 forbids if the
+//! budget does not allow it. So the packet key seals a shorter packet: the frames about the path, and those others
+//! that fit, without padding.
 //!
-//! If a frame was left out, the packet must not count as acknowledged: the state machine would take data for
-//! delivered that never left. Its number is therefore taken out of the ACK frames that the peer sends
-//! ([`Withheld`]), until the state machine has counted it as lost and has sent its frames again.
+//! A packet from which a frame was left out must not count as acknowledged: the state machine would take data for
+//! delivered that was never sent. Its number is therefore removed from the ACK frames that the peer sends
+//! ([`Withheld`]), until the state machine has declared it lost and has sent its frames again.
 //!
-//! Assumed of quinn-proto: each packet on a path that it validates has a PATH_CHALLENGE; a response for another
-//! address is alone in its packet; a packet that was lost is forgotten as soon as later ones are acknowledged; and
-//! a datagram that is shorter than it made it does no harm.
+//! Assumed of quinn-proto: each packet on a path that it validates has a PATH_CHALLENGE; a response for another address
+//! is alone in its packet; a lost packet is forgotten as soon as later ones are acknowledged; and a datagram that is
+//! shorter than it was made does no harm.
 
 use bytes::{BufMut, BytesMut};
 use uringcore_wire::{
@@ -20,18 +20,18 @@ use uringcore_wire::{
     varint,
 };
 
-/// What remains of a payload.
+/// The remaining part of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub length: usize,
-    /// Nothing but PADDING was left out.
+    /// True if only PADDING was left out.
     pub is_whole: bool,
 }
 
-/// Moves to the front of `payload` what fits into `room` bytes, with PADDING up to `least`. Frames that are not about
-/// the path get half of the room, so that a challenge that is lost can leave once more. `None`: the packet is not
-/// about a path, what it says about it does not fit, or frames would be left out and `may_be_partial` is false. Then
-/// the payload is as it was.
+/// Moves the frames that fit into `room` bytes to the front of `payload`, with PADDING up to `least`. Frames that are
+/// not about the path get half of the room, so that a lost challenge can be sent again. Returns `None` and leaves the
+/// payload as it was if the packet is not about a path, if its path frames do not fit, or if frames would be left out
+/// and `may_be_partial` is false.
 pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) -> Option<Part> {
     Frames::new(payload).end()?;
     let frames: Vec<_> = Frames::new(payload).collect();
@@ -63,7 +63,7 @@ pub fn cut(payload: &mut [u8], room: usize, least: usize, may_be_partial: bool) 
     Some(Part { length, is_whole })
 }
 
-/// True if nothing but a PATH_RESPONSE is in a packet.
+/// True if a packet has nothing but a PATH_RESPONSE.
 pub fn is_response_alone(payload: &[u8]) -> bool {
     let mut frames = Frames::new(payload);
     let first = frames.next();
@@ -80,8 +80,8 @@ fn is_about_path(frame: &Frame<'_>) -> bool {
     )
 }
 
-/// True if a frame says how long it is. STREAM and DATAGRAM frames may reach to the packet's end instead, where
-/// PADDING would be taken for their data (RFC 9000 section 19.8, RFC 9221 section 4).
+/// True if a frame has a length. STREAM and DATAGRAM frames may extend to the packet's end instead, so that PADDING
+/// would be taken for their data (RFC 9000 section 19.8, RFC 9221 section 4).
 fn has_length(frame: &[u8]) -> bool {
     match frame.first() {
         Some(kind @ 0x08..=0x0f) => kind & 0x02 != 0,
@@ -90,7 +90,7 @@ fn has_length(frame: &[u8]) -> bool {
     }
 }
 
-/// Numbers of packets of which frames were left out, and that the state machine may still see acknowledged.
+/// Numbers of packets with frames left out, for which the state machine would still accept an acknowledgement.
 #[derive(Debug, Default)]
 pub struct Withheld(Vec<u64>);
 
@@ -107,7 +107,7 @@ impl Withheld {
         self.0.is_empty()
     }
 
-    /// Takes the numbers out of the ACK frames of an opened packet, and forgets those that the state machine has
+    /// Removes the numbers from the ACK frames of an opened packet, and drops the numbers that the state machine has
     /// forgotten.
     pub fn hide(&mut self, payload: &mut BytesMut) {
         let acks = Frames::new(payload).filter_map(|(start, end, frame)| match frame {
@@ -174,15 +174,15 @@ impl Withheld {
 }
 
 const PADDING: u8 = 0;
-/// With the shortest packet number and a tag that is enough for the sample of header protection (RFC 9001 section
+/// The shortest packet number, and a tag that is long enough for the sample of header protection (RFC 9001 section
 /// 5.4.2).
 const SHORTEST: usize = 4;
 /// How many packets of a path that is not validated may lack frames at a time.
 const WITHHELD_MAX: usize = 8;
 /// A gap and a length.
 const ACK_RANGE_MAX: usize = 2 * varint::SIZE_MAX;
-/// The reordering threshold is three (RFC 9002 section 6.1.1). More, since the packets above may be ones that
-/// the state machine does not track.
+/// The reordering threshold is three (RFC 9002 section 6.1.1). This is larger, because the packets above may be ones
+/// that the state machine does not track.
 const FORGOTTEN_AFTER: u64 = 64;
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
         assert!(!is_whole);
         let (part, is_whole) = part_of(&all, 120, 0).unwrap();
         assert_eq!((part.len(), is_whole), (9 + 1 + 5 + 43, true));
-        assert_eq!(part_of(&all, 9, 0), None, "the PING is to be sent, too");
+        assert_eq!(part_of(&all, 9, 0), None, "the PING must be sent, too");
         let (part, is_whole) = part_of(&payload(&[&RESPONSE]), 60, 60).unwrap();
         assert_eq!((part.len(), is_whole), (60, true));
         let mut rest = all.clone();
@@ -313,7 +313,7 @@ mod tests {
         matches!(frame, Frame::PathChallenge(_))
     }
 
-    /// A server that a PING came to from elsewhere, and what it sends then.
+    /// A server that got a PING from another address, and the packets it sends then.
     fn moved() -> (Bare, SocketAddr, Vec<Vec<u8>>) {
         let mut bare = Bare::connected(TransportConfig::default());
         let elsewhere = "192.0.2.9:9".parse().unwrap();

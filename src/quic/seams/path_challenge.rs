@@ -1,16 +1,15 @@
-//! A packet of our own in the place of a PING: how a path is asked that the state machine does not
-//! know of (RFC 9000 section 8.2).
+//! Sends a packet of our own instead of a PING: probes a path that the state machine does not manage (RFC 9000 section
+//! 8.2).
 //!
-//! A PING that the state machine sends alone brings a packet number that nothing hangs on. The key
-//! that is to seal it seals another packet with that number, for another connection ID and with
-//! another payload, and leaves the PING as it is: that must not go out. To the state machine, a PING
-//! was acknowledged in the end, or lost.
+//! A PING that the state machine sends alone reserves a packet number without other content. The key that would
+//! seal it seals another packet with that number, for another connection ID and with another payload. The PING
+//! itself must not be sent. The state machine later treats the PING as acknowledged or lost.
 //!
-//! Assumed of quinn-proto: when nothing else is to be sent, `ping` brings one packet with a short
-//! header whose payload is a PING and no more padding than header protection needs; the packet key
-//! gets it, and right after that the header key; and a PING that is lost for ever does no harm.
+//! Assumed of quinn-proto: when nothing else is to be sent, `ping` produces one packet with a short header whose
+//! payload is a PING and no more padding than header protection needs; the packet key gets it, and right after that
+//! the header key; and a PING that is lost for good does no harm.
 //!
-//! Not here: when a path is asked, and what becomes of the answer (`quic::connection::preferred`).
+//! Not here: when a path is probed, and the handling of the answer (`quic::connection::preferred`).
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -20,10 +19,10 @@ use std::sync::{
 use rustls::quic;
 use uringcore_wire::header::{is_long, number_len};
 
-/// Where the keys of a connection find what they are to seal, and leave it.
+/// Passes probes to the keys of a connection, and sealed packets back.
 #[derive(Default)]
 pub struct ProbeSlot {
-    /// Kept beside the rest so that a packet costs one relaxed load.
+    /// Separate from `state`, so that a packet costs one relaxed load.
     is_wanted: AtomicBool,
     state: Mutex<State>,
 }
@@ -35,11 +34,11 @@ struct State {
 }
 
 pub struct Probe {
-    /// The connection ID that the packet is for. Not one that is in use on the path there is.
+    /// The connection ID of the packet. It must not be the one in use on the current path.
     pub destination: Vec<u8>,
     /// Its frames.
     pub payload: Vec<u8>,
-    /// How long the whole packet is.
+    /// The length of the whole packet.
     pub length: usize,
 }
 
@@ -49,7 +48,7 @@ struct Made {
 }
 
 impl ProbeSlot {
-    /// The next PING that is sealed alone becomes this, until [`take`](Self::take).
+    /// Replaces the next PING that is sealed alone by this probe, until [`take`](Self::take).
     pub fn want(&self, probe: Probe) {
         let mut state = self.state();
         state.wanted = Some(probe);
@@ -57,7 +56,7 @@ impl ProbeSlot {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// The packet, if there was a PING. Then the state machine's own must not go out.
+    /// The sealed packet, if there was a PING. The caller must then drop the state machine's own packet.
     pub fn take(&self) -> Option<Vec<u8>> {
         self.is_wanted.store(false, Ordering::Relaxed);
         let mut state = self.state();
@@ -65,8 +64,7 @@ impl ProbeSlot {
         state.made.take().map(|made| made.packet)
     }
 
-    /// True if the packet was sealed that takes this one's place. Its header and its payload are
-    /// shown to `record` before that.
+    /// True if a probe was sealed instead of this packet. Its header and payload are passed to `record` before that.
     pub fn seal(
         &self,
         key: &dyn quic::PacketKey,
@@ -91,14 +89,14 @@ impl ProbeSlot {
         record(&packet, &sealed);
         let tag = key
             .encrypt_in_place(number, &packet, &mut sealed)
-            .expect("a packet is far shorter than what an AEAD can seal");
+            .expect("a packet is far shorter than an AEAD's limit");
         packet.extend(sealed);
         packet.extend(tag.as_ref());
         state.made = Some(Made { packet, number_at });
         true
     }
 
-    /// Protects the header of a packet that was sealed, by `mask` with where its number is.
+    /// Protects the header of a sealed probe. `mask` gets the offset of the packet number.
     pub fn mask(&self, mask: impl FnOnce(usize, &mut [u8])) {
         if !self.is_wanted.load(Ordering::Relaxed) {
             return;
@@ -113,8 +111,7 @@ impl ProbeSlot {
     }
 }
 
-/// True if a packet's only frame is a PING that is there for itself: one that looks for the path MTU
-/// is padded.
+/// True if a packet's only frame is a PING of its own. An MTU probe has a PING, too, but is padded.
 fn is_ping_alone(payload: &[u8]) -> bool {
     match payload.split_first() {
         Some((&PING, rest)) => rest.len() < SAMPLE_MAX && rest.iter().all(|byte| *byte == PADDING),
@@ -122,7 +119,7 @@ fn is_ping_alone(payload: &[u8]) -> bool {
     }
 }
 
-/// True if a short header has another connection ID than the probe is to have.
+/// True if a short header has another connection ID than the probe will have.
 fn is_for_other(header: &[u8], probe: &Probe) -> bool {
     let Some((first, rest)) = header.split_first() else {
         return false;
@@ -146,13 +143,13 @@ mod tests {
     #[test]
     fn bare_quinn_sends_a_ping_alone_and_can_do_without_its_answer() {
         let mut bare = Bare::connected(quinn_proto::TransportConfig::default());
-        // An ACK that waits goes along with the first.
+        // A pending ACK is sent with the first PING.
         bare.client.connection().ping();
         bare.exchange();
         for _ in 0..3 {
             bare.client.spy.steps.lock().unwrap().clear();
             bare.client.connection().ping();
-            // It never arrives.
+            // The packet never arrives.
             assert_eq!(bare.client.transmit(bare.now).len(), 1);
             let packet = bare.client.spy.last_sealed();
             assert!(
@@ -170,7 +167,7 @@ mod tests {
         assert_eq!(
             header.len(),
             1 + 8 + number_len,
-            "nothing but an ID is in between"
+            "only a connection ID is between them"
         );
         bare.sleep(Duration::from_secs(2));
         bare.exchange();

@@ -1,13 +1,13 @@
 //! The tables of an endpoint after a peak.
 //!
-//! quinn-proto's endpoint keeps the room that its connections once took for as long as it lives. So one that has none
-//! left is replaced by a new one with the same configuration (`quic::endpoint::table`).
+//! quinn-proto's endpoint never frees the tables of its connections. So an endpoint without connections is replaced by
+//! a new one with the same configuration (`quic::endpoint::table`).
 //!
-//! Assumed of quinn-proto: its tables never shrink, and in an endpoint without connections and without anybody who waits
-//! there is nothing that a new one would lack: what a reset or a token is made with stands in the configuration. The
-//! first half is asked below; the second is to be read off the fields of its `Endpoint`.
+//! Assumed of quinn-proto: its tables never shrink, and an endpoint without connections and pending accepts has no
+//! state that a new one would lack: keys for resets and tokens are in the configuration. The test below checks the
+//! first half; the second follows from the fields of its `Endpoint`.
 //!
-//! There is nothing here but the question: which endpoint is replaced, and when, is the table's own state.
+//! This file has only the test: when an endpoint is replaced is the table's own state.
 
 #[cfg(test)]
 mod tests {
@@ -15,7 +15,7 @@ mod tests {
 
     use crate::seams::bare::{Bare, End};
 
-    /// For how many connections there is room, which only the endpoint's debugging text tells.
+    /// The connections that the tables have room for, which only the endpoint's `Debug` text shows.
     fn room(end: &End) -> usize {
         let text = format!("{:?}", end.endpoint);
         let slab = text.split("connections: Slab {").nth(1).unwrap();

@@ -1,14 +1,14 @@
-//! The packet keys of one key phase after the other (RFC 9001 section 6), each made when a packet first
-//! needs them.
+//! The packet keys of consecutive key phases (RFC 9001 section 6), each made when a packet first needs them.
 //!
-//! The state machine asks for the next phase's keys together with the first ones, and most connections end in
-//! their first phase. It would cost each handshake six derivations and two AEADs, and a connection a kilobyte
-//! for as long as it lives. Section 6.3 allows keys to be made while a packet is processed, at a price: one
-//! packet takes some microseconds longer where keys are changed, by which who measures that could tell the Key
-//! Phase bit of this packet. It is one bit that says that keys are changed, once in a phase.
+//! The state machine requests the next phase's keys together with the first ones, and most connections end in their
+//! first phase. Making them at once would cost each handshake six derivations and two AEADs, and each connection a
+//! kilobyte for its lifetime. Section 6.3 allows keys to be made while a packet is processed, but warns of a side
+//! channel: one packet takes some microseconds longer after a key update, so an observer of the timing could learn
+//! the Key Phase bit of this packet. That is one bit, which shows a key update, once a phase.
 //!
-//! Assumed of quinn-proto: it asks for a phase's keys one change ahead, the first time with the keys of the first phase,
-//! and does not touch them before a change. Assumed of rustls: its secrets go one way, a phase a call.
+//! Assumed of quinn-proto: it requests a phase's keys one update ahead, the first time with the keys of the first
+//! phase, and does not use them before an update. Assumed of rustls: its secrets advance one phase a call, in one
+//! direction.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -19,7 +19,7 @@ use rustls::{
 
 use super::labels::Scope;
 
-/// What keys are made of, and the phase that was asked for last.
+/// The secrets that keys are made from, and the phase that was requested last.
 pub struct Phases {
     secrets: Arc<Mutex<Secrets>>,
     last: Option<Arc<Phase>>,
@@ -34,9 +34,9 @@ impl Phases {
         }
     }
 
-    /// The keys of the next phase, by the labels of this version if of another than the session's.
+    /// The keys of the next phase, with the labels of `version` if that differs from the session's.
     pub fn next(&mut self, version: Option<u32>) -> PacketKeySet {
-        // The secrets go one way.
+        // The secrets advance in order, so the last phase's keys are made first.
         if let Some(last) = &self.last {
             last.keys();
         }
@@ -121,7 +121,7 @@ mod tests {
 
     use crate::seams::bare::{Bare, End};
 
-    /// How often keys of later phases were asked for, and whether anything was done with them.
+    /// How often keys of later phases were requested, and if they were used.
     fn later(end: &End) -> (u64, bool) {
         let touched = end.spy.touches_of_later.load(Ordering::Relaxed);
         (end.spy.phases.load(Ordering::Relaxed), touched > 0)

@@ -1,21 +1,20 @@
-//! RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset), received: the reset of a stream whose first bytes
-//! count all the same.
+//! Receives RESET_STREAM_AT (draft-ietf-quic-reliable-stream-reset): resets a stream but keeps its first bytes.
 //!
-//! The state machine does not know the frame. So the key that opens a packet puts an empty STREAM frame in its
-//! place, which opens the stream where the peer's first data is lost, and keeps what it said for
-//! `quic::streams`. That reads up to the reliable size, takes it for the end, and stops the stream. The state
-//! machine then hears of the final size by a RESET_STREAM in front of the next packet that is opened: the
-//! peer's answer to the STOP_SENDING, if no other comes before. It is repeated until one was taken, for a
-//! packet that is opened may be a duplicate.
+//! The state machine does not support the frame. So the key that opens a packet replaces it by an empty STREAM
+//! frame, which opens the stream if the peer's first data is lost, and passes its content to `quic::streams`. That
+//! reads up to the reliable size, treats it as the end, and stops the stream. Then a RESET_STREAM with the final
+//! size is inserted before the frames of the next packet that is opened; it looks like the peer's answer to the
+//! STOP_SENDING, if no other arrives first. It is inserted again until one was accepted, because an opened packet
+//! may be a duplicate.
 //!
-//! Bounds: a connection looks at what was found after each datagram, so there is never more than fits into one;
-//! what is due is said once for each stream that was stopped.
+//! Bounds: a connection takes the received frames after each datagram, so there are never more than fit in one; one
+//! RESET_STREAM is due for each stream that was stopped.
 //!
-//! Assumed of quinn-proto: a packet key may give a payload back that is longer than what was sealed; an empty
-//! STREAM frame opens a stream, and is ignored on one that is over; a RESET_STREAM ends one that was stopped;
-//! `stats` counts those that it took.
+//! Assumed of quinn-proto: a packet key may return a payload that is longer than the sealed one; an empty STREAM
+//! frame opens a stream, and is ignored on one that has ended; a RESET_STREAM ends a stream that was stopped;
+//! `stats` counts the accepted ones.
 //!
-//! Not here: sending one, which needs the state machine to send a part of a stream again.
+//! Not here: sending the frame, for which the state machine would have to retransmit a part of a stream.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -28,11 +27,11 @@ use uringcore_wire::varint;
 
 use super::inflow::{Arrived, Inflow};
 
-/// What a connection's keys have found, and what they are to say.
+/// Frames that a connection's keys have found, and frames that they must insert.
 #[derive(Default)]
 pub struct ResetSlot {
     is_enabled: AtomicBool,
-    /// There is something in `found` or `due`; kept beside them so that a packet costs one relaxed load.
+    /// True if `found` or `due` has entries; separate from them, so that a packet costs one relaxed load.
     is_used: AtomicBool,
     state: Mutex<State>,
 }
@@ -44,12 +43,12 @@ struct State {
 }
 
 impl ResetSlot {
-    /// From now on the frame is understood.
+    /// Starts to process the frame.
     pub fn enable(&self) {
         self.is_enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Looks at the payload of a packet that was opened. The walk over its frames serves `inflow` too.
+    /// Reads the payload of an opened packet. The iteration over its frames serves `inflow`, too.
     pub fn opened(&self, payload: &mut BytesMut, inflow: &Inflow) {
         let (is_enabled, counts) = (self.is_enabled.load(Ordering::Relaxed), inflow.is_enabled());
         if !is_enabled && !counts {
@@ -65,7 +64,7 @@ impl ResetSlot {
                 inflow.note(Arrived::new(stream_id, end, fin, length));
                 None
             }
-            // It has no data, and is known whole.
+            // The stream has no data, and its final size is known.
             Frame::ResetStream {
                 stream_id,
                 final_size,
@@ -73,8 +72,7 @@ impl ResetSlot {
                 inflow.note(Arrived::new(stream_id, final_size, true, 0));
                 None
             }
-            // What it says cannot be otherwise: the state machine refuses what it does not know, with
-            // FRAME_ENCODING_ERROR.
+            // Other frames are invalid: the state machine rejects the unknown type with FRAME_ENCODING_ERROR.
             Frame::ResetStreamAt(reset)
                 if is_enabled && reset.reliable_size <= reset.final_size =>
             {
@@ -82,12 +80,12 @@ impl ResetSlot {
             }
             _ => None,
         });
-        // Most packets have none, and nothing is allocated for them.
+        // Most packets have none, and then nothing is allocated.
         let found: Vec<_> = resets.collect();
         for (start, end, reset) in &found {
             let frame = &mut payload[*start..*end];
             frame.fill(0);
-            // With a length, and without an offset: at most as long as what was there.
+            // With a length and without an offset: not longer than the replaced frame.
             frame[0] = 0x0a;
             let size = varint::size(reset.stream_id);
             varint::fill(&mut frame[1..=size], reset.stream_id);
@@ -110,12 +108,12 @@ impl ResetSlot {
         }
     }
 
-    /// True if something was found, or is to be said.
+    /// True if a frame was found or must be inserted.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// What was found since the last time.
+    /// Takes the frames found since the last call.
     pub fn take_found(&self) -> Vec<ResetAt> {
         if !self.is_used() {
             return Vec::new();
@@ -125,13 +123,13 @@ impl ResetSlot {
         std::mem::take(&mut state.found)
     }
 
-    /// The state machine is to hear of this.
+    /// Queues RESET_STREAM frames for the state machine.
     pub fn say(&self, resets: impl IntoIterator<Item = ResetAt>) {
         self.state().due.extend(resets);
         self.is_used.store(true, Ordering::Relaxed);
     }
 
-    /// It has taken RESET_STREAM frames: those that were due are among them.
+    /// The state machine has accepted RESET_STREAM frames, the due ones among them.
     pub fn said(&self) {
         let mut state = self.state();
         state.due = Vec::new();
@@ -139,18 +137,18 @@ impl ResetSlot {
             .store(!state.found.is_empty(), Ordering::Relaxed);
     }
 
-    /// True if something is to be said.
+    /// True if a frame must be inserted.
     pub fn is_due(&self) -> bool {
         self.is_used() && !self.state().due.is_empty()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No code that holds this lock panics, so the state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The transport parameter that announces it, empty (section 3), and the draft's number for it.
+/// The transport parameter that announces support, empty (section 3), in the final number and the draft's.
 pub fn append_parameters(parameters: &mut Vec<u8>) {
     for id in [PARAMETER, PARAMETER_OF_DRAFTS] {
         varint::put(parameters, id);
@@ -170,8 +168,8 @@ mod tests {
     use super::*;
     use crate::seams::bare::Bare;
 
-    /// Two ends of the bare library, of which the client may have one stream open. Its resets with code 64
-    /// are seen with code 7 and a reliable size of 6, which takes as many bytes.
+    /// Two ends of the bare library; the client may have one stream open. Its resets with code 64 are converted to code
+    /// 7 and a reliable size of 6, which takes as many bytes.
     fn resetting() -> (Bare, Arc<ResetSlot>) {
         let mut transport = quinn::TransportConfig::default();
         transport.max_concurrent_uni_streams(1u8.into());
@@ -238,7 +236,7 @@ mod tests {
         bare.exchange();
         assert!(bare.server.connection().stats().frame_rx.reset_stream > 0);
         slot.said();
-        // The stream is over, and its place is there for another.
+        // The stream has ended, and the limit allows another one.
         assert!(bare.client.connection().streams().open(Dir::Uni).is_some());
     }
 
@@ -246,7 +244,7 @@ mod tests {
     fn bare_quinn_opens_a_stream_for_the_frame_that_takes_its_place() {
         let (mut bare, slot) = resetting();
         let id = written(&mut bare);
-        // Its data is lost.
+        // The stream's data is lost.
         bare.client.transmit(bare.now);
         reset(&mut bare, id);
         assert_eq!(slot.take_found().len(), 1);
@@ -279,7 +277,7 @@ mod tests {
         assert_eq!(slot.take_found(), [reset]);
         assert_eq!(slot.take_found(), []);
         slot.say([reset]);
-        // Until it was taken it is in front of every packet.
+        // The frame is inserted into every packet until it was accepted.
         for _ in 0..2 {
             assert_eq!(opened(&slot, b"\x01"), b"\x04\x40\x41\x07\x40\x64\x01");
         }

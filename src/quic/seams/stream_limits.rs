@@ -1,36 +1,36 @@
-//! How many streams the peer may have open at a time (RFC 9000 section 4.6).
+//! The limit of streams that the peer may have open (RFC 9000 section 4.6).
 //!
-//! The state machine makes an entry for every stream that the peer may open, and most peers open few. So
-//! less is announced at first than what is allowed, where that is a good deal more, and all of it as soon as
-//! half of that is open. A peer that opens more at once waits for one round trip, once.
+//! The state machine allocates an entry for every stream that the peer may open, and most peers open few. So a
+//! lower limit is announced at first, if the configured one is much higher, and the full limit as soon as half of
+//! the lower one is open. A peer that opens more at once waits for one round trip, once.
 //!
-//! Assumed of quinn-proto: it announces no rise by an eighth of the new limit or less; it counts those that the
-//! peer has open, also if nothing came on them yet. If it makes its entries as streams are opened, which nobody
-//! can see from outside, this file can go: it costs memory then, and nothing else.
+//! Assumed of quinn-proto: it does not announce a rise of at most an eighth of the new limit; it counts the streams
+//! that the peer has open, even if nothing has arrived on them yet. If it allocated entries as streams are opened,
+//! which cannot be observed from outside, this file could be removed; until then it would only cost memory.
 
 use quinn_proto::{self as quinn, Dir, VarInt};
 
-/// Announced at first. RFC 9114 section 6.1 wants a hundred streams for requests, and section 6.2 three for
-/// HTTP/3 itself, besides which there is room here for as many of other kinds.
+/// Announced at first. RFC 9114 section 6.1 recommends a hundred streams for requests, and section 6.2 three for HTTP/3
+/// itself; there is room for as many of other kinds.
 const FIRST: [u64; 2] = [100, 12];
 
-/// What a peer may have open that is to get no more. HTTP/3's own streams (RFC 9114 section 6.2) are among them.
+/// The limit of a peer that gets no more streams. HTTP/3's own streams (RFC 9114 section 6.2) fit in it.
 const WITHHELD: [u64; 2] = [8, 8];
 
-/// What the transport parameters announce of what is `allowed` in a direction.
+/// The limit in the transport parameters for an `allowed` number in a direction.
 pub fn first(dir: Dir, allowed: u64) -> u64 {
     let first = FIRST[dir as usize];
-    // The state machine announces no rise by an eighth or less.
+    // The state machine does not announce a rise of an eighth or less.
     match allowed.saturating_sub(first) > allowed / 8 {
         true => first,
         false => allowed,
     }
 }
 
-/// What is allowed in each direction.
+/// The allowed number in each direction.
 pub struct PeersLimits {
     allowed: [u64; 2],
-    /// Less was announced, and still holds.
+    /// True while a lower limit is announced.
     is_less: [bool; 2],
     is_withheld: bool,
 }
@@ -52,13 +52,13 @@ impl PeersLimits {
         self.allowed[dir as usize]
     }
 
-    /// The host allows another number, which is announced as it is.
+    /// Sets another number, which is announced as it is.
     pub fn allow(&mut self, quinn: &mut quinn::Connection, dir: Dir, count: u64) {
         self.allowed[dir as usize] = count;
         self.announce(quinn, dir);
     }
 
-    /// The peer has opened streams.
+    /// Updates the limit after the peer has opened streams.
     pub fn opened(&mut self, quinn: &mut quinn::Connection, dir: Dir) {
         if self.is_less[dir as usize]
             && quinn.streams().remote_open_streams(dir) > FIRST[dir as usize] / 2
@@ -71,7 +71,7 @@ impl PeersLimits {
         self.is_withheld
     }
 
-    /// The peer gets hardly any further streams as its streams end, or as many as it is allowed again.
+    /// Withholds further streams from the peer, or allows as many again as configured.
     pub fn withhold(&mut self, quinn: &mut quinn::Connection, dir: Dir, is_withheld: bool) {
         self.is_withheld = is_withheld;
         self.announce(quinn, dir);

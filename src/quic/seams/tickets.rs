@@ -1,25 +1,22 @@
-//! Sessions of clients that go to other processes and come from there.
+//! Exports and imports sessions of clients.
 //!
-//! rustls resumes from a value of its own that has no way out and no way in: no field but the suite
-//! and the transport parameters is public, and it is bound to the certificate verifier of one
-//! configuration by address. Two of its seams are public, though: the HKDF of a cipher suite, which
-//! derives a ticket's secret, is pluggable; and in QUIC the handshake's messages pass through our
-//! hands in the clear.
+//! rustls resumes from a value of its own without an export or import: no field but the suite and the transport
+//! parameters is public, and the value is bound to the certificate verifier of one configuration by address. Two
+//! parts of rustls are accessible, though: the HKDF of a cipher suite, which derives a ticket's secret, is
+//! replaceable; and in QUIC the handshake's messages pass through this crate in plain text.
 //!
-//! - *Export* reads NewSessionTicket messages along with rustls and notes each secret as it is
-//!   derived.
-//! - *Import* has a client shake hands with a server in memory, hands it a NewSessionTicket with the
-//!   ticket, and answers the derivation of its secret with the ticket's. What rustls then stores is
-//!   the session of the ticket, bound to the verifier that the connection will use.
+//! - *Export* reads NewSessionTicket messages along with rustls and records each secret as it is derived.
+//! - *Import* runs a client's handshake with a server in memory, gives it a NewSessionTicket with the ticket, and
+//!   answers the derivation of its secret with the ticket's. The session that rustls then stores is the ticket's,
+//!   bound to the verifier that the connection will use.
 //!
 //! Assumed of rustls: a client derives the secret of each NewSessionTicket that it reads, at once, by
-//! `expand_block` of the resumption master secret with the label "tls13 resumption" and the nonce
-//! (RFC 8446 section 4.6.1), and puts the session into its store before `read_hs` returns; a verifier
-//! that is content, and a signature that it does not look at, are all that a handshake needs.
+//! `expand_block` of the resumption master secret with the label "tls13 resumption" and the nonce (RFC 8446 section
+//! 4.6.1), and puts the session into its store before `read_hs` returns; a verifier that accepts everything, and a
+//! signature that it does not check, are enough for a handshake.
 //!
-//! What is to become of a derivation is set for the thread, because a cipher suite lives for ever and
-//! knows no connection: rustls has no other way to tell its HKDF anything. Its calls are synchronous,
-//! so nothing outside of one sees what was set for it.
+//! The handling of a derivation is set for the thread, because a cipher suite is static and has no reference to a
+//! connection. The calls into rustls are synchronous, so the setting affects no other call.
 
 use std::{
     cell::RefCell,
@@ -47,13 +44,13 @@ use uringcore_wire::tls::{NEW_SESSION_TICKET, message, session_ticket::NewSessio
 
 use super::hkdf;
 
-/// What happens on this thread to secrets of tickets as they are derived. Calls into rustls are
-/// synchronous, so nothing outside of one call sees what was set for it.
+/// The handling of ticket secrets that are derived on this thread. Calls into rustls are synchronous, so it affects no
+/// other call.
 enum Seam {
     Closed,
-    /// Nonces and secrets are noted.
+    /// Nonces and secrets are recorded.
     Listening(Vec<Derived>),
-    /// The next secret is this one.
+    /// The next secret is replaced by this one.
     Answering(Vec<u8>),
 }
 
@@ -66,7 +63,7 @@ thread_local! {
     static SEAM: RefCell<Seam> = const { RefCell::new(Seam::Closed) };
 }
 
-/// Runs `run` with the seam set, and gives back what became of it.
+/// Runs `run` with the seam set, and returns the seam afterwards.
 fn with_seam<R>(seam: Seam, run: impl FnOnce() -> R) -> (R, Seam) {
     struct Restore(Option<Seam>);
     impl Drop for Restore {
@@ -82,8 +79,8 @@ fn with_seam<R>(seam: Seam, run: impl FnOnce() -> R) -> (R, Seam) {
     (result, SEAM.replace(before))
 }
 
-/// True if this thread is importing a ticket: the certificate shown now is not the peer's, but part
-/// of a handshake with ourselves.
+/// True if this thread is importing a ticket: the certificate to verify is not the peer's, but part of a handshake in
+/// memory.
 pub fn is_importing() -> bool {
     SEAM.with_borrow(|seam| matches!(seam, Seam::Answering(_)))
 }
@@ -134,16 +131,16 @@ fn nonce_of_ticket(info: &[&[u8]]) -> Option<Vec<u8>> {
     is_ticket.then(|| context.get(1..).map(<[u8]>::to_vec))?
 }
 
-/// Reads the tickets along with rustls that a client gets.
+/// Reads the tickets of a client along with rustls.
 #[derive(Default)]
 pub struct Exporter {
-    /// The beginning of a message whose end has not come.
+    /// The beginning of an incomplete message.
     unfinished: Vec<u8>,
 }
 
 impl Exporter {
-    /// Runs `read`, in which rustls takes in `messages` that follow the handshake. Gives back the
-    /// tickets among them, with their secrets.
+    /// Runs `read`, in which rustls processes `messages` that follow the handshake. Returns the tickets among them,
+    /// with their secrets.
     pub fn read<R>(
         &mut self,
         messages: &[u8],
@@ -164,34 +161,34 @@ impl Exporter {
             }
             self.unfinished = rest.to_vec();
         }
-        // rustls refuses longer messages, and then nobody reads on.
+        // rustls rejects longer messages, and then nothing more is read.
         self.unfinished.truncate(MESSAGE_MAX);
         (result, tickets)
     }
 }
 
-/// What rustls binds a session to.
+/// The objects that rustls binds a session to.
 pub type Judges<'a> = (
     &'a Arc<dyn ServerCertVerifier>,
     &'a Arc<dyn ResolvesClientCert>,
 );
 
-/// A session that was made elsewhere.
+/// A session from elsewhere.
 pub struct Foreign<'a> {
-    /// The NewSessionTicket message that it would come by now, with an empty nonce.
+    /// The session's NewSessionTicket message as of now, with an empty nonce.
     pub message: &'a [u8],
-    /// What is to be derived for that.
+    /// The secret to derive for it.
     pub secret: &'a [u8],
-    /// Of the session, [`seamed`].
+    /// The session's suite, [`seamed`].
     pub suite: SupportedCipherSuite,
     /// The server's.
     pub transport_params: &'a [u8],
-    /// The server's, DER, leaf first; none if they are not known.
+    /// The server's, DER, leaf first; empty if unknown.
     pub certificates: &'a [Vec<u8>],
 }
 
-/// The session as rustls has it, fit for connections whose configuration has these judges. `None`
-/// when it is not one that rustls takes.
+/// The session as rustls stores it, for connections whose configuration has these `judges`. `None` if rustls does not
+/// accept it.
 pub fn import(
     foreign: &Foreign<'_>,
     name: &ServerName<'static>,
@@ -210,8 +207,7 @@ pub fn import(
     slot.take()
 }
 
-/// A client that has shaken hands with a server in memory. `verifier` is asked, and knows by
-/// [`is_importing`] what for.
+/// A client after a handshake with a server in memory. `verifier` is called, and can check [`is_importing`].
 fn shake_hands(
     foreign: &Foreign<'_>,
     name: &ServerName<'static>,
@@ -265,12 +261,12 @@ fn shake_hands(
     Ok(client)
 }
 
-/// True if this is what stands for a certificate that a ticket does not tell.
+/// True for the placeholder of a certificate that a ticket does not contain.
 pub fn is_unknown(certificate: &[u8]) -> bool {
     certificate == UNKNOWN_CERTIFICATE
 }
 
-/// Keeps the one session that an import is about.
+/// Stores the one session of an import.
 #[derive(Debug, Default)]
 struct Slot(Mutex<Option<Tls13ClientSessionValue>>);
 
@@ -313,7 +309,7 @@ impl ResolvesServerCert for Always {
     }
 }
 
-/// Signs nothing, for a verifier that knows not to look.
+/// Signs nothing; the verifier does not check the signature.
 #[derive(Debug)]
 struct NoKey;
 
@@ -344,7 +340,7 @@ impl Signer for NoSigner {
     }
 }
 
-/// The most that rustls takes of one message.
+/// The limit of rustls for one message.
 const MESSAGE_MAX: usize = 1 << 16;
 const NO_KEY_SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 /// An empty SEQUENCE: no certificate is that short.

@@ -1,12 +1,12 @@
-//! What the address validation tokens of an endpoint are about.
+//! The QUIC version that an endpoint's address validation tokens belong to, and the token that it accepted.
 //!
-//! A token is sealed together with the QUIC version that it is for, and opens for no other one (RFC
-//! 9369 section 5). quinn-proto asks its token key by nonces alone, and does not say which token it
-//! has accepted. So the endpoint says beforehand what its next call is about, and asks after it.
+//! A token is sealed together with its QUIC version, and opens for no other one (RFC 9369 section 5). quinn-proto calls
+//! its token key with nonces alone, and does not report which token it has accepted. So the endpoint sets the version
+//! before a call, and takes the accepted nonce after it.
 //!
-//! Assumed of quinn-proto: it opens the token of a first packet, and asks the log about it, within
-//! `Endpoint::handle`; it seals that of a Retry within `Endpoint::retry`, and those of NEW_TOKEN frames
-//! within `Connection::poll_transmit`.
+//! Assumed of quinn-proto: it opens the token of a first packet, and queries the log about it, within
+//! `Endpoint::handle`; it seals a Retry's token within `Endpoint::retry`, and those of NEW_TOKEN frames within
+//! `Connection::poll_transmit`.
 
 use std::{
     sync::{
@@ -32,7 +32,7 @@ struct Shared {
 }
 
 impl TokenContext {
-    /// The next call is about a packet of `version`.
+    /// Sets the version of the next call's packet.
     pub fn set(&self, version: u32) {
         self.0.version.store(version, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl TokenContext {
         Arc::new(Key(key, self.clone()))
     }
 
-    /// `log`, which tells what it accepts.
+    /// `log`, with the accepted nonces recorded here.
     pub fn log(&self, log: Arc<dyn TokenLog>) -> Arc<dyn TokenLog> {
         Arc::new(Log(log, self.clone()))
     }
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// What a server does about tokens, with the calls that it does nothing of the kind in left out.
+    /// The operations of a server on tokens, without the calls that have none.
     fn steps(bare: &Bare) -> Vec<&'static str> {
         let mut steps = std::mem::take(&mut *bare.server.tokens.lock().unwrap());
         let mut last = "";

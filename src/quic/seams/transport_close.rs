@@ -1,29 +1,27 @@
-//! A CONNECTION_CLOSE of the transport, about a frame (RFC 9000 section 19.19), in the place of one of
-//! the application.
+//! Sends a CONNECTION_CLOSE of the transport, which names a frame type (RFC 9000 section 19.19), instead of the
+//! application's.
 //!
-//! quinn-proto has no way for its user to close as the transport. So the frame is turned from type
-//! 0x1d into type 0x1c in the packet key, without changing its length: the frame type takes the
-//! place of filler in front of the reason.
+//! quinn-proto offers no way to close as the transport. So the packet key turns the frame from type 0x1d into type 0x1c
+//! without changing its length: the frame type replaces filler bytes before the reason.
 //!
-//! Before the handshake is complete quinn-proto hides an application's close behind a transport
-//! close with APPLICATION_ERROR (section 10.2.3). There is nothing to hide here, but no room for
-//! large numbers either, so that stays as it is.
+//! Before the handshake is complete quinn-proto sends a transport close with APPLICATION_ERROR instead of an
+//! application's (section 10.2.3). There is nothing to hide here, but no room for large numbers either, so that frame
+//! stays as it is.
 //!
-//! Assumed of quinn-proto: once the handshake is complete `close` is sent as a frame of type 0x1d
-//! with the code and the whole reason, if that fits into a packet; and it seals what a packet key
-//! makes of the payload.
+//! Assumed of quinn-proto: once the handshake is complete `close` is sent as a frame of type 0x1d with the code and the
+//! whole reason, if that fits in a packet; and it seals the payload that a packet key has edited.
 
 use uringcore_wire::{
     frames::{Frame, Frames},
     varint,
 };
 
-/// How many bytes of filler the reason of a close needs that is to name `frame_type`.
+/// How many filler bytes the reason of a close needs to name `frame_type`.
 pub fn filler(frame_type: u64) -> usize {
     varint::size(frame_type)
 }
 
-/// Does so with the close in `payload`, if there is one.
+/// Rewrites the close in `payload`, if there is one.
 pub fn rewrite(payload: &mut [u8], frame_type: u64) {
     let frame = Frames::new(payload).find(|(_, _, frame)| *frame == Frame::ApplicationClose);
     if let Some((start, end, _)) = frame {

@@ -1,19 +1,19 @@
-//! New connections that wait until somebody has decided about them: nothing of them may be dropped.
+//! New connections that wait for a decision must not be dropped.
 //!
-//! An `Incoming` of quinn-proto is a place in its endpoint, and dropping it gives nothing back. So each one is passed
-//! to `accept`, `refuse`, `retry` or `ignore` on every way (`quic::endpoint::accept`), also of those that wait
-//! (`quic::endpoint::pending_accepts`) when the endpoint itself goes.
+//! An `Incoming` of quinn-proto holds an entry in its endpoint, and dropping it does not free the entry. So each one is
+//! passed to `accept`, `refuse`, `retry` or `ignore` on every path (`quic::endpoint::accept`), even those that wait
+//! (`quic::endpoint::pending_accepts`) when the endpoint itself is dropped.
 //!
-//! Assumed of quinn-proto: what follows a first packet is kept for as long as its `Incoming` is neither accepted nor
-//! refused, sent a Retry nor ignored, even when that was dropped; `ignore` gives all of it back.
+//! Assumed of quinn-proto: datagrams after a first packet are kept until its `Incoming` is accepted, refused, retried
+//! or ignored, even after a drop; `ignore` frees all of it.
 //!
-//! There is nothing here but the question; what is done about it are calls in those two files.
+//! This file has only the test; the calls are in those two files.
 
 #[cfg(test)]
 mod tests {
     use crate::seams::bare::Bare;
 
-    /// A server that has two datagrams of a client that is not let in yet.
+    /// A server with two datagrams of a client that is not accepted yet.
     fn waiting() -> Bare {
         let mut bare = Bare::begin(1, quinn_proto::TransportConfig::default());
         bare.server.pending_accepts = Some(Vec::new());
@@ -32,7 +32,7 @@ mod tests {
         let kept = bare.server.endpoint.incoming_buffer_bytes();
         bare.server.pending_accepts = Some(Vec::new());
         assert_eq!(bare.server.endpoint.incoming_buffer_bytes(), kept);
-        // Its client is not heard any more, whatever it sends.
+        // Further datagrams of the client are dropped.
         bare.sleep(std::time::Duration::from_secs(2));
         let again = bare.client.transmit(bare.now);
         assert!(!again.is_empty());

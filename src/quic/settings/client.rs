@@ -1,4 +1,4 @@
-//! What a client needs to know before it connects.
+//! A client's settings.
 
 use std::{fmt, sync::Arc};
 
@@ -13,46 +13,45 @@ use crate::{
     tokens::{self, ConnectionTokens, EarlierTokens},
 };
 
-/// What a client needs to know before it connects.
+/// A client's settings.
 #[derive(Clone)]
 pub struct ClientSettings {
-    /// The time of day, by which certificates and tickets are judged.
+    /// The time of day, for the validity of certificates and tickets.
     pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
     /// Application protocols in order of preference (RFC 7301).
     pub alpn: Vec<Vec<u8>>,
     pub roots: Roots,
-    /// True if the server's certificate is verified at all.
+    /// True if the server's certificate is verified.
     pub verify: bool,
-    /// True if the certificate must be for the name connected to. Only asked when `verify` is on.
+    /// True if the certificate must be for the name connected to. Only used with `verify`.
     pub check_hostname: bool,
-    /// SHA-256 hashes of the DER certificates that the server may have: one of them is accepted for
-    /// any name and from any issuer while its dates are right, and no other is. Only asked when
-    /// `verify` is on.
+    /// SHA-256 hashes of the DER certificates that the server may have. A listed certificate is accepted for any
+    /// name and from any issuer while its dates are valid, and no other is accepted. Only used with `verify`.
     pub certificate_hashes: Option<Vec<[u8; 32]>>,
     pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
-    /// The session to resume, if it is one of the server connected to and its time is not over. With
-    /// one that allows it, what is sent before the handshake is complete goes out as 0-RTT data.
+    /// The session to resume, if it is one of the server connected to and has not expired. If it allows 0-RTT, data
+    /// written before the handshake is complete is sent as 0-RTT data.
     pub session_ticket: Option<SessionTicket>,
-    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). Empty:
-    /// one of an earlier connection with the same setup, if there was any.
+    /// The token that proves the client's address to the server (RFC 9000 section 8.1.3). If empty, a token of an
+    /// earlier connection with the same setup is used, if there is one.
     pub token: Bytes,
-    /// The version that `token` is for: only a connection that begins with it shows the token (RFC
-    /// 9369 section 5). `None`: the host answers for it.
+    /// The version that `token` is for: only a connection that begins with this version sends the token (RFC 9369
+    /// section 5). `None`: the host guarantees that it fits.
     pub token_version: Option<u32>,
-    /// QUIC versions in order of preference: what the server may choose from, and what is tried
-    /// when it asks for another version. Unknown ones are offered and never chosen.
+    /// QUIC versions in order of preference: the server may choose among them, and Version Negotiation continues
+    /// with one of them. Unknown ones are offered and never used.
     pub supported_versions: Vec<u32>,
-    /// The version of the first packets; `None`: the first of `supported_versions`. One that is
-    /// unknown asks the server for a Version Negotiation packet.
+    /// The version of the first packets; `None`: the first of `supported_versions`. An unknown one provokes a
+    /// Version Negotiation packet.
     pub original_version: Option<u32>,
 }
 
 impl ClientSettings {
-    /// A client that trusts nobody yet.
+    /// A client without roots.
     pub fn new(clock: Arc<dyn WallClock>) -> Self {
         Self {
             clock,
@@ -74,8 +73,7 @@ impl ClientSettings {
     }
 }
 
-/// A client's settings, checked and built. Cheap to clone; connections made with clones share
-/// resumption tickets.
+/// A client's settings, checked and built. Cheap to clone; connections made with clones share session tickets.
 #[derive(Clone)]
 pub struct ClientSetup {
     pub(crate) config: quinn::ClientConfig,

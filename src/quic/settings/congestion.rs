@@ -1,5 +1,4 @@
-//! Congestion controllers by name. The controllers themselves are quinn-proto's, each behind a gauge
-//! (`seams::gauge`).
+//! Congestion controllers by name. The controllers are quinn-proto's, each wrapped in a gauge (`seams::gauge`).
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ pub enum Congestion {
     Bbr,
 }
 
-/// Makes controllers that begin with `initial_window` bytes.
+/// Makes controllers with an initial window of `initial_window` bytes.
 pub(crate) fn factory(
     congestion: Congestion,
     initial_window: u64,

@@ -7,54 +7,50 @@ use uringcore_limits::{budget::Budget, token_bucket::Rate};
 use super::{EmptyPlaces, Worker};
 use crate::tls::ConfigError;
 
-/// Limits of an endpoint, whatever its connections are configured to.
+/// Limits of an endpoint, independent of its connections' settings.
 ///
 /// [`Retry::Auto`]: super::Retry::Auto
 #[derive(Debug, Clone)]
 pub struct EndpointSettings {
-    /// Length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are told apart by
-    /// address.
+    /// The length of the connection IDs that we issue, 0 to 20 bytes. With 0, packets are dispatched by address.
     pub connection_id_length: usize,
-    /// Connections at a time, clients' and servers' together. A server refuses more with
-    /// CONNECTION_REFUSED, `connect` raises
-    /// [`ConnectError::TooManyConnections`](crate::ConnectError::TooManyConnections).
+    /// Connections at a time, clients' and servers' together. Above that a server answers with CONNECTION_REFUSED,
+    /// and `connect` returns [`ConnectError::TooManyConnections`](crate::ConnectError::TooManyConnections).
     pub max_connections: usize,
-    /// Connections at a time that a server has from one IPv4 address or one IPv6 /64. More are
-    /// refused; with [`Retry::Auto`], the upper half must prove the address.
+    /// A server's connections at a time from one IPv4 address or one IPv6 /64. Further ones are refused; with
+    /// [`Retry::Auto`], the upper half must prove the address.
     pub max_connections_per_address: Option<usize>,
-    /// Connections that a server accepts in a second. First packets beyond that are dropped, and an
-    /// honest client repeats them; with [`Retry::Auto`], the second half of a burst must prove the
-    /// address.
+    /// Connections that a server accepts per second. Further first packets are dropped, and an honest client sends
+    /// them again; with [`Retry::Auto`], the second half of a burst must prove the address.
     pub accept_rate: Option<Rate>,
-    /// Incoming handshakes under way at a time. More are refused.
+    /// Incoming handshakes in progress at a time. Further ones are refused.
     pub max_incoming: usize,
-    /// Incoming handshakes under way from which on [`Retry::Auto`] has clients prove their address.
+    /// The number of incoming handshakes from which on [`Retry::Auto`] requires clients to prove their address.
     pub retry_incoming: usize,
     /// How long an incoming handshake may take before its state is dropped.
     pub handshake_timeout: Duration,
-    /// The largest UDP payload that we take (RFC 9000 section 18.2), 1,200 to 65,527.
+    /// The largest UDP payload that we accept (RFC 9000 section 18.2), 1,200 to 65,527.
     pub max_udp_payload_size: u16,
-    /// True if the socket forbids fragmentation, without which path MTU discovery would lie.
+    /// True if the socket forbids fragmentation, without which path MTU discovery would find wrong sizes.
     pub dont_fragment: bool,
-    /// The secret that the key of stateless reset tokens is derived from; `None` makes a random one.
+    /// The secret that the key of stateless reset tokens is derived from; `None` generates a random one.
     pub reset_key: Option<[u8; 32]>,
-    /// The name of the endpoint's socket, which the key is derived from as well: two endpoints that are
-    /// alive at a time have the same name only if they are workers of one port.
+    /// The name of the endpoint's socket, which the key is derived from as well: two live endpoints may have the
+    /// same name only if they are workers of one port.
     pub socket_name: Vec<u8>,
-    /// Which of several workers on the port this is; its connection IDs say so.
+    /// The endpoint's place among several workers on the port, which its connection IDs contain.
     pub worker: Option<Worker>,
-    /// The places on the port that this worker stands in for; `None`: no place but its own.
+    /// The places on the port without a live worker, for which this worker answers; `None`: only its own place.
     pub empty_places: Option<Arc<dyn EmptyPlaces>>,
-    /// The first connection ID that is issued, where the host had to name it beforehand. Of
-    /// `connection_id_length` bytes.
+    /// The first connection ID to issue, if the host has chosen it. It has `connection_id_length` bytes.
     pub first_connection_id: Option<Vec<u8>>,
-    /// True if `ConnectionIdIssued` and `ConnectionIdRetired` say which IDs lead to a connection besides
-    /// the one that it began with: for a host that routes packets to connections itself.
+    /// True if `ConnectionIdIssued` and `ConnectionIdRetired` report a connection's IDs besides the first: for a
+    /// host that routes packets to connections itself.
     pub tells_connection_ids: bool,
-    /// What the clients of a server may make it hold, and other servers that share it. `None`: as much as
-    /// the limits of all connections come to.
+    /// The budget for the memory of a server's clients, possibly shared with other servers. `None`: only the limits
+    /// of the connections apply.
     pub budget: Option<Arc<Budget>>,
-    /// Makes the endpoint's random choices repeatable, for tests.
+    /// Seeds the endpoint's random choices, for tests.
     pub rng_seed: Option<[u8; 32]>,
 }
 

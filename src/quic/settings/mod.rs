@@ -1,11 +1,11 @@
-//! Plain settings of connections and endpoints, checked and built once into shared configurations.
+//! Settings of connections and endpoints, checked and built once into shared configurations.
 //!
 //! - `transport`: limits and timings of a connection; `congestion`: its congestion controller.
-//! - `client`, `server`: what a side needs to know of itself and its peers.
-//! - `endpoint`: limits of all connections of an endpoint together; `worker`: which of several workers it is.
-//! - `versions`: those of QUIC that may be set.
+//! - `client`, `server`: settings of one side.
+//! - `endpoint`: limits of all connections of an endpoint together; `worker`: its place among several workers.
+//! - `versions`: the QUIC versions that may be set.
 //!
-//! Not here: the TLS half of the work (`tls::config`).
+//! Not here: the TLS half (`tls::config`).
 
 mod client;
 mod congestion;

@@ -1,4 +1,4 @@
-//! What a server needs to know before it accepts.
+//! A server's settings.
 
 use std::{fmt, sync::Arc};
 
@@ -18,39 +18,38 @@ use crate::{
     tokens::ServerTokens,
 };
 
-/// What a server needs to know before it accepts.
+/// A server's settings.
 #[derive(Clone)]
 pub struct ServerSettings {
-    /// The time of day, by which certificates, tickets and tokens are judged.
+    /// The time of day, for the validity of certificates, tickets and tokens.
     pub clock: Arc<dyn WallClock>,
     pub transport: TransportSettings,
     /// Application protocols in order of preference (RFC 7301).
     pub alpn: Vec<Vec<u8>>,
     pub cert_chain: Vec<CertificateDer<'static>>,
     pub key: Arc<PrivateKeyDer<'static>>,
-    /// Shown instead of that to clients that ask for one of their names.
+    /// Used instead of `cert_chain` for clients that request one of their names.
     pub named: Vec<NamedIdentity>,
     pub client_auth: ClientAuth,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub retry: Retry,
-    /// Where sessions are kept for resumption. `None`: clients get no tickets.
+    /// The store of sessions for resumption. `None`: clients get no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// True if the host is asked for sessions before a handshake that may resume one begins, because
-    /// `sessions` holds only what the host puts there.
+    /// True if the host must look up sessions before a handshake that may resume one begins, because `sessions` has
+    /// only entries that the host puts there.
     pub asks_for_sessions: bool,
-    /// True if the host is asked as well whether address validation tokens were used before, at servers
-    /// that it knows of. A server by itself knows of its own.
+    /// True if the host must also look up if an address validation token was used before, at all servers that share
+    /// its log. A server itself only detects tokens that it has accepted.
     pub asks_for_tokens: bool,
-    /// True if 0-RTT data is read. Each ticket is good for it once, as long as the store gives each
-    /// session out once; what the application does with it should be harmless when repeated all the
-    /// same (RFC 9001 section 9.2).
+    /// True if 0-RTT data is read. Each ticket is good for it once, as long as the store returns each session once.
+    /// The application's use of the data should still be safe to replay (RFC 9001 section 9.2).
     pub early_data: bool,
-    /// QUIC versions to speak. Of those the client's preference decides (RFC 9368 section 2.3).
+    /// Supported QUIC versions. The client's preference decides among them (RFC 9368 section 2.3).
     pub supported_versions: Vec<u32>,
-    /// The keys of address validation tokens (RFC 9000 section 8.1.4): the first one seals, all of
-    /// them open. None makes a random one. Servers that share a port share them.
+    /// The keys of address validation tokens (RFC 9000 section 8.1.4): the first one seals, all of them open. An
+    /// empty list generates a random one. Servers that share a port share the keys.
     pub token_keys: Vec<Vec<u8>>,
 }
 
@@ -59,14 +58,14 @@ pub struct ServerSettings {
 pub enum Retry {
     Always,
     Never,
-    /// When `retry_incoming` handshakes are under way, or half of what an address or the accept rate
-    /// allows is used up.
+    /// When `retry_incoming` handshakes are in progress, or half of an address's limit or of the accept rate is
+    /// used up.
     #[default]
     Auto,
 }
 
 impl From<bool> for Retry {
-    /// Always or never.
+    /// `true` is `Always`, `false` is `Never`.
     fn from(always: bool) -> Self {
         match always {
             true => Self::Always,
@@ -101,7 +100,7 @@ impl ServerSettings {
 /// A server's settings, checked and built. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerSetup {
-    /// But for tokens, which are an endpoint's.
+    /// Without the tokens, which belong to an endpoint.
     config: quinn::ServerConfig,
     crypto: Arc<ServerCrypto>,
     tokens: ServerTokens,
@@ -156,22 +155,22 @@ impl ServerSetup {
 
 impl ServerSetup {
     /// A copy for one connection whose ClientHello (with its type and length) the host has read: a handshake that
-    /// begins with another fails.
+    /// begins with another hello fails.
     pub fn expecting(mut self, hello: &[u8]) -> Self {
         self.crypto = Arc::new(self.crypto.expecting(hello));
         self.config.crypto = self.crypto.clone();
         self
     }
 
-    /// For an endpoint with this context.
+    /// The configuration for an endpoint with this context.
     pub(crate) fn config(&self, context: &TokenContext) -> Arc<quinn::ServerConfig> {
         let mut config = self.config.clone();
         self.tokens.enter(&mut config, context);
         Arc::new(config)
     }
 
-    /// The same in the place of `other`, whose tokens stay good: a client that has just been given
-    /// one by a Retry packet would else never be let in. Keys that the host gave are its own to keep.
+    /// A replacement of `other`, whose random token keys are kept: a client that has just received a token by a
+    /// Retry packet could not connect otherwise. Keys that the host gave are not copied.
     pub(crate) fn in_place_of(self, other: &Self) -> Self {
         Self {
             tokens: self.tokens.in_place_of(&other.tokens),
@@ -189,11 +188,11 @@ impl fmt::Debug for ServerSetup {
     }
 }
 
-/// Some 300 bytes each.
+/// About 300 bytes each.
 const SESSIONS_MAX: usize = 4_096;
 
-/// What the state machine keeps of the packets that follow a first one, for one connection: the rest
-/// of the hello and a first flight of 0-RTT data. More is dropped, and repeated by the client.
+/// The buffer of the state machine for packets after a first one, for one connection: the rest of the hello and a
+/// first flight of 0-RTT data. Further packets are dropped, and the client sends them again.
 const FOLLOWERS_MAX: u64 = 64 << 10;
-/// The same for all of them.
+/// The bound for all connections together.
 const FOLLOWERS_OF_ALL_MAX: u64 = 4 << 20;

@@ -20,64 +20,63 @@ use crate::{
     tls::ConfigError,
 };
 
-/// What the peer is asked for by draft-ietf-quic-ack-frequency.
+/// The request to the peer by draft-ietf-quic-ack-frequency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckFrequency {
-    /// How many packets that ask for an ACK may come without one; 0 asks for one at once.
+    /// How many ack-eliciting packets may arrive without an ACK; 0 requests an ACK for each.
     pub packets: u64,
-    /// How long an ACK may wait; `None`: as long as the peer said it would.
+    /// How long an ACK may be delayed; `None`: the peer's own max_ack_delay.
     pub max_delay: Option<Duration>,
-    /// After how many packets out of order an ACK is wanted at once; 0: never for that.
+    /// The reordering threshold for an immediate ACK; 0: reordering causes none.
     pub reordering: u64,
 }
 
-/// Limits and timings of a connection. Bytes and [`Duration`]s.
+/// Limits and timings of a connection. Sizes are in bytes.
 #[derive(Debug, Clone)]
 pub struct TransportSettings {
-    /// How long nothing may be heard before the connection is given up; zero switches it off.
+    /// The idle time-out of the connection; zero disables it.
     pub idle_timeout: Duration,
-    /// What the peer may have outstanding on all streams together, and on one. A server's clients begin with
-    /// a mebibyte on all of them, and get the rest when they have made use of half of that (`seams::credit`).
+    /// The peer's limits on all streams together, and on one. A server's clients begin with a mebibyte on all of
+    /// them, and get the rest when they have used half of that (`seams::credit`).
     pub max_data: u64,
     pub max_stream_data: u64,
-    /// How many streams the peer may have open at a time. Fewer are announced at first where this is many
-    /// (`seams::stream_limits`).
+    /// The limits of streams that the peer may have open at a time. Lower ones are announced at first if these are
+    /// high (`seams::stream_limits`).
     pub max_streams_bidi: u64,
     pub max_streams_uni: u64,
-    /// What may be sent and not yet acknowledged, at most. Less is used while the congestion window
-    /// is small.
+    /// The limit of sent bytes that are not acknowledged. Less is used while the congestion window is small.
     pub send_window: u64,
-    /// The UDP payload size that sending starts with.
+    /// The initial UDP payload size of sent datagrams.
     pub max_datagram_size: u16,
     /// True if larger sizes are probed (RFC 8899).
     pub mtu_discovery: bool,
     pub initial_rtt: Duration,
     pub congestion: Congestion,
-    /// How many bytes of received DATAGRAM frames wait for the host, the oldest dropped first;
-    /// `None` refuses them altogether (RFC 9221 section 3).
+    /// The limit of received DATAGRAM bytes that wait for the host; the oldest are dropped. `None` disables
+    /// DATAGRAM frames (RFC 9221 section 3).
     pub datagram_recv_bytes: Option<usize>,
-    /// The largest DATAGRAM frame that the peer may send, with its type and length, 65,535 at most; without
-    /// meaning where those are refused.
+    /// The largest DATAGRAM frame that the peer may send, with its type and length, 65,535 at most. Unused if
+    /// DATAGRAM frames are disabled.
     pub datagram_frame_bytes: u64,
-    /// How many bytes of DATAGRAM frames may wait to be sent.
+    /// The limit of DATAGRAM bytes that wait to be sent.
     pub datagram_send_bytes: usize,
-    /// How often an idle connection pings its peer.
+    /// The interval of pings on an idle connection.
     pub keep_alive: Option<Duration>,
-    /// True if a client moves to the address that its server prefers (RFC 9000 section 9.6).
+    /// True if a client migrates to its server's preferred address (RFC 9000 section 9.6).
     pub use_preferred_address: bool,
-    /// The addresses that a server prefers its clients to use after the handshake. The endpoint
-    /// must receive there.
+    /// The preferred addresses of a server, which its clients use after the handshake. The endpoint must receive
+    /// there.
     pub preferred_v4: Option<SocketAddrV4>,
     pub preferred_v6: Option<SocketAddrV6>,
-    /// How the peer is asked to acknowledge, where it can be asked.
+    /// The ACK frequency that is requested from the peer, if it supports the extension.
     pub ack_frequency: Option<AckFrequency>,
-    /// After how many packets the keys are changed (RFC 9001 section 6); `None`: near the limit of
-    /// the cipher.
+    /// The number of packets after which the keys are updated (RFC 9001 section 6); `None`: near the limit of the
+    /// cipher.
     pub key_update_packets: Option<u64>,
     /// True if packets are recorded for a qlog trace: `Connection::packet_log`.
     pub packet_log: bool,
-    /// True if the peer is told that it may reset streams behind data that counts all the same
-    /// (RESET_STREAM_AT, draft-ietf-quic-reliable-stream-reset). We never do.
+    /// True if support of RESET_STREAM_AT is announced (draft-ietf-quic-reliable-stream-reset): the peer may reset
+    /// streams but keep their first bytes. We never send it.
     pub reset_stream_at: bool,
 }
 
@@ -110,7 +109,7 @@ impl Default for TransportSettings {
 }
 
 impl TransportSettings {
-    /// The window of connections of this side's: a server's begin small.
+    /// The receive window of this side's connections: a server's begins small.
     pub(crate) fn credit(&self, side: Side) -> Credit {
         let window = match side {
             Side::Server => credit::first(self.max_data),
@@ -119,7 +118,7 @@ impl TransportSettings {
         Credit::new(self.max_data, window)
     }
 
-    /// The limit for DATAGRAM frames of the peer. The state machine itself refuses any where it has no room.
+    /// The limit for DATAGRAM frames of the peer. The state machine itself rejects any if it has no buffer.
     pub(super) fn datagram_limit(&self) -> DatagramLimit {
         let room = self.datagram_recv_bytes.unwrap_or_default();
         DatagramLimit::new(self.datagram_frame_bytes, room)
@@ -203,8 +202,8 @@ impl TransportSettings {
         }
     }
 
-    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two
-    /// datagrams: a window below one datagram would never send anything.
+    /// RFC 9002 section 7.2: ten datagrams, at most 14,720 bytes, and never less than two datagrams: a window below
+    /// one datagram would never send anything.
     fn congestion_factory(&self) -> Arc<dyn quinn::congestion::ControllerFactory + Send + Sync> {
         let size = u64::from(self.max_datagram_size);
         let window = (10 * size).min(14_720.max(2 * size));

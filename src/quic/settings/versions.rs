@@ -1,15 +1,15 @@
-//! The versions of QUIC that a host may set.
+//! The QUIC versions that a host may set.
 //!
-//! Not here: how both sides come to one of them (`endpoint::negotiation`, `tls::versions`).
+//! Not here: the negotiation (`endpoint::negotiation`, `tls::versions`).
 
 use uringcore_wire::header::{KNOWN_VERSIONS, VERSION_1, VERSION_2};
 
 use crate::tls::ConfigError;
 
-/// The versions that both sides speak unless told otherwise, the preferred one first.
+/// The default versions of both sides, the preferred one first.
 pub(super) const DEFAULT_VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
-/// The versions that there are keys for, in order. One at least.
+/// The versions with known keys, in order. At least one.
 pub(super) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError> {
     let known: Vec<u32> = supported
         .iter()
@@ -25,8 +25,8 @@ pub(super) fn known_versions(supported: &[u32]) -> Result<Vec<u32>, ConfigError>
     }
 }
 
-/// The version that a client's state machine begins with, and what its packets show instead, if that
-/// is something without keys: such a first flight is answered with a Version Negotiation packet.
+/// The version of a client's state machine, and the version in its packets if that has no known keys: such a first
+/// flight is answered with a Version Negotiation packet.
 pub(super) fn first_version(
     supported: &[u32],
     original: Option<u32>,
@@ -39,7 +39,7 @@ pub(super) fn first_version(
             "0 is that of Version Negotiation packets",
         )),
         first if KNOWN_VERSIONS.contains(&first) => Ok((first, None)),
-        // What cannot be spoken has the shape of version 1.
+        // An unsupported version has the layout of version 1.
         first => Ok((VERSION_1, Some(first))),
     }
 }

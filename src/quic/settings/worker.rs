@@ -1,12 +1,12 @@
 //! The place of an endpoint among several workers on a port, and the places without a worker.
 //!
-//! Not here: the connection IDs that say so (`endpoint::connection_ids`).
+//! Not here: the connection IDs that contain the place (`endpoint::connection_ids`).
 
 use std::fmt;
 
-/// Says which places on a port have no worker that lives. Others answer packets for these.
+/// The places on a port without a live worker. Other workers answer packets for these.
 pub trait EmptyPlaces: fmt::Debug + Send + Sync {
-    /// `true` only if no process has the place: a reset would end the connections of one that has it
+    /// True only if no process has the place: a stateless reset would end the connections of a process that has it
     /// (RFC 9000 section 21.11).
     fn is_empty(&self, index: u8) -> bool;
 }
@@ -21,12 +21,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The place that a connection ID with this first byte leads to.
+    /// The place that a connection ID with this first byte belongs to.
     pub(crate) fn place_of(self, first: u8) -> u8 {
         first % self.count
     }
 
-    /// True if there are others.
+    /// True if there are other workers.
     pub(crate) fn has_neighbours(self) -> bool {
         self.count > 1
     }
@@ -39,7 +39,7 @@ impl Worker {
         Self { index, ..self }
     }
 
-    /// A byte that is this worker's, as random as `random`.
+    /// A first byte that belongs to this worker, as random as `random`.
     pub(crate) fn mark(self, random: u8) -> u8 {
         let choices = (u8::MAX - self.index) / self.count;
         let choice = match choices {

@@ -1,10 +1,8 @@
-//! Streams in 0-RTT data (RFC 9001 section 4.6): what is needed so that nothing is lost when the
-//! server rejects it.
+//! Streams in 0-RTT data (RFC 9001 section 4.6): keeps their data until the server has accepted it.
 //!
-//! A rejected flight never happened for the state machine (`seams::early_data`): its streams are unopened
-//! and their data is gone. So what is handed over early is kept here as well, and is queued again in front of
-//! everything else; the host does not notice. Kept is at most what the limits allow that the ticket
-//! remembers.
+//! The state machine discards a rejected flight (`seams::early_data`): its streams are unopened and their data is
+//! gone. So early data is kept here as well, and after a rejection it is queued again before all other data; the
+//! host does not notice. The limits that the ticket remembers bound the kept data.
 
 use bytes::Bytes;
 
@@ -12,12 +10,12 @@ use super::{Streams, dir, index};
 use super::{send_queue::SendQueue, stream::SendState};
 
 impl Streams {
-    /// From now on streams may be opened and written to, and the server may reject all of it.
+    /// Allows streams to be opened and written to, although the server may reject all of it.
     pub fn begin_early(&mut self) {
         self.is_early = true;
     }
 
-    /// The server took the data: nothing needs to be kept any more.
+    /// The server accepted the data: the copies are dropped.
     pub fn early_accepted(&mut self) {
         self.is_early = false;
         for id in self.own_ids() {
@@ -33,19 +31,19 @@ impl Streams {
         }
     }
 
-    /// The peer allows so many bytes more on all streams together, or as many as the state machine says: of what
-    /// a ticket allowed and the server that did not take it does not, the state machine keeps the greater.
+    /// The remaining limit on all streams together, or `None` to use the state machine's. After a rejection the
+    /// state machine keeps the greater of the ticket's limit and the server's.
     pub fn set_room(&mut self, room: Option<u64>) {
         self.room = room;
     }
 
-    /// Bytes that may yet be handed over, if they are counted here.
+    /// The rest of the limit, if it is counted here.
     pub fn room(&self) -> Option<u64> {
         self.room
     }
 
-    /// The server did not take the data: all streams wait to be opened again, with everything that
-    /// was ever queued on them.
+    /// The server rejected the data: all streams wait to be opened again, with all data that was ever queued on
+    /// them.
     pub fn early_rejected(&mut self) {
         self.is_early = false;
         self.ready.clear();
@@ -95,7 +93,7 @@ impl Streams {
     }
 }
 
-/// The first `bytes` bytes of `pieces`, added to what is kept.
+/// Appends the first `bytes` bytes of `pieces` to the kept data.
 pub(crate) fn keep(early: &mut Vec<Bytes>, pieces: Vec<Bytes>, mut bytes: usize) {
     for mut piece in pieces {
         if bytes == 0 {

@@ -1,4 +1,4 @@
-//! Which stream's data is handed to the state machine, when, and how much of it.
+//! Passes stream data to the state machine: the order, the time and the amount.
 
 use std::cmp::Reverse;
 
@@ -10,20 +10,20 @@ use super::{
     stream::{Flushed, SendState, Stream, stream_id, varint},
 };
 
-/// What came of handing data over.
+/// The result of a flush.
 #[derive(Default)]
 struct Outcome {
     /// Streams whose queue fell to the low watermark.
     drained: Vec<u64>,
-    /// The window of the most urgent stream that had to leave something behind.
+    /// The window of the most urgent stream with data left.
     blocked: Option<u64>,
     /// The window of the streams that are being served.
     window: u64,
 }
 
 impl Streams {
-    /// Hands as much as is sensible to the state machine. Returns the streams whose queue fell to
-    /// the low watermark.
+    /// Passes data to the state machine, up to its window. Returns the streams whose queue fell to the low
+    /// watermark.
     pub fn flush(&mut self, conn: &mut quinn::Connection) -> Vec<u64> {
         self.open_waiting(conn);
         if self.ready.is_empty() {
@@ -58,25 +58,24 @@ impl Streams {
             }
         }
         self.group = group;
-        // Nothing was made ready meanwhile: the room is for the next time.
+        // No stream became ready meanwhile: the vector keeps its capacity for the next call.
         if !held.is_empty() {
             self.ready.append(&mut held);
         } else if self.ready.is_empty() {
             ready.clear();
             self.ready = ready;
         }
-        // Otherwise every acknowledged packet would let in one packet's worth, and the state
-        // machine would end up with a list of such crumbs. See `send_queue`.
+        // Otherwise every acknowledged packet would admit one packet's worth of data, and the state machine would
+        // end up with a list of small pieces. See `send_queue`.
         let step = (congestion_window / 4).clamp(WINDOW_STEP_MIN, WINDOW_STEP_MAX);
         let step = step.min(base / 4);
         conn.set_send_window(outcome.blocked.map_or(base, |window| window - step));
         outcome.drained
     }
 
-    /// How much the state machine may hold when a stream of this rank hands over. The window is one
-    /// for all streams, and what is in it goes out by priority: so each urgency finds some room
-    /// that less urgent streams cannot fill, else its data would wait here for the acknowledgement
-    /// of theirs.
+    /// The limit of the state machine's data when a stream of this rank is served. There is one window for all
+    /// streams, and its data leaves by priority. So each urgency has some room that less urgent streams cannot
+    /// fill; otherwise its data would wait here until theirs is acknowledged.
     fn window(&self, base: u64, rank: i32) -> u64 {
         let less_urgent = self.handed_over >> urgency_of(rank) >> 1;
         base + base / 2 * u64::from(less_urgent.count_ones())
@@ -86,8 +85,7 @@ impl Streams {
         self.table.get(&id).map_or(0, |stream| stream.send.rank)
     }
 
-    /// The streams that are ready, the most urgent first. Of those of the same rank, who has waited longest comes
-    /// first.
+    /// The ready streams, the most urgent first. Within a rank the stream that has waited longest is first.
     fn take_ready(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
         let place = |id: &u64| {
@@ -95,13 +93,13 @@ impl Streams {
             send.map_or((Reverse(0), 0), |send| (Reverse(send.rank), send.served_at))
         };
         if ready.len() > 1 {
-            // Each is looked up once, and not once for each comparison.
+            // Each stream is looked up once, not once for each comparison.
             ready.sort_by_cached_key(place);
         }
         ready
     }
 
-    /// Hands over one share of a stream.
+    /// Passes on one share of a stream.
     fn serve(&mut self, conn: &mut quinn::Connection, id: u64, outcome: &mut Outcome) -> Flushed {
         let Some(Stream { send, .. }) = self.table.get_mut(&id) else {
             return Flushed::Done;
@@ -134,9 +132,8 @@ impl Streams {
         flushed
     }
 
-    /// Opens what waits for it, as far as the peer's limit allows. The state machine opens streams
-    /// only in order, so IDs that were jumped over are opened too: RFC 9000 section 2.1 has the
-    /// peer do the same.
+    /// Opens the waiting streams that the peer's limit allows. The state machine opens streams only in order, so
+    /// skipped IDs are opened too, as RFC 9000 section 2.1 requires of the peer.
     pub(super) fn open_waiting(&mut self, conn: &mut quinn::Connection) {
         for dir in [Dir::Bi, Dir::Uni] {
             while let Some(&index) = self.own[dir as usize].waiting.first() {
@@ -177,9 +174,9 @@ impl Streams {
     }
 }
 
-/// The state machine holds what is in flight and as much again to be sent next, more would only
-/// make `StreamWritable` come too early. It is never less than this.
+/// The state machine holds the data in flight and as much again to be sent next; more would only make
+/// `StreamWritable` early. The window is never smaller than this.
 const WINDOW_MIN: u64 = 256 << 10;
-/// How much room there must be before a full window is filled up again.
+/// The free room at which a full window is refilled.
 const WINDOW_STEP_MIN: u64 = 16 << 10;
 const WINDOW_STEP_MAX: u64 = 128 << 10;

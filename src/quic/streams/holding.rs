@@ -1,6 +1,6 @@
-//! How much of the peer's data streams hold, and which of them are given up where that is too much.
+//! The memory of the peer's data on streams, and the candidates for shedding.
 //!
-//! Not here: whose share it is (`endpoint::memory`).
+//! Not here: the shares (`endpoint::memory`).
 
 use quinn_proto::{self as quinn, VarInt};
 use rustc_hash::FxHashMap;
@@ -9,18 +9,18 @@ use super::Streams;
 use super::stream::{Receive, SendState, stream_id};
 use crate::seams::inflow::Arrived;
 
-/// What has come on all streams of a connection and was not read.
+/// Unread data on all streams of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// With what the state machine keeps around it.
+    /// Unread bytes, with the state machine's overhead.
     bytes: usize,
-    /// Data that has come, ever, and data that gave credit.
+    /// All data that has arrived, and data that gave credit.
     received: u64,
     released: u64,
-    /// Streams that are not read any more and whose final size is not known, with what is released of each: the state
-    /// machine gives credit for what it drops of them, too. As many as it has open.
+    /// Streams that are no longer read and whose final size is unknown, with the released bytes of each: the state
+    /// machine gives credit for their dropped data, too. At most as many as are open.
     stopped: FxHashMap<u64, u64>,
-    /// What comes is noted.
+    /// True if arrivals are counted.
     is_counted: bool,
 }
 
@@ -28,19 +28,19 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shedding {
     pub stream_id: u64,
-    /// What it holds, unread and unsent.
+    /// Its unread and unsent bytes.
     pub bytes: usize,
-    /// What was read and sent of it since the last look.
+    /// Bytes of it that were read and sent since the last search.
     pub progress: u64,
 }
 
 impl Held {
-    /// More of a stream has come.
+    /// Counts data that arrived on a stream.
     fn arrived(&mut self, receive: &mut Receive, arrived: Arrived) {
         let before = receive.held_bytes();
         let end = arrived.end();
         receive.is_end_known |= arrived.is_final();
-        // Noted before the state machine refuses what is beyond its windows.
+        // Recorded before the state machine rejects data beyond its windows.
         self.received = self
             .received
             .saturating_add(end.saturating_sub(receive.end));
@@ -52,7 +52,7 @@ impl Held {
         self.bytes = self.bytes + receive.held_bytes() - before;
     }
 
-    /// So many bytes of a stream were read.
+    /// Counts `count` bytes that were read from a stream.
     pub fn read(&mut self, receive: &mut Receive, count: usize) {
         if count == 0 {
             return;
@@ -60,7 +60,7 @@ impl Held {
         let (before, unread) = (receive.held_bytes(), receive.unread());
         receive.read += count as u64;
         self.released += count as u64;
-        // What is read may be there before it was seen to come.
+        // Data may be read before its arrival was counted.
         self.received += receive.read.saturating_sub(receive.end);
         receive.end = receive.end.max(receive.read);
         let left = receive.unread();
@@ -72,14 +72,14 @@ impl Held {
         self.bytes = self.bytes + receive.held_bytes() - before;
     }
 
-    /// Nothing more is read of a stream.
+    /// Releases a stream that is no longer read.
     pub fn close(&mut self, receive: &mut Receive) {
         self.bytes -= receive.held_bytes();
         self.released = self.released.saturating_add(receive.unread());
         receive.open = false;
     }
 
-    /// Nothing more is read of a stream, of which more may come.
+    /// Releases a stream that is no longer read, and on which more may arrive.
     pub fn stop(&mut self, stream_id: u64, receive: &mut Receive) {
         self.close(receive);
         if self.is_counted && !receive.is_end_known {
@@ -87,7 +87,7 @@ impl Held {
         }
     }
 
-    /// More has come of a stream that was stopped, which the state machine drops.
+    /// Counts data on a stopped stream, which the state machine drops.
     fn dropped(&mut self, arrived: Arrived) {
         let Some(end) = self.stopped.get_mut(&arrived.stream_id) else {
             return;
@@ -103,13 +103,12 @@ impl Held {
 }
 
 impl Receive {
-    /// How far data has come beyond what was read, gaps included.
+    /// The distance between the last read byte and the end of the arrived data, including gaps.
     fn unread(&self) -> u64 {
         self.end - self.read
     }
 
-    /// What is kept for that: the packets that brought it, as far as the state machine keeps these
-    /// (`seams::inflow`).
+    /// The memory of the unread data: its packets, as far as the state machine keeps them (`seams::inflow`).
     fn held_bytes(&self) -> usize {
         if !self.open || self.unread() == 0 {
             return 0;
@@ -121,22 +120,22 @@ impl Receive {
 }
 
 impl Streams {
-    /// What has come and was not read.
+    /// The bytes of unread data.
     pub fn unread_bytes(&self) -> usize {
         self.held.bytes
     }
 
-    /// From now on what comes is [noted](Self::arrived).
+    /// Starts to count [arrivals](Self::arrived).
     pub fn count_arrivals(&mut self) {
         self.held.is_counted = true;
     }
 
-    /// Data that has come, ever.
+    /// All data that has ever arrived.
     pub fn received_bytes(&self) -> u64 {
         self.held.received
     }
 
-    /// How much of it was read or dropped since the last call.
+    /// Bytes that were read or dropped since the last call.
     pub fn take_released(&mut self) -> u64 {
         std::mem::take(&mut self.held.released)
     }
@@ -148,11 +147,11 @@ impl Streams {
         }
     }
 
-    /// The connection is over: drops what is not sent or not acknowledged.
+    /// After the end of the connection: drops data that is not sent or not acknowledged.
     pub fn release_sending(&mut self, conn: &mut quinn::Connection) {
         for (&id, stream) in &mut self.table {
             if stream.send.state != SendState::Absent {
-                // A stream that waits to be opened is not there.
+                // A stream that waits to be opened does not exist in the state machine.
                 let _ = conn.send_stream(stream_id(id)).reset(VarInt::from_u32(0));
             }
             stream.send.queue.clear();
@@ -162,11 +161,11 @@ impl Streams {
         self.queued_bytes = 0;
     }
 
-    /// The connection is over and its host has seen that: drops what was not read.
+    /// After the host has received the end: drops unread data.
     pub fn release_receiving(&mut self, conn: &mut quinn::Connection) {
         for (&id, stream) in &mut self.table {
             if stream.receive.open {
-                // A stream that waits to be opened is not there, and one of ours may have no such direction.
+                // A waiting stream does not exist in the state machine, and one of ours may have no receiving side.
                 let _ = conn.recv_stream(stream_id(id)).stop(VarInt::from_u32(0));
                 stream.receive.packet_bytes = 0;
             }
@@ -174,9 +173,9 @@ impl Streams {
         self.held.bytes = 0;
     }
 
-    /// The streams that hold something, or of which the host may: it keeps `host_bytes` for streams that both sides
-    /// send on. Unidirectional streams that hold next to nothing are left alone: among them are those without which
-    /// an HTTP/3 connection ends (RFC 9114 section 6.2.1), whose data is read in the turn in which it comes.
+    /// The streams with data, or for which the host may have some: it keeps `host_bytes` for bidirectional streams.
+    /// Unidirectional streams with very little are excluded: among them are the critical streams of HTTP/3 (RFC
+    /// 9114 section 6.2.1), whose data is read in the turn in which it arrives.
     pub fn sheddable(&mut self, host_bytes: usize) -> Vec<Shedding> {
         let may_be_hosts = |stream_id: u64| host_bytes > 0 && stream_id & UNIDIRECTIONAL == 0;
         let hosts = self.table.keys().filter(|&&id| may_be_hosts(id)).count();
@@ -204,10 +203,10 @@ impl Streams {
         found
     }
 
-    /// Gives up both directions of a stream. Returns how much of ours was not sent.
+    /// Ends both directions of a stream. Returns how many bytes of ours were not sent.
     pub fn shed(&mut self, conn: &mut quinn::Connection, stream_id: u64, code: u64) -> usize {
         let unsent = self.queued_bytes_of(stream_id);
-        // A direction that refuses has ended, or never was.
+        // A direction that returns an error has ended or never existed.
         let _ = self.stop(conn, stream_id, code);
         let _ = self.reset(conn, stream_id, code);
         unsent
@@ -218,7 +217,7 @@ impl Streams {
 const UNIDIRECTIONAL: u64 = 0x02;
 /// More than the first flight of a connection brings on one of HTTP/3's own streams.
 const UNIDIRECTIONAL_LEAST: usize = 8 << 10;
-/// What the state machine keeps of small frames at most, beside two and a half times their data.
+/// The overhead of small frames in the state machine, beside two and a half times their data.
 const SMALL_FRAMES_MAX: usize = 32 << 10;
 
 #[cfg(test)]
@@ -237,7 +236,7 @@ mod tests {
     fn what_is_unread_is_held_and_what_is_read_is_released() {
         let (mut held, mut receive) = (Held::default(), Receive::new(true));
         held.arrived(&mut receive, arrived(1_000, 1_200));
-        // It was sent again.
+        // The data was retransmitted.
         held.arrived(&mut receive, arrived(1_000, 0));
         assert_eq!((held.bytes, held.received), (1_200, 1_000));
         held.read(&mut receive, 500);
@@ -327,7 +326,7 @@ mod tests {
         bare.exchange();
         let heard = streams.readable(bare.server.connection(), id.into(), false);
         assert_eq!(heard, Heard::Reset { error_code: 7 });
-        // Of the same turn.
+        // In the same turn.
         streams.arrived(Arrived::new(id.into(), 1_000, true, 0));
         assert_eq!(
             (streams.take_released(), streams.received_bytes()),

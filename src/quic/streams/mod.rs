@@ -1,15 +1,14 @@
 //! The streams of a connection as the host sees them (RFC 9000 sections 2 and 3).
 //!
-//! Added to the state machine's streams: IDs that exist before the stream may be opened, data that
-//! waits for the peer's limits, watermarks, and a pause of reading.
+//! They extend the state machine's streams by IDs that exist before the stream may be opened, data that waits for the
+//! peer's limits, watermarks, and pausing of reading.
 //!
-//! - `stream`: one of them; `own`: those of ours by number; `send_queue`: data that waits.
-//! - `flush`: which data is handed over when; `priority`: RFC 9218's urgencies for that.
-//! - `holding`: how much of them is unread, and which are shed.
-//! - `reset_stop`: resets and stops, by either side; `early`: what 0-RTT data needs.
+//! - `stream`: one stream; `own`: this side's stream IDs; `send_queue`: data that waits.
+//! - `flush`: passes data to the state machine; `priority`: RFC 9218's urgencies for that.
+//! - `holding`: unread data of streams, and shedding.
+//! - `reset_stop`: resets and stops, by either side; `early`: 0-RTT data.
 //!
-//! Not here: what the state machine does with bytes, and events, which `connection` makes of the
-//! outcomes.
+//! Not here: the state machine's own handling of bytes, and events, which `connection` makes from the results.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +36,7 @@ use stream::{Receive, Send, SendState, Stream, dir, index, read_stream, stream_i
 use super::{Priority, Received, StreamEnd, StreamError};
 use crate::seams::delivered::Head;
 
-/// All streams of a connection that are not over.
+/// All streams of a connection that have not ended.
 pub(super) struct Streams {
     side: Side,
     table: FxHashMap<u64, Stream>,
@@ -45,60 +44,60 @@ pub(super) struct Streams {
     own: [OwnStreams; 2],
     /// How many streams the peer has opened, per direction.
     peers_opened: [u64; 2],
-    /// Streams that were given up while somebody may have waited for their queue to fall.
+    /// Streams that were reset while the host may have waited for `StreamWritable`.
     abandoned: Vec<u64>,
-    /// Streams with data or a FIN to hand over, that nothing is known to hold back.
+    /// Streams with data or a FIN to pass on, that nothing is known to block.
     ready: Vec<u64>,
-    /// Room for those of one rank while they are served.
+    /// Reused storage for the streams of one rank while they are served.
     group: Vec<u64>,
-    /// Counts visits, so that those who were served last come last.
+    /// Counts visits, so that the last served streams come last.
     clock: u64,
     high_water: usize,
     low_water: usize,
-    /// The marks of all streams together.
+    /// The watermarks of all streams together.
     total_high_water: usize,
     total_low_water: usize,
     send_window: u64,
     queued_bytes: usize,
     held: Held,
-    /// The urgencies, as bits, of which the state machine may hold data.
+    /// A bit for each urgency of which the state machine may hold data.
     handed_over: u8,
-    /// What is sent now may be rejected as a whole. See `early`.
+    /// The server may reject all data sent now. See `early`.
     is_early: bool,
-    /// So many bytes may yet be handed over, where the state machine takes more for allowed. See `early`.
+    /// The remaining limit on all streams, if the state machine assumes a higher one. See `early`.
     room: Option<u64>,
-    /// The host reads when it wants data, and is only told that there is some.
+    /// The host reads on demand and only gets `StreamReadable` events.
     on_demand: bool,
-    /// Streams that are given up, and their codes, until the peer has their heads.
+    /// Streams to be reset, with their codes, once the peer has their heads.
     given_up: Vec<(u64, VarInt)>,
-    /// The peer may say RESET_STREAM_AT.
+    /// The peer may send RESET_STREAM_AT.
     takes_reset_at: bool,
-    /// Streams that were stopped and of whose end nothing is known here: the state machine knows of it, or is to
-    /// hear of it when the peer says it in that way. Nobody tells which of them have ended otherwise, so beyond
-    /// a number the oldest are forgotten.
+    /// Stopped streams whose end is not known here: the state machine knows it, or will be given it when a
+    /// RESET_STREAM_AT arrives. No event reports the others that have ended, so above a bound the oldest are
+    /// dropped.
     awaited: BTreeSet<u64>,
-    /// Resets that were told in our way, and that the state machine is to hear of. Each stream's once.
+    /// Ends by RESET_STREAM_AT that the state machine must be given, one for each stream.
     resets_due: Vec<ResetAt>,
 }
 
-/// How far a stream is that is not over.
+/// The state of a stream that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamState {
     /// The peer's end has not been read.
     pub is_receiving: bool,
-    /// Data of ours, or its FIN, is still to be sent or acknowledged.
+    /// Data of ours, or its FIN, is not sent or not acknowledged.
     pub is_sending: bool,
-    /// Our side was given up, by whomever.
+    /// Our side was reset, by either side's decision.
     pub is_reset: bool,
 }
 
-/// What came of something to read.
+/// The result of a readable stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing that the host is to know now.
+    /// Nothing to report now.
     Nothing,
     Readable,
-    /// The peer abandoned a stream that is paused: it would not be heard of before the next read.
+    /// The peer reset a paused stream, which would otherwise be noticed only at the next read.
     Reset {
         error_code: u64,
     },
@@ -133,12 +132,12 @@ impl Streams {
         }
     }
 
-    /// The peer was told that it may say RESET_STREAM_AT.
+    /// We have announced support of RESET_STREAM_AT.
     pub fn take_reset_at(&mut self) {
         self.takes_reset_at = true;
     }
 
-    /// From now on streams are read by [`take`](Self::take).
+    /// Switches to reading streams by [`take`](Self::take).
     pub fn read_on_demand(&mut self) {
         self.on_demand = true;
     }
@@ -147,14 +146,14 @@ impl Streams {
         self.on_demand
     }
 
-    /// Exempts one stream from that.
+    /// Exempts one stream from reading on demand.
     pub fn deliver(&mut self, id: u64) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.receive.delivered = true;
         }
     }
 
-    /// True if the host reads this stream when it wants data.
+    /// True if the host reads this stream on demand.
     pub fn is_on_demand(&self, id: u64) -> bool {
         let stream = self.table.get(&id);
         self.on_demand && stream.is_none_or(|stream| !stream.receive.delivered)
@@ -199,7 +198,7 @@ impl Streams {
         })
     }
 
-    /// Grows whenever data is handed to the state machine.
+    /// Grows whenever data is passed to the state machine.
     pub fn served(&self) -> u64 {
         self.clock
     }
@@ -216,7 +215,7 @@ impl Streams {
         self.queued_bytes <= self.total_low_water
     }
 
-    /// From now on as if the stream's queue had grown to the high mark, if it is above the low one.
+    /// Treats the stream's queue as if it had grown to the high watermark, if it is above the low one.
     pub fn tell_when_low(&mut self, id: u64) {
         let low_water = self.low_water;
         if let Some(stream) = self.table.get_mut(&id) {
@@ -224,7 +223,7 @@ impl Streams {
         }
     }
 
-    /// True if the stream's queue grew to the high mark and has not come down to the low one.
+    /// True if the stream's queue grew to the high watermark and has not fallen to the low one.
     pub fn is_full(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -246,7 +245,7 @@ impl Streams {
         StreamId::new(self.side, dir, self.own[dir as usize].next).into()
     }
 
-    /// Queues data, and a FIN behind it.
+    /// Queues data, and a FIN after it.
     pub fn send(&mut self, id: u64, data: Bytes, fin: bool) -> Result<(), StreamError> {
         let high_water = self.high_water;
         let send = &mut self.for_sending(id)?.send;
@@ -266,8 +265,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Has a stream that was just opened begin with `head`, which is nobody else's. If the stream is reset
-    /// that arrives all the same, as it would before a RESET_STREAM_AT.
+    /// Begins a stream that was just opened with `head`; the caller keeps no other reference to it. If the stream
+    /// is reset the head is delivered all the same, as with RESET_STREAM_AT.
     pub fn send_head(&mut self, id: u64, head: Bytes) {
         if let Some(stream) = self.table.get_mut(&id) {
             stream.send.head = Some(Head::new(head));
@@ -284,8 +283,8 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         send.rank = priority.rank(id);
         match send.state {
-            // The state machine sorts data by the rank that it knew when the data came first in
-            // its stream; what it holds already goes out in the old order.
+            // The state machine orders data by the stream's rank when the data became its first pending data; data
+            // that it already holds leaves in the old order.
             SendState::Open | SendState::Finished => {
                 let _ = conn.send_stream(stream_id(id)).set_priority(send.rank);
             }
@@ -303,7 +302,7 @@ impl Streams {
         }
     }
 
-    /// Returns whether something had been held back and should be read now.
+    /// Returns true if data had been held back and should be read now.
     pub fn resume(&mut self, id: u64) -> bool {
         let Some(stream) = self.table.get_mut(&id) else {
             return false;
@@ -312,7 +311,7 @@ impl Streams {
         std::mem::take(&mut stream.receive.held_back) && stream.receive.announce()
     }
 
-    /// The peer opened this stream.
+    /// Records a stream that the peer opened.
     pub fn accepted(&mut self, id: u64) {
         let opened = &mut self.peers_opened[dir(id) as usize];
         *opened = (*opened).max(index(id) + 1);
@@ -332,7 +331,7 @@ impl Streams {
         );
     }
 
-    /// Something can be read, `early` if it came as 0-RTT data.
+    /// Handles a readable stream; `early` if its data came as 0-RTT data.
     pub fn readable(&mut self, conn: &mut quinn::Connection, id: u64, early: bool) -> Heard {
         let on_demand = self.is_on_demand(id);
         let Some(stream) = self.table.get_mut(&id) else {
@@ -352,15 +351,15 @@ impl Streams {
         }
     }
 
-    /// A paused stream has something to read. Only its end by a reset is heard: what it held is
-    /// not wanted any more, by the peer's own word (RFC 9000 section 3.2).
+    /// Handles a readable stream that is paused. Only its end by a reset is reported: a reset lets the receiver
+    /// drop unread data (RFC 9000 section 3.2).
     fn hold_back(&mut self, conn: &mut quinn::Connection, id: u64) -> Heard {
         let Some(stream) = self.table.get_mut(&id) else {
             return Heard::Nothing;
         };
         match conn.recv_stream(stream_id(id)).received_reset() {
             Ok(Some(code)) => {
-                // The frame's final size may not have been taken over yet.
+                // The frame's final size may not have been recorded yet.
                 self.held.stop(id, &mut stream.receive);
                 self.forget_if_over(id);
                 let error_code = code.into_inner();
@@ -373,7 +372,7 @@ impl Streams {
         }
     }
 
-    /// The connection is over: ends all pauses. Returns the streams that may still hold data.
+    /// After the end of the connection: ends all pauses. Returns the streams that may still hold data.
     pub fn end_pauses(&mut self) -> Vec<u64> {
         let on_demand = std::mem::take(&mut self.on_demand);
         let held_back = |(id, stream): (&u64, &mut Stream)| {
@@ -391,7 +390,7 @@ impl Streams {
         ids
     }
 
-    /// Reads what can be read in order, unless the stream is paused.
+    /// Reads all data in order, unless the stream is paused.
     pub fn read(&mut self, conn: &mut quinn::Connection, id: u64) -> Received {
         let is_paused = |stream: &Stream| stream.receive.open && stream.receive.paused;
         if !self.table.get(&id).is_some_and(is_paused) {
@@ -436,7 +435,8 @@ impl Streams {
         {
             let error_code = reset.code;
             received.end = Some(StreamEnd::Reset { error_code });
-            // The peer has ended it: this gives back what nobody reads, and the answer brings the rest.
+            // The peer has ended the stream: stopping frees unread data in the state machine, and the pending reset
+            // ends it there.
             let _ = conn.recv_stream(stream_id(id)).stop(varint(error_code));
             self.resets_due.push(reset);
         }
@@ -450,7 +450,7 @@ impl Streams {
         received
     }
 
-    /// Everything up to our FIN was acknowledged. Returns whether the host is to hear of it.
+    /// Everything up to our FIN was acknowledged. Returns true if the host must be notified.
     pub fn finished(&mut self, id: u64) -> bool {
         let Some(stream) = self.table.get_mut(&id) else {
             return false;
@@ -461,7 +461,7 @@ impl Streams {
         was_finished
     }
 
-    /// True if data of ours on this stream, or its FIN, is still to be acknowledged.
+    /// True if data of ours on this stream, or its FIN, is not acknowledged.
     pub fn is_sending(&self, id: u64) -> bool {
         self.table
             .get(&id)
@@ -473,15 +473,15 @@ impl Streams {
         stream.is_some_and(|stream| stream.receive.open)
     }
 
-    /// True if a stream that we have finished is not acknowledged whole.
+    /// True if a stream that we have finished is not wholly acknowledged.
     pub fn is_finishing(&self) -> bool {
         let mut streams = self.table.values();
         streams.any(|stream| stream.send.fin && stream.send.is_open())
     }
 
-    /// Opens the next stream of ours; `None` when the peer does not allow it now.
+    /// Opens the next stream of ours; `None` if the peer does not allow it now.
     pub fn open(&mut self, conn: &mut quinn::Connection, dir: Dir) -> Option<u64> {
-        // Those that were named before they could be opened come first.
+        // IDs that were used before they could be opened come first.
         self.open_waiting(conn);
         let own = &mut self.own[dir as usize];
         if own.opened < own.next {
@@ -499,12 +499,12 @@ impl Streams {
         Some(id.into())
     }
 
-    /// The state machine may take more of this stream.
+    /// The state machine may accept more data of this stream.
     pub fn writable(&mut self, id: u64) {
         self.make_ready(id);
     }
 
-    /// The stream, made if it is ours and new.
+    /// The stream, created if it is ours and new.
     fn for_sending(&mut self, id: u64) -> Result<&mut Stream, StreamError> {
         if id > VarInt::MAX.into_inner() {
             return Err(StreamError::OutOfRange);
@@ -522,7 +522,7 @@ impl Streams {
         self.table.get_mut(&id).ok_or(StreamError::Unknown)
     }
 
-    /// Why a stream is not in the table: it never was, or no longer is.
+    /// Why a stream is not in the table: it never existed, or has ended.
     fn missing(&self, id: u64) -> StreamError {
         let was_there = match self.is_own(id) {
             true => self.own[dir(id) as usize].was_claimed(index(id)),
@@ -579,7 +579,7 @@ impl Streams {
             return;
         };
         let sending_over = matches!(stream.send.state, SendState::Absent | SendState::Reset);
-        // A stream that waits to be opened only to be reset still has to be.
+        // A stream that waits to be opened must be kept, even if it will only be reset.
         let waits = self.is_own(id) && self.own[dir(id) as usize].waiting.contains(&index(id));
         if sending_over && !stream.receive.open && !waits {
             self.table.remove(&id);
@@ -591,7 +591,7 @@ impl Streams {
     }
 }
 
-/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own
-/// behind it. The state machine's window is that buffer here.
+/// asyncio's default watermarks are 64 and 16 KiB, for one kernel socket with a buffer of its own behind it. Here
+/// the state machine's window is that buffer.
 const HIGH_WATER: usize = 256 << 10;
 const LOW_WATER: usize = 64 << 10;

@@ -1,23 +1,23 @@
-//! The IDs of this side's own streams of one direction (RFC 9000 section 2.1): which are used,
-//! which the state machine has opened, and which wait for the peer's limit.
+//! The IDs of this side's streams of one direction (RFC 9000 section 2.1): used IDs, streams that the state machine
+//! has opened, and streams that wait for the peer's limit.
 
 use std::{collections::BTreeSet, ops::Range};
 
 /// Our streams of one direction, by index.
 #[derive(Default)]
 pub(crate) struct OwnStreams {
-    /// The index that comes after the highest one used.
+    /// The index after the highest used one.
     pub next: u64,
     /// How many the state machine has opened.
     pub opened: u64,
-    /// Used, and not yet opened because the peer's limit forbids.
+    /// Used, but not opened because of the peer's limit.
     pub waiting: BTreeSet<u64>,
-    /// Indices below `next` that were jumped over and may still be used.
+    /// Skipped indices below `next` that may still be used.
     skipped: Vec<Range<u64>>,
 }
 
 impl OwnStreams {
-    /// Takes `index` into use. False when it had been used before.
+    /// Marks `index` as used. False if it was used before.
     pub fn claim(&mut self, index: u64) -> bool {
         if index >= self.next {
             if index > self.next {
@@ -36,7 +36,7 @@ impl OwnStreams {
         true
     }
 
-    /// True if `index` was ever taken into use.
+    /// True if `index` was ever used.
     pub fn was_claimed(&self, index: u64) -> bool {
         index < self.next && !self.skipped.iter().any(|range| range.contains(&index))
     }

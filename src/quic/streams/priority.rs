@@ -1,12 +1,11 @@
-//! Priorities of streams in the words of RFC 9218, and as the integers that the state machine
-//! sorts by.
+//! Stream priorities in the terms of RFC 9218, and as the integers that the state machine sorts by.
 //!
-//! Not here: who is served when (`streams`, and the state machine for what it has taken).
+//! Not here: scheduling (`streams`, and the state machine for data that it has taken).
 //!
-//! The state machine holds data of less urgent streams as well. It is given a window for each urgency that less
+//! The state machine holds data of less urgent streams as well. Its window for each urgency has a part that less
 //! urgent streams cannot fill, so an urgent stream waits for no more than the congestion window (`flush`).
 
-/// How a stream is to be served beside the others of its connection (RFC 9218 section 4).
+/// A stream's priority within its connection (RFC 9218 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
     urgency: u8,
@@ -22,9 +21,9 @@ impl Priority {
         })
     }
 
-    /// What the state machine sorts by, larger ones first. Strictly by urgency; of one urgency,
-    /// streams that are not incremental come first, in the order of their IDs, and those that are
-    /// share the rest in turn. IDs beyond 2^28 count as one, and such streams take turns too.
+    /// The state machine's sort key, larger ones first. Strictly by urgency. Within an urgency, streams that are
+    /// not incremental come first, in the order of their IDs, and incremental ones share the rest in turn. IDs
+    /// beyond 2^28 have one key, and such streams take turns too.
     pub(crate) fn rank(self, stream_id: u64) -> i32 {
         let base = (i32::from(URGENCY_DEFAULT) - i32::from(self.urgency)) * SPAN;
         match self.incremental {
@@ -34,8 +33,8 @@ impl Priority {
     }
 }
 
-/// A stream that nobody gave a priority shares with all others like it. Not RFC 9218's default,
-/// which is that of a response: a QUIC stream may never end.
+/// Streams without a priority share with each other. This is not RFC 9218's default, which is for responses: a QUIC
+/// stream may never end.
 impl Default for Priority {
     fn default() -> Self {
         Self {
@@ -45,7 +44,7 @@ impl Default for Priority {
     }
 }
 
-/// The urgency that a rank stands for.
+/// The urgency of a rank.
 pub(crate) fn urgency_of(rank: i32) -> u8 {
     (i32::from(URGENCY_DEFAULT) - rank.div_euclid(SPAN)) as u8
 }
@@ -53,7 +52,7 @@ pub(crate) fn urgency_of(rank: i32) -> u8 {
 /// RFC 9218 section 4.1.
 const URGENCY_DEFAULT: u8 = 3;
 const URGENCY_MAX: u8 = 7;
-/// Ranks of one urgency.
+/// The number of ranks of one urgency.
 const SPAN: i32 = 1 << 28;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! Streams that are given up before their end, by either side: what is reset and when, and what is stopped
-//! (RFC 9000 sections 3.4 and 3.5).
+//! Streams that end early, by either side: resets and stops (RFC 9000 sections 3.4 and 3.5).
 //!
-//! Not here: frames, which are the state machine's, and RESET_STREAM_AT, which is a seam's (`reset_stream_at`).
+//! Not here: frames, which the state machine writes, and RESET_STREAM_AT, which is a seam (`reset_stream_at`).
 //!
-//! RESET_STREAM_AT is announced where `TransportSettings` say so, and is never sent: a reset that must not overtake
+//! RESET_STREAM_AT is announced if `TransportSettings` enable it, and is never sent: a reset that must not overtake
 //! the first bytes of its stream waits until these are acknowledged (`seams::delivered`).
 
 use quinn_proto::{self as quinn, Dir, VarInt};
@@ -25,7 +24,7 @@ impl Streams {
         let send = &mut self.for_sending(id)?.send;
         match send.state {
             SendState::Absent => return Err(StreamError::Finished),
-            // The peer's STOP_SENDING may have been quicker: what was asked for has happened.
+            // The peer's STOP_SENDING may have arrived first; then the stream is reset already.
             SendState::Reset | SendState::GivenUp => return Ok(()),
             SendState::Waiting => send.reset_when_opened = Some(code),
             SendState::Open | SendState::Finished if send.owes_head() && !is_early => {
@@ -35,7 +34,7 @@ impl Streams {
             }
             SendState::Open | SendState::Finished => {
                 send.reset_when_opened = is_early.then_some(code);
-                // It is closed already when everything was acknowledged a moment ago.
+                // The stream is closed if everything was acknowledged a moment ago.
                 let _ = conn.send_stream(stream_id(id)).reset(error_code);
             }
         }
@@ -43,7 +42,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Resets what was given up and whose head the peer has by now.
+    /// Sends deferred resets whose head the peer has received.
     pub fn reset_given_up(&mut self, conn: &mut quinn::Connection) {
         for (id, error_code) in std::mem::take(&mut self.given_up) {
             match self.table.get_mut(&id).map(|stream| &mut stream.send) {
@@ -55,7 +54,7 @@ impl Streams {
                     let _ = conn.send_stream(stream_id(id)).reset(error_code);
                     self.forget_if_over(id);
                 }
-                // It has ended otherwise.
+                // The stream has ended in another way.
                 _ => {}
             }
         }
@@ -106,19 +105,19 @@ impl Streams {
         }
     }
 
-    /// The peer has abandoned a stream behind data that counts. True if the host may have to hear of it.
+    /// Handles a RESET_STREAM_AT. True if the host may need an event.
     pub fn reset_at(&mut self, reset: ResetAt) -> bool {
-        // The state machine gives credit for all of it when it hears of the reset.
+        // The state machine gives credit for the whole stream when it gets the reset.
         self.arrived(Arrived::new(reset.stream_id, reset.final_size, true, 0));
         let stream = self.table.get_mut(&reset.stream_id);
         match stream.filter(|stream| stream.receive.open) {
             Some(stream) => {
-                // Said again, it may make less of it reliable, and nothing else.
+                // A repeated frame may only reduce the reliable size.
                 let known = stream.receive.reset_at.get_or_insert(reset);
                 known.reliable_size = known.reliable_size.min(reset.reliable_size);
                 true
             }
-            // Nobody reads it any more. The state machine waits for its end only if it was stopped.
+            // The stream is not read any more. The state machine waits for its end only if it was stopped.
             None => {
                 let is_awaited = self.awaited.remove(&reset.stream_id);
                 self.resets_due.extend(is_awaited.then_some(reset));
@@ -127,13 +126,13 @@ impl Streams {
         }
     }
 
-    /// What the state machine is to hear of.
+    /// Resets that the state machine must be given.
     pub fn take_resets_due(&mut self) -> Vec<ResetAt> {
         std::mem::take(&mut self.resets_due)
     }
 
-    /// The peer does not want our data. RFC 9000 section 3.5: answer with a RESET_STREAM, and the
-    /// code should be the peer's. Returns whether the host is to hear of it.
+    /// Handles STOP_SENDING. RFC 9000 section 3.5: the answer is a RESET_STREAM, and its code should be the peer's.
+    /// Returns true if the host must be notified.
     pub fn stopped(&mut self, conn: &mut quinn::Connection, id: u64, error_code: VarInt) -> bool {
         let _ = conn.send_stream(stream_id(id)).reset(error_code);
         let Some(stream) = self.table.get(&id) else {
@@ -147,7 +146,7 @@ impl Streams {
         was_sending
     }
 
-    /// What is queued is not sent any more; `state` says what the peer is still to get.
+    /// Drops queued data; `state` is the remaining state of the sending side.
     fn abandon_sending(&mut self, id: u64, state: SendState) {
         let Some(stream) = self.table.get_mut(&id) else {
             return;
@@ -167,8 +166,8 @@ impl Streams {
     }
 }
 
-/// How many stopped streams are remembered beside those that the peer has open. It answers within a round trip or
-/// two, and cannot have opened so many others by then.
+/// How many stopped streams are remembered beside those that the peer has open. The peer answers within a round
+/// trip or two, and cannot open so many others in that time.
 const STOPPED_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -188,7 +187,7 @@ mod tests {
         (bare, streams)
     }
 
-    /// A hundred streams of the client's, of which the server knows.
+    /// A hundred streams of the client that the server has received.
     fn opened(bare: &mut Bare, streams: &mut Streams, fin: bool) -> Vec<u64> {
         let client = bare.client.connection();
         for _ in 0..100 {

@@ -1,8 +1,8 @@
-//! Data of one stream that waits in front of the state machine.
+//! Data of one stream that waits before the state machine.
 //!
-//! quinn-proto keeps what it was given until it is acknowledged, in a list that it searches from
-//! the front for every packet: many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6
-//! with 1,000 bytes, 16 MB outstanding). So small writes are joined here. Large ones are never
+//! quinn-proto keeps written data until it is acknowledged, in a list that it searches from the front for every
+//! packet. So many small pieces make it slow (10.4 Gbit/s with 64 KiB pieces, 1.6 with 1,000 bytes, 16 MB
+//! outstanding), and small writes are joined here. Large ones are never copied.
 //! copied.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    /// Complete pieces, in front of `tail`.
+    /// Complete pieces, before `tail`.
     pieces: VecDeque<Bytes>,
     /// Small writes being joined.
     tail: BytesMut,
@@ -52,18 +52,18 @@ impl SendQueue {
             self.tail.extend_from_slice(&last);
             self.tail.extend_from_slice(&data);
         } else {
-            // The only write of a turn, more often than not: joined with nothing, so not copied.
+            // Often the only write of a turn: nothing to join, so it is not copied.
             self.pieces.push_back(data);
         }
     }
 
-    /// Everything, in pieces to be taken from the front. Tell [`taken`](Self::taken) what was.
+    /// All data, in pieces to be taken from the front. Report the taken part to [`taken`](Self::taken).
     pub fn pieces(&mut self) -> &mut [Bytes] {
         self.complete_tail();
         self.pieces.make_contiguous()
     }
 
-    /// Has a piece end after so many bytes, if there are more.
+    /// Ends a piece after `bytes` bytes, if there are more.
     pub fn cut_at(&mut self, bytes: usize) {
         self.complete_tail();
         let mut before = 0;
@@ -81,13 +81,13 @@ impl SendQueue {
         }
     }
 
-    /// `pieces` whole pieces, `bytes` with what was cut off the front of the next one.
+    /// Removes `pieces` whole pieces, `bytes` including the part cut off the front of the next one.
     pub fn taken(&mut self, pieces: usize, bytes: usize) {
         self.pieces.drain(..pieces);
         self.len -= bytes;
     }
 
-    /// Keeps no room for more than there is.
+    /// Frees unused capacity.
     pub fn rest(&mut self) {
         self.pieces.shrink_to_fit();
     }

@@ -1,7 +1,6 @@
-//! One stream: its two halves (RFC 9000 section 3), and how bytes pass between them and the state
-//! machine.
+//! One stream: its two halves (RFC 9000 section 3), and the transfer of bytes between them and the state machine.
 //!
-//! Not here: which stream has its turn, and how streams come to be and end (`streams`).
+//! Not here: scheduling, and the beginning and end of streams (`streams`).
 
 use bytes::Bytes;
 use quinn_proto::{self as quinn, Dir, StreamId, VarInt};
@@ -14,42 +13,42 @@ use crate::{Received, StreamEnd};
 pub(crate) struct Stream {
     pub send: Send,
     pub receive: Receive,
-    /// What had been read and handed over when somebody looked last for streams to shed.
+    /// Bytes read and passed on at the last search for streams to shed.
     pub moved: u64,
 }
 
 pub(crate) struct Send {
     pub state: SendState,
-    /// Goes before the queue, and arrives even if the stream is reset.
+    /// Sent before the queue, and delivered even if the stream is reset.
     pub head: Option<Head>,
     pub queue: SendQueue,
-    /// What the state machine has taken of it so far.
+    /// Bytes that the state machine has taken so far.
     pub handed_over: u64,
     /// A FIN follows the queue.
     pub fin: bool,
-    /// Once opened, reset with this code.
+    /// Reset with this code once opened.
     pub reset_when_opened: Option<u64>,
-    /// In `Streams::ready`.
+    /// Listed in `Streams::ready`.
     pub ready: bool,
     pub served_at: u64,
-    /// It grew to the high mark, and has not come down to the low one.
+    /// The queue grew to the high watermark, and has not fallen to the low one.
     pub above_high_water: bool,
-    /// Those of a higher rank are served first (`priority`).
+    /// Higher ranks are served first (`priority`).
     pub rank: i32,
-    /// While 0-RTT data may be rejected: what was handed over.
+    /// Data that was passed on, while 0-RTT data may be rejected.
     pub early: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// The stream has no such direction, or this one is over.
+    /// The stream has no such direction, or this one has ended.
     Absent,
     /// Waits for the peer's stream limit.
     Waiting,
     Open,
-    /// The FIN was handed over and is not yet acknowledged.
+    /// The FIN was passed on and is not acknowledged.
     Finished,
-    /// Given up, and to be reset when the peer has the head.
+    /// To be reset once the peer has the head.
     GivenUp,
     Reset,
 }
@@ -57,24 +56,24 @@ pub(crate) enum SendState {
 pub(crate) struct Receive {
     pub open: bool,
     pub paused: bool,
-    /// Something can be read, but the host paused.
+    /// Data can be read, but the host has paused.
     pub held_back: bool,
-    /// An event that leads to a read is on its way.
+    /// An event that leads to a read is queued.
     pub announced: bool,
-    /// Some of what can be read came as 0-RTT data.
+    /// Some of the readable data came as 0-RTT data.
     pub early: bool,
-    /// Once opened, stop with this code.
+    /// Stop with this code once opened.
     pub stop_when_opened: Option<u64>,
-    /// What can be read becomes an event, although the connection is read on demand.
+    /// Readable data becomes an event, although the connection is read on demand.
     pub delivered: bool,
-    /// How many bytes were read.
+    /// The number of read bytes.
     pub read: u64,
-    /// Behind the last byte that has come, and the bytes of the packets that brought what is unread.
+    /// The offset after the last arrived byte, and the bytes of the packets with the unread data.
     pub end: u64,
     pub packet_bytes: usize,
-    /// No data can come behind `end`.
+    /// No data can follow `end`.
     pub is_end_known: bool,
-    /// The peer has abandoned the stream behind so many bytes.
+    /// The peer has reset the stream with a reliable size.
     pub reset_at: Option<ResetAt>,
 }
 
@@ -95,7 +94,7 @@ impl Send {
         }
     }
 
-    /// True if there may be something to hand over or to be acknowledged.
+    /// True if there may be data to pass on or to be acknowledged.
     pub fn is_open(&self) -> bool {
         matches!(
             self.state,
@@ -103,12 +102,12 @@ impl Send {
         )
     }
 
-    /// True if the peer is to get something before it hears of a reset.
+    /// True if the head must be delivered before a reset.
     pub fn owes_head(&self) -> bool {
         self.head.as_ref().is_some_and(|head| !head.is_delivered())
     }
 
-    /// True if there is something to hand over now.
+    /// True if there is something to pass on now.
     pub fn has_more(&self) -> bool {
         let has_head = self.head.as_ref().is_some_and(Head::is_waiting);
         match self.state {
@@ -118,8 +117,8 @@ impl Send {
         }
     }
 
-    /// Hands over the head and one share of the queue, `room` bytes at most, and the FIN when nothing is left
-    /// in front of it.
+    /// Passes on the head and one share of the queue, `room` bytes at most, and the FIN if nothing is left before
+    /// it.
     pub fn flush(&mut self, conn: &mut quinn::Connection, id: u64, room: usize) -> Flushed {
         if !self.has_more() {
             return Flushed::Done;
@@ -129,7 +128,7 @@ impl Send {
             match head.hand_over(&mut stream) {
                 Ok(()) => {}
                 Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
-                // The event that says why is on its way.
+                // The event with the reason is queued.
                 Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
                     return Flushed::Done;
                 }
@@ -155,7 +154,7 @@ impl Send {
                     share = share.saturating_sub(written.bytes);
                 }
                 Err(quinn::WriteError::Blocked) => return Flushed::Blocked,
-                // The event that says why is on its way.
+                // The event with the reason is queued.
                 Err(quinn::WriteError::Stopped(_) | quinn::WriteError::ClosedStream) => {
                     return Flushed::Done;
                 }
@@ -178,11 +177,11 @@ impl Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flushed {
     Done,
-    /// The peer's limits or the send window hold the rest back.
+    /// The peer's limits or the send window block the rest.
     Blocked,
-    /// More could go, but others are to have a turn.
+    /// More could be passed on, but other streams take their turn.
     Share,
-    /// The peer's limit holds the rest back, which the state machine does not know.
+    /// The peer's limit, which the state machine does not know, blocks the rest.
     Held,
 }
 
@@ -204,7 +203,7 @@ impl Receive {
         }
     }
 
-    /// True the first time until the next read.
+    /// True for the first call until the next read.
     pub fn announce(&mut self) -> bool {
         !std::mem::replace(&mut self.announced, true)
     }
@@ -219,7 +218,7 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
     };
     let mut room = max;
     loop {
-        // Without room a chunk has no bytes, and is there if the stream has more: so its end is seen
+        // Without room a chunk is empty, and exists if the stream has more data: so the stream's end is returned
         // together with its last byte.
         match chunks.next(room) {
             Ok(Some(_)) if room == 0 => break,
@@ -239,7 +238,7 @@ pub(crate) fn read_stream(conn: &mut quinn::Connection, id: u64, max: usize) -> 
             }
         }
     }
-    // Whether credit is due is seen at the next `poll_transmit`, which always follows.
+    // The next `poll_transmit`, which always follows, checks if credit is due.
     let _ = chunks.finalize();
     received
 }
@@ -267,10 +266,10 @@ pub(crate) fn index(id: u64) -> u64 {
     id >> 2
 }
 
-/// Numbers that are checked where they come in.
+/// For numbers that were checked before.
 pub(crate) fn varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }
 
-/// What one stream hands over before the next one has its turn.
+/// The share of one stream before the next one has its turn.
 const SHARE: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! Accepting connections, refusing them, and forgetting them.
+//! Accepting connections, refusing them, and dropping them.
 
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ fn retry_over_a_terrible_link() {
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server, settings);
-    // No corruption: quinn-proto 0.11.19 counts a Retry with a wrong tag as authenticated and then
-    // takes no other one, and UDP's checksum keeps such away from it.
+    // No corruption: quinn-proto 0.11.19 counts a Retry with a wrong tag as authenticated and then accepts no other
+    // one, and UDP's checksum prevents such packets.
     pair.link = Link {
         loss: 20,
         reorder: 20,
@@ -125,7 +125,7 @@ fn many_handshakes_at_once_are_made_to_prove_their_addresses_and_then_dropped() 
         ..EndpointSettings::default()
     };
     let mut pair = Pair::with(client_settings(), server_settings(), settings);
-    // Nobody hears the server, so no handshake ends.
+    // No peer receives the server's packets, so no handshake ends.
     pair.server.is_mute = true;
     for _ in 0..50 {
         pair.connect();
@@ -155,11 +155,11 @@ fn handshakes_whose_client_vanished_are_forgotten() {
     }
     pair.exchange();
     pair.client.is_mute = true;
-    pair.run_until("the server hearing of them", |pair| {
+    pair.run_until("the server getting their packets", |pair| {
         pair.server.endpoint.len() == 100
     });
     let begin = pair.now;
-    pair.run_until("the server forgetting them", |pair| {
+    pair.run_until("the server dropping them", |pair| {
         pair.server.endpoint.is_empty()
     });
     assert!(
@@ -249,7 +249,7 @@ fn a_thousand_connections_come_and_go_and_leave_nothing() {
             conn.send_stream(0, Bytes::from_static(b"ping"), true)
                 .unwrap();
         }
-        pair.run_until("all 50 being heard", |pair| {
+        pair.run_until("all 50 having arrived", |pair| {
             pair.server
                 .streams
                 .values()

@@ -1,6 +1,6 @@
-//! Where a server believes its client to be, and what it sends there (RFC 9000 sections 8 and 9.3). That an address
-//! which its client has not proved gets at most three times what came from it is asserted for each datagram that
-//! a simulated server sends, in every test: here are the cases that are made for it.
+//! A server's view of its client's address, and the packets it sends there (RFC 9000 sections 8 and 9.3). The
+//! simulated link asserts in every test, for each datagram of a server, that an unproved address gets at most three
+//! times the bytes from it: this file has the cases made for it.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,11 +19,11 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Nobody is there, or somebody who does not answer.
+/// An address without a peer, or with one that does not answer.
 const FORGED: &str = "203.0.113.5:5000";
 const CLIENT: &str = "10.0.0.1:50000";
 
-/// A pair whose handshake is confirmed and that has nothing more to say.
+/// A pair whose handshake is confirmed and that has nothing left to send.
 fn settled() -> (Pair, ConnectionKey, ConnectionKey) {
     let mut pair = Pair::default_pair();
     let (client, server) = pair.establish();
@@ -35,7 +35,7 @@ fn validated(pair: &Pair, server: ConnectionKey) -> Option<SocketAddr> {
     pair.server.endpoint.peek(server).unwrap().validated_addr()
 }
 
-/// The client's next datagrams seem to come from there; what goes there is lost.
+/// The client's next datagrams have this source; packets to it are lost.
 fn forge(pair: &mut Pair, source: SocketAddr) {
     pair.nat = Some(source);
     pair.dead = vec![source];
@@ -63,7 +63,10 @@ fn a_first_address_is_validated_by_the_handshake() {
     let client = pair.client.endpoint.peek(key).unwrap();
     assert_eq!(client.validated_addr(), Some(pair.server.addr));
     let reported = |event: &Event| matches!(event, Event::AddressValidated { .. });
-    assert!(!pair.server.has(server, reported), "the handshake says it");
+    assert!(
+        !pair.server.has(server, reported),
+        "the handshake has proved it"
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_small_packet_from_a_forged_address_brings_no_more_than_three_times_as_much_
     pair.run_for(Duration::from_secs(3));
     let sent = bytes_to(&pair, addr(FORGED));
     assert!((1..=3 * received).contains(&sent), "{sent}");
-    // The address before is asked whether its client is still there (section 9.3.3).
+    // The previous address is probed for the client (section 9.3.3).
     assert!(bytes_to(&pair, addr(CLIENT)) >= 1_200);
 }
 
@@ -118,7 +121,7 @@ fn a_client_behind_a_nat_that_forgets_it_goes_on_within_a_few_round_trips() {
         pair.run_until("half of it", |pair| {
             pair.client.received(client, 1).len() > 2 << 20
         });
-        // What the client sends are acknowledgements, the smallest packets there are.
+        // The client sends acknowledgements, the smallest packets.
         pair.nat = Some(addr(source));
         let round_trip = 2 * pair.link.latency;
         let (before, begin) = (pair.client.received(client, 1).len(), pair.now);
@@ -151,7 +154,7 @@ fn a_challenge_that_is_lost_is_repeated() {
     pair.run_until("the first part", |pair| {
         pair.client.received(client, 1).len() == 8_000
     });
-    // The client acknowledges it, from its new address, and has nothing more to say.
+    // The client acknowledges it, from its new address, and has nothing left to send.
     pair.nat = Some(there);
     pair.dead = vec![there];
     pair.run_until("the challenge", |pair| pair.sent_to.contains_key(&there));
@@ -199,15 +202,15 @@ fn a_usual_chain_of_certificates_needs_no_further_round_trip() {
     let mut pair = Pair::new(client_settings(), server_with_names(50));
     let begin = pair.now;
     let (_, server) = pair.establish();
-    // There and back, and there again.
+    // To the new address, back, and to the new one again.
     assert!(pair.now - begin <= 3 * pair.link.latency);
     let flight: usize = pair.sent_to[&addr(CLIENT)].iter().sum();
     assert!(flight > 3_000, "{flight}");
     assert!(validated(&pair, server).is_some());
 }
 
-/// A server whose first flight is longer than what its client may get: 3,600 bytes are no multiple of its datagrams' size,
-/// so the third waits.
+/// A server whose first flight exceeds its client's limit: 3,600 bytes are no multiple of its datagrams' size, so
+/// the third waits.
 fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
     let mut server = server_with_names(200);
     server.transport.max_datagram_size = 1_300;
@@ -224,7 +227,7 @@ fn with_a_datagram_that_waits() -> (Pair, ConnectionKey, ConnectionKey) {
 #[test]
 fn a_datagram_that_waits_does_not_leave_while_the_connection_is_draining() {
     let (mut pair, client, server) = with_a_datagram_that_waits();
-    // The close brings room for three times its bytes.
+    // The close makes room for three times its bytes.
     pair.close(Who::Client, client, 0, None, b"");
     let sent = pair.server.sent;
     pair.run_until("the close", |pair| pair.server.closed(server).is_some());
@@ -276,8 +279,8 @@ fn moves_are_bounded() {
     assert!(pair.server.streams.values().any(|stream| stream.fin));
 }
 
-/// One client's life of moves to addresses that live or not, with loss, repetition and packets that others send
-/// again from wherever they like.
+/// One client with random migrations to reachable and unreachable addresses, with loss, duplication and packets
+/// that attackers replay from any address.
 fn random_moves(seed: u64) {
     let link = Link {
         loss: 3,

@@ -1,4 +1,4 @@
-//! Credit, pauses and priorities: who waits for whom.
+//! Credit, pauses and priorities.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
 }
 
-/// A connection over a link of 10 Mbit/s and 40 ms there and back, with credit for everything.
+/// A connection over a link of 10 Mbit/s and a round trip of 40 ms, with credit for everything.
 fn narrow_pair() -> (Pair, ConnectionKey, ConnectionKey) {
     let (client, server) = with_transport(|t| {
         t.max_data = 1 << 30;
@@ -48,7 +48,7 @@ fn a_reset_is_heard_on_a_paused_stream() {
         conn.pause_stream(id);
     }
     let conn = pair.client.endpoint.connection(client).unwrap();
-    // One with data that is held back, one with nothing but the reset.
+    // One with data that is held back, one with only the reset.
     conn.send_stream(0, pattern(0, 5_000), false).unwrap();
     pair.run_for(Duration::from_secs(1));
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -72,9 +72,9 @@ fn a_reset_is_heard_on_a_paused_stream() {
     assert_eq!(
         all_received(&pair, server),
         2_000,
-        "what was held back is gone"
+        "the held-back data was dropped"
     );
-    // Pausing and resuming what is over does nothing.
+    // Pausing and resuming a stream that has ended has no effect.
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.resume_stream(0);
     conn.resume_stream(4);
@@ -117,7 +117,7 @@ fn resets_of_paused_streams_give_their_credit_back() {
             .unwrap()
             .reset_stream(id, 1)
             .unwrap();
-        // The other direction too, or the stream stays.
+        // The other direction too, otherwise the stream stays.
         pair.run_until("the reset", |pair| {
             let reset = |event: &Event| matches!(event, Event::StreamReset { stream_id, .. } if *stream_id == id);
             pair.server.has(server, reset)
@@ -144,7 +144,7 @@ fn the_connection_says_once_that_it_has_room_again() {
     };
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.set_watermarks(400_000, 100_000);
-    // No stream is at the mark, all together are.
+    // No stream is at the watermark, all together are.
     for id in 0..9 {
         conn.send_stream(id * 4, pattern(id, 100_000), true)
             .unwrap();
@@ -153,7 +153,7 @@ fn the_connection_says_once_that_it_has_room_again() {
     pair.run_until("room", |pair| reported(pair) == 1);
     assert!(!pair.client.endpoint.connection(client).unwrap().is_full());
     pair.run_until("all", |pair| all_received(pair, server) == 900_000);
-    // Nobody takes it: giving it up makes room too.
+    // The peer does not receive it: resetting it makes room too.
     pair.client.is_mute = true;
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(40, pattern(1, 2_000_000), false).unwrap();
@@ -184,8 +184,8 @@ fn datagrams_fill_the_connection_too() {
     pair.run_until("room", |pair| pair.client.has(client, room));
 }
 
-/// A stream in the making, all the while data of another stream is sent: how many bytes of that
-/// one arrive from the moment when the urgent data is handed over to when it is there.
+/// Sends data of another stream throughout, and returns how many bytes of it arrive from the moment when the urgent
+/// data is queued until it has arrived.
 fn bytes_ahead(
     pair: &mut Pair,
     client: ConnectionKey,
@@ -221,7 +221,7 @@ fn an_urgent_stream_waits_for_no_more_than_the_congestion_window() {
             .congestion_window as usize;
         window_max = window_max.max(window);
         let ahead = bytes_ahead(&mut pair, client, server, n * 4, 10_000);
-        // A packet may be in the making.
+        // A packet may be in preparation.
         assert!(
             ahead <= window + 3_000,
             "{ahead} bytes went first, the window is {window}"
@@ -238,7 +238,7 @@ fn an_urgent_stream_that_saturates_leaves_nothing_to_others() {
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 64 << 20), true).unwrap();
     pair.run_for(Duration::from_secs(2));
-    // What the state machine holds by now, and the window beside it, may still trickle out.
+    // Data that the state machine holds by now, and one window, may still be sent.
     let window = pair
         .client
         .endpoint

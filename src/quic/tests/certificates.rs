@@ -1,4 +1,4 @@
-//! Servers with several certificates: which one a client gets, and what it resumes.
+//! Servers with several certificates: the choice for a client, and resumption.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ fn careless() -> ClientSettings {
     }
 }
 
-/// Asks for a name; the certificate that was shown, and the connection.
+/// Requests a name. Returns the certificate that was sent, and the connection.
 fn ask(pair: &mut Pair, name: &str) -> (Vec<u8>, ConnectionKey) {
     let key = pair.connect_to(name);
     let is_completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
@@ -99,7 +99,7 @@ fn a_name_may_have_a_certificate_of_each_kind() {
         };
         ask(&mut Pair::new(careless(), settings), name).0
     };
-    // Our client verifies both kinds: the order is the server's.
+    // Our client verifies both kinds: the server's order decides.
     let both = vec![named(&ecdsa, None), named(&ed25519, None)];
     assert_eq!(shown(both, "one.example"), leaf(&ecdsa));
     let both = vec![named(&ed25519, None), named(&ecdsa, None)];
@@ -142,7 +142,7 @@ fn a_session_is_resumed_under_its_own_name_alone() {
             });
         found.expect("a ticket")
     };
-    // Two names of one certificate are two as well (RFC 6066 section 3).
+    // Two names of one certificate count as two as well (RFC 6066 section 3).
     let cases = [
         ("one.example", "one.example", &one, true),
         ("one.example", "two.w.example", &wild, false),
@@ -155,7 +155,7 @@ fn a_session_is_resumed_under_its_own_name_alone() {
         let before = kept();
         let mut ticket = ticket_of(&mut pair, first);
         let given = kept() - before;
-        // What an ill-behaved client would do.
+        // The behaviour of a misbehaving client.
         ticket.server_name = second.into();
         pair.client_setup = ClientSetup::new(&ClientSettings {
             session_ticket: Some(ticket),

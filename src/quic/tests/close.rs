@@ -18,7 +18,7 @@ fn close_by_either_application_carries_code_and_reason() {
             Who::Server => (server, client),
         };
         pair.close(who, near, 0x1234_5678, None, "ünterwegs".as_bytes());
-        // A second one is not heard of.
+        // A second close has no effect.
         pair.close(who, near, 1, None, b"");
         pair.exchange();
         let reason = "ünterwegs".to_owned();
@@ -38,7 +38,7 @@ fn close_by_either_application_carries_code_and_reason() {
         );
         assert!(
             pair.client.endpoint.connection(client).is_none(),
-            "the key is dead"
+            "the key is stale"
         );
     }
 }
@@ -100,7 +100,7 @@ fn close_before_the_handshake_is_complete() {
 
     let mut pair = Pair::default_pair();
     pair.connect();
-    pair.run_until("the server hearing of it", |pair| {
+    pair.run_until("the server getting the close", |pair| {
         !pair.server.events.is_empty()
     });
     let server = pair.server.events[0].0;
@@ -163,7 +163,7 @@ fn a_killed_peer_is_noticed_in_the_middle_of_a_transfer() {
         pair.server.closed(server).unwrap().3,
         CloseKind::IdleTimeout
     );
-    // The client hears nothing but its own time-out either: the server is gone without a word.
+    // The client also gets only its own time-out: the server is gone without a close.
     pair.run_until_idle();
     assert_eq!(
         pair.client.closed(client).unwrap().3,
@@ -262,7 +262,7 @@ fn a_pause_after_the_peers_close_loses_nothing() {
         conn.send_stream(id, Bytes::from_static(b"data"), true)
             .unwrap();
     }
-    // Data and close arrive in one go, and the host pauses everything as soon as it hears anything.
+    // Data and close arrive together, and the host pauses everything at the first event.
     let (mut buf, now) = (Vec::new(), pair.now);
     let mut flight = Vec::new();
     while pair.client.endpoint.poll_transmit(now, &mut buf).is_some() {
@@ -313,7 +313,7 @@ fn what_the_host_has_not_read_when_it_closes_is_not_delivered() {
     for datagram in flight {
         pair.deliver(Who::Server, &datagram, None);
     }
-    // Transmitting takes over what the datagrams brought, so the event is already queued.
+    // Transmitting processes the datagrams' events, so the event is already queued.
     while pair.server.endpoint.poll_transmit(now, &mut buf).is_some() {}
     pair.close(Who::Server, server, 0, None, b"");
     pair.exchange();
@@ -349,7 +349,7 @@ fn a_close_does_not_wait_behind_the_data_of_a_full_window() {
         pair.run_until("the close", |pair| {
             pair.peer(closing.other()).has(other, closed)
         });
-        // The queue of the link has 80 ms, the way 20.
+        // The queue of the link has 80 ms, the path 20.
         assert!(
             pair.now - begin < Duration::from_millis(150),
             "{:?}",

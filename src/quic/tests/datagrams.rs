@@ -72,7 +72,7 @@ fn datagrams_have_their_limits() {
         conn.send_datagram(vec![0; 1_000].into()).unwrap();
         accepted += 1;
     }
-    // The last one took the place of the first.
+    // The last one has replaced the first.
     accepted -= 1;
     assert!((8..11).contains(&accepted), "{accepted}");
     pair.run_until("what was accepted", |pair| {
@@ -119,7 +119,7 @@ fn datagrams_without_end_do_not_starve_streams() {
     conn.send_stream(4, vec![1; 1 << 20].into(), true).unwrap();
     let before = datagrams(&pair.server).len();
     pair.run_until("the stream", |pair| pair.server.finished(server, 4));
-    // The stream takes 910 packets or so.
+    // The stream takes about 910 packets.
     let arrived = datagrams(&pair.server).len() - before;
     assert!(
         (500..1_500).contains(&arrived),
@@ -145,7 +145,7 @@ fn a_few_bytes_of_a_stream_get_through_endless_datagrams_at_once() {
             pair.run_until("the few bytes", |pair| pair.server.finished(server, id));
             worst = worst.max(pair.now - begin);
         }
-        // One way is 5 ms; a loss costs a round trip and more.
+        // One way takes 5 ms; a loss costs a round trip and more.
         let limit = Duration::from_millis(if loss == 0 { 40 } else { 2_000 });
         assert!(worst < limit, "{worst:?} with {loss} % loss");
     }
@@ -166,8 +166,8 @@ fn datagrams_flow_freely_beside_streams_that_have_nothing_to_send() {
     assert!(pair.client.endpoint.peek(client).unwrap().is_established());
 }
 
-/// A client with an idle stream and more datagrams than it can send, the congestion window grown.
-/// Datagrams fill their packets, so that nothing of a stream fits in beside them.
+/// A client with an idle stream and more datagrams than it can send, with a large congestion window. Datagrams fill
+/// their packets, so that no stream data fits in beside them.
 fn saturated_pair(link: Link) -> (Pair, ConnectionKey, ConnectionKey) {
     let mut pair = datagram_pair(|t| {
         t.datagram_send_bytes = 32 << 20;
@@ -179,7 +179,7 @@ fn saturated_pair(link: Link) -> (Pair, ConnectionKey, ConnectionKey) {
     conn.send_stream(0, Bytes::from_static(b"idle"), false)
         .unwrap();
     let size = conn.max_datagram_size().unwrap();
-    // A little less than the queue takes: beyond that the oldest would be dropped.
+    // A little less than the queue's bound: above it the oldest would be dropped.
     for _ in 0..(28 << 20) / (size + 64) {
         conn.send_datagram(vec![0; size].into()).unwrap();
     }

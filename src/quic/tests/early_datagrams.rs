@@ -25,7 +25,7 @@ fn server(datagrams: Option<usize>) -> ServerSettings {
     settings
 }
 
-/// What arrived at the connection, and whether it may be a replay.
+/// The datagrams that arrived at the connection, and their `early` flags.
 fn arrived(peer: &Peer, key: ConnectionKey) -> Vec<(Bytes, bool)> {
     let datagram = |(of, event): &(ConnectionKey, Event)| match event {
         Event::Datagram { data, early } if *of == key => Some((data.clone(), *early)),
@@ -47,7 +47,7 @@ fn numbered(length: usize, count: u64) -> Vec<Bytes> {
 
 #[test]
 fn they_go_out_with_the_first_flight_and_are_marked() {
-    // The last size has to wait for the handshake: no 0-RTT packet is sure to have room for it.
+    // The last size has to wait for the handshake: a 0-RTT packet may not have room for it.
     for (length, early) in [(0, true), (1, true), (1_122, true), (1_150, false)] {
         let mut pair = Pair::new(client(None), server(Some(1 << 20)));
         let ticket = ticket(&mut pair);
@@ -98,7 +98,7 @@ fn rejected_ones_arrive_once_and_unmarked() {
     for count in [2, 200] {
         let mut pair = Pair::new(client(None), server(Some(1 << 20)));
         let ticket = ticket(&mut pair);
-        // Another server, which does not know the session.
+        // Another server, without the session.
         let settings = EndpointSettings::default();
         let mut pair = Pair::with(client(Some(&ticket)), server(Some(1 << 20)), settings);
         let key = pair.connect();
@@ -109,7 +109,7 @@ fn rejected_ones_arrive_once_and_unmarked() {
         send(&mut pair, Who::Client, key, 0, b"beside them", true);
         pair.exchange();
         let sent = pair.client.endpoint.peek(key).unwrap().stats();
-        assert!(sent.datagram_frames_sent >= 2, "some went out at once");
+        assert!(sent.datagram_frames_sent >= 2, "some were sent at once");
         pair.run_until("all of them", |pair| {
             let Some((server, _)) = pair.server.events.first() else {
                 return false;
@@ -170,5 +170,5 @@ fn they_wait_where_the_ticket_allows_none() {
     assert_eq!(arrived(&pair.server, server), []);
     let stats = pair.client.endpoint.peek(key).unwrap().stats();
     let counted = (stats.datagram_frames_sent, stats.datagram_frames_dropped);
-    assert_eq!(counted, (0, 1), "the server takes none");
+    assert_eq!(counted, (0, 1), "the server accepts none");
 }

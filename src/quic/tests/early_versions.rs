@@ -1,5 +1,5 @@
-//! 0-RTT data when the connection goes on in another QUIC version (RFC 9368): after a Version Negotiation packet, and by
-//! compatible negotiation.
+//! 0-RTT data on a connection that continues in another QUIC version (RFC 9368): after a Version Negotiation
+//! packet, and by compatible negotiation.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn server(supported: &[u32], sessions: &Arc<dyn SessionStore>) -> ServerSettings
     settings
 }
 
-/// The client has a ticket of the version `first`, and the server speaks `supported`.
+/// The client has a ticket of the version `first`, and the server supports `supported`.
 fn pair(first: u32, second: u32, supported: &[u32], link: Link) -> Pair {
     let sessions: Arc<dyn SessionStore> = Arc::new(MemorySessions::new(100));
     let mut before = Pair::new(client(first, second, None), server(&[first], &sessions));
@@ -46,7 +46,7 @@ fn pair(first: u32, second: u32, supported: &[u32], link: Link) -> Pair {
     .link(link)
 }
 
-/// Sends streams of each kind and datagrams at once, and more when the first flight is out.
+/// Sends streams of each kind and datagrams at once, and more after the first flight.
 fn speak(pair: &mut Pair, long: &[u8]) -> ConnectionKey {
     let key = pair.connect();
     send(pair, Who::Client, key, 0, long, true);
@@ -86,7 +86,7 @@ fn is_early(event: &Event) -> bool {
     }
 }
 
-/// What [`speak`] has sent arrives, once.
+/// The data of [`speak`] arrives, once.
 fn arrives(pair: &mut Pair, long: &[u8], datagrams_are_reliable: bool) -> ConnectionKey {
     pair.run_until("everything", |pair| {
         let Some((key, _)) = pair.server.events.first() else {
@@ -170,7 +170,7 @@ fn early_data_arrives_when_the_server_chooses_a_compatible_version() {
                 let server = arrives(&mut pair, &long, loss == 0);
                 let connection = pair.client.endpoint.peek(key).unwrap();
                 assert_eq!(connection.version(), second);
-                // RFC 9369 section 4.1: the server reads 0-RTT packets of the first version all the same.
+                // RFC 9369 section 4.1: the server still reads 0-RTT packets of the first version.
                 assert_eq!(outcome(&pair.client, key), Some((true, true)));
                 assert!(pair.server.has(server, is_early));
                 assert_eq!(connection.stats().send_queue_bytes, 0);

@@ -1,9 +1,8 @@
 //! A million mutated datagrams, at a client and at a server in every state of a connection.
 //!
-//! The session under attack is the one whose datagrams are mutated, so connection ids, versions and
-//! lengths are nearly right and the decisions behind the first looks are reached. While the attack
-//! lasts nothing honest arrives and no time passes; afterwards the session must go on from where it
-//! was, as if nothing had been.
+//! The mutated datagrams belong to the attacked session, so connection IDs, versions and lengths are nearly right
+//! and the code behind the first checks is reached. During the attack nothing genuine arrives and no time passes;
+//! afterwards the session must continue as if nothing had happened.
 
 use std::time::Duration;
 
@@ -13,31 +12,31 @@ use uringcore_quic::{CloseKind, ConnectionKey, Event, ServerSettings, VERSION_1,
 
 /// Over all stages and both sides.
 const MUTATED: usize = 1_000_000;
-/// Version 1 alone, and a connection that begins with 1 and is switched to 2.
+/// Version 1 alone, and a connection that begins with 1 and switches to 2.
 const VERSIONS: [&[u32]; 2] = [&[VERSION_1], &[VERSION_2, VERSION_1]];
 const ATTACKED: u64 = 0;
 const LATER: u64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// The client's hello is lost; the server knows nothing.
+    /// The client's hello is lost; the server has no state.
     FirstFlight,
-    /// The server asks for a token; its Retry has not arrived.
+    /// The server requires a token; its Retry has not arrived.
     Retry,
     /// The server has answered; its flight has not arrived.
     ServerHandshaking,
-    /// The client has finished; the server does not know.
+    /// The client has finished; its last flight has not arrived.
     ClientConnected,
     Established,
-    /// Streams and datagrams in flight both ways, and one of each side's streams paused.
+    /// Streams and datagrams in flight in both directions, and one stream of each side paused.
     Transferring,
     /// After a key update that the peer has not seen.
     KeysUpdated,
-    /// The client has closed; the server does not know.
+    /// The client has closed; its close has not arrived.
     Closing,
-    /// Both know.
+    /// Both have processed the close.
     Draining,
-    /// Nothing is remembered.
+    /// Both have dropped the connection.
     Forgotten,
 }
 
@@ -63,7 +62,7 @@ struct Attack {
 }
 
 impl Attack {
-    /// A session that has just come to `stage`, with everything that was sent on the way recorded.
+    /// A session that has just reached `stage`, with all datagrams so far recorded.
     fn at(stage: Stage, versions: &[u32]) -> Self {
         let (mut client, mut server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
         client.supported_versions = versions.to_vec();
@@ -164,7 +163,7 @@ impl Attack {
         self.server = Some(all[0].0);
     }
 
-    /// Sends a stream with data there and back.
+    /// Sends a stream with data in both directions.
     fn transfer(&mut self, stream: u64) {
         let server = self.key(Who::Server);
         let data: Bytes = Random::new(stream).bytes(60_000).into();
@@ -186,7 +185,7 @@ impl Attack {
         conn.close(now, 7, None, b"enough");
     }
 
-    /// Delivers `count` mutated datagrams; gives how many of them each side got.
+    /// Delivers `count` mutated datagrams; returns how many of them each side got.
     fn attack(&mut self, stage: Stage, count: usize, random: &mut Random) -> [usize; 2] {
         let recorded = std::mem::take(&mut self.pair.recorded);
         self.pair.record = false;
@@ -198,7 +197,7 @@ impl Attack {
             if mutated == *datagram || is_believed(&mutated) {
                 continue;
             }
-            // Mostly to whom it was meant, now and then back to who sent it.
+            // Mostly to their destination, sometimes back to their sender.
             let to = if random.percent(95) {
                 from.other()
             } else {
@@ -218,7 +217,7 @@ impl Attack {
         delivered
     }
 
-    /// The session goes on from `stage` to its proper end.
+    /// The session continues from `stage` to its proper end.
     fn go_on(mut self, stage: Stage) {
         self.mute(false, false);
         if matches!(
@@ -232,7 +231,7 @@ impl Attack {
             self.close();
         }
         if stage == Closing {
-            // The close is lost; who is spoken to repeats it (RFC 9000 section 10.2.1).
+            // The close is lost; a closed endpoint repeats it when it receives packets (RFC 9000 section 10.2.1).
             let key = self.key(Who::Server);
             let conn = self.pair.server.endpoint.connection(key).unwrap();
             conn.send_stream(1, Bytes::from_static(b"there?"), false)
@@ -247,9 +246,9 @@ impl Attack {
     }
 }
 
-/// What nobody seals, and may therefore change a connection before the server's first packet: a Version
-/// Negotiation (RFC 9000 section 6.2), and any Retry, because quinn-proto takes one, be its tag right or
-/// wrong, and is deaf to others after it.
+/// Unauthenticated packets, which may change a connection before the server's first packet: a Version Negotiation
+/// (RFC 9000 section 6.2), and any Retry, because quinn-proto counts one even if its tag is wrong, and ignores
+/// others after it.
 fn is_believed(datagram: &[u8]) -> bool {
     let (Some(first), Some(version)) = (datagram.first(), datagram.get(1..5)) else {
         return false;
@@ -261,7 +260,7 @@ fn is_believed(datagram: &[u8]) -> bool {
     first & 0xb0 == retry || version == [0; 4]
 }
 
-/// Changes bytes, cuts, inserts and repeats; headers above all, where the decisions are made.
+/// Changes, cuts, inserts and repeats bytes; mostly in headers, which most decisions depend on.
 fn mutate(random: &mut Random, datagram: &[u8]) -> Vec<u8> {
     let mut result = datagram.to_vec();
     for _ in 0..=random.below(3) {

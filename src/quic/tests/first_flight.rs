@@ -1,4 +1,4 @@
-//! A client's first flight, held back until there is something to send with the ClientHello.
+//! A client's first flight, held back until there is data to send with the ClientHello.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::support::{Pair, Who, client_settings, server_settings};
 use bytes::Bytes;
 use uringcore_quic::{ClientSettings, ClientSetup, Event, ServerSettings, tls::SessionTicket};
 
-/// A ticket that allows early data, from a connection of its own.
+/// A ticket that allows early data, from a separate connection.
 fn ticket(pair: &mut Pair) -> SessionTicket {
     pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -21,8 +21,8 @@ fn ticket(pair: &mut Pair) -> SessionTicket {
     found.expect("the server gave a ticket")
 }
 
-/// What a datagram that was taken off the link holds: whether an Initial packet, and whether a 0-RTT
-/// packet behind it (RFC 9000 section 17.2: the type is in the long header's bits 4 and 5).
+/// The types of the packets in a recorded datagram: an Initial packet, and a 0-RTT packet after it (RFC 9000
+/// section 17.2: the type is in the long header's bits 4 and 5).
 fn packets_in(datagram: &[u8]) -> Vec<&'static str> {
     let mut rest = datagram;
     let mut found = Vec::new();
@@ -71,7 +71,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
     let key = pair.connect();
     pair.client.endpoint.connection(key).unwrap().hold();
     let sent = pair.client.sent;
-    // Whatever is done with it meanwhile, and however long it takes.
+    // Independently of other commands, and of time.
     pair.run_for(Duration::from_secs(2));
     let connection = pair.client.endpoint.connection(key).unwrap();
     assert_eq!(connection.next_stream_id(false), 0);
@@ -110,7 +110,7 @@ fn a_held_client_sends_its_hello_together_with_early_data() {
         pair.client
             .has(key, |event| *event == Event::PingAcknowledged { uid: 7 })
     );
-    // Once it has spoken it cannot be held.
+    // Once it has sent something it cannot be held.
     pair.client.endpoint.connection(key).unwrap().hold();
     let connection = pair.client.endpoint.connection(key).unwrap();
     connection

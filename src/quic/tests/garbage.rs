@@ -1,7 +1,7 @@
-//! Datagrams that no honest peer sends: random bytes, and real ones changed here and there.
+//! Invalid datagrams: random bytes, and mutated real ones.
 //!
-//! The invariants: nothing panics, nothing is left behind, and a connection that honest datagrams
-//! keep reaching lives on.
+//! The invariants: nothing panics, no state is left behind, and a connection survives as long as genuine datagrams
+//! reach it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn random_datagrams_leave_nothing_behind() {
         let length = random.below(1_500);
         let mut datagram = random.bytes(length);
         if let Some(first) = datagram.first_mut().filter(|_| n % 4 == 0) {
-            // Enough of a QUIC v1 long header to get past the first looks.
+            // Enough of a QUIC v1 long header to pass the first checks.
             *first |= 0xc0;
             datagram
                 .iter_mut()
@@ -37,14 +37,14 @@ fn random_datagrams_leave_nothing_behind() {
             pair.now += Duration::from_millis(1);
         }
     }
-    assert_eq!(pair.server.endpoint.len(), 1, "no connection came of it");
+    assert_eq!(pair.server.endpoint.len(), 1, "it began no connection");
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, Bytes::from_static(b"still here"), true)
         .unwrap();
     pair.run_until("data", |pair| pair.server.finished(server, 0));
 }
 
-/// Datagrams of a session with everything in it.
+/// Datagrams of a session with every feature.
 fn record(retry: bool) -> Vec<(Who, Vec<u8>)> {
     let (client, server) = with_transport(|t| t.datagram_recv_bytes = Some(100_000));
     let mut pair = Pair::new(
@@ -79,7 +79,7 @@ fn mutate(random: &mut Random, datagram: &[u8]) -> Vec<u8> {
     for _ in 0..=random.below(3) {
         let at = random.below(result.len().max(1));
         match random.below(6) {
-            // Headers are where the decisions are made.
+            // Most decisions depend on headers.
             0 | 1 => {
                 let at = random.below(result.len().clamp(1, 40));
                 result

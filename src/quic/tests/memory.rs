@@ -1,4 +1,4 @@
-//! What clients make a server hold: it is charged to their address, bounded by a budget, and given back.
+//! The memory that clients make a server hold: it is charged to their address, bounded by a budget, and released.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ mod ends;
 mod shedding;
 
 const MIB: usize = 1 << 20;
-/// What a connection counts that holds nothing.
+/// The charge of a connection without data.
 const CONNECTION: usize = 32 << 10;
 
-/// The server reads on demand, and gives each connection 8 MiB in the end.
+/// The server reads on demand, and each connection gets up to 8 MiB of credit.
 fn pair(limit: usize) -> (Pair, Arc<Budget>) {
     let (client, server) = with_transport(|t| {
         t.max_stream_data = 8 << 20;
@@ -32,7 +32,7 @@ fn pair(limit: usize) -> (Pair, Arc<Budget>) {
     (Pair::with(client, server, settings), budget)
 }
 
-/// What so many connections hold beside themselves.
+/// The bytes that this many connections hold beside themselves.
 fn beside(budget: &Budget, connections: usize) -> usize {
     budget.held() - connections * CONNECTION
 }
@@ -41,7 +41,7 @@ fn connection(pair: &mut Pair, key: ConnectionKey) -> &mut Connection {
     pair.server.endpoint.connection(key).unwrap()
 }
 
-/// A connection on which the client sends so much on a stream, of which the server reads nothing.
+/// A connection whose client sends `size` bytes on a stream, of which the server reads nothing.
 fn upload(pair: &mut Pair, size: usize) -> (ConnectionKey, u64) {
     let (client, server) = pair.establish();
     connection(pair, server).read_on_demand();
@@ -101,7 +101,7 @@ fn a_client_alone_gets_its_whole_window() {
 fn an_address_above_its_share_gets_no_more_credit_until_it_is_below() {
     let (mut pair, budget) = pair(5 * MIB);
     let uploads = [(); 3].map(|()| upload(&mut pair, 4 * MIB));
-    // Half of the budget, and what had been granted before.
+    // Half of the budget, and credit that was given before.
     let held = budget.held();
     assert!((5 * MIB / 2..4 * MIB).contains(&held), "{held}");
     assert!(pair.server.endpoint.stats().credit_withheld > 0);
@@ -116,7 +116,7 @@ fn an_address_above_its_share_gets_no_more_credit_until_it_is_below() {
 #[test]
 fn above_the_budget_the_heaviest_address_loses_its_oldest_streams() {
     let (mut pair, budget) = pair(5 * MIB / 2);
-    // Somebody else, who holds less.
+    // Another account, which holds less.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(MIB / 2);
     let uploads = [(); 4].map(|()| upload(&mut pair, 4 * MIB));
@@ -127,7 +127,7 @@ fn above_the_budget_the_heaviest_address_loses_its_oldest_streams() {
     let shed = uploads.map(|upload| is_shed(&pair, upload));
     assert_eq!((shed[0], shed[3]), (true, false), "{shed:?}");
     assert_eq!(other.held(), MIB / 2);
-    // One that was left goes on.
+    // A stream that was not shed continues.
     read_to_the_end(&mut pair, uploads[3], 4 * MIB);
 }
 
@@ -141,7 +141,7 @@ fn what_the_host_keeps_counts_and_costs_the_connection_if_it_does_not_let_go() {
     assert_eq!(beside(&budget, 1), MIB);
     charge.set(3 * MIB);
     for _ in 0..5 {
-        // Something happens on it.
+        // An event on the connection.
         if let Some(client) = pair.client.endpoint.connection(client) {
             client.ping(1);
         }
@@ -168,7 +168,8 @@ fn a_connection_that_is_gone_holds_nothing() {
     assert_eq!(pair.server.endpoint.stats().held_bytes, 0);
 }
 
-/// The connection's host keeps so much of it, which its endpoint sees at once. Nothing is shed before the next turn.
+/// The connection's host keeps `size` bytes for it, which its endpoint counts at once. Nothing is shed before the
+/// next turn.
 fn keep(pair: &mut Pair, charge: &mut Charge, size: usize) {
     charge.set(size);
     for (key, _) in pair.server.events.clone() {
@@ -185,14 +186,14 @@ fn open(pair: &mut Pair, client: ConnectionKey, ids: impl Iterator<Item = u64>, 
     pair.run_for(Duration::from_millis(100));
 }
 
-/// How many streams of the client's in this direction the server has seen.
+/// How many streams of the client of this kind the server has received.
 fn seen(pair: &Pair, server: ConnectionKey, kind: u64) -> usize {
     let streams = pair.server.streams.keys();
     let is_its = |(key, id): &&(ConnectionKey, u64)| *key == server && id % 4 == kind;
     streams.filter(is_its).count()
 }
 
-/// Streams on which a client sends, and no other side.
+/// Unidirectional streams of a client.
 fn one_way(numbers: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     numbers.map(|number| 4 * number + 2)
 }
@@ -209,7 +210,7 @@ fn a_client_that_only_receives_gets_its_streams_back_when_its_address_is_below_i
     // More than half of the budget.
     keep(&mut pair, &mut charge, 5 * MIB);
     assert!(connection(&mut pair, server).is_over_share());
-    // Far less data than the credit that is owed.
+    // Far less data than the debt of credit.
     open(&mut pair, client, one_way(0..100), true);
     pair.run_for(Duration::from_secs(2));
     assert_eq!(seen(&pair, server, 2), 100);
@@ -223,7 +224,8 @@ fn a_client_that_only_receives_gets_its_streams_back_when_its_address_is_below_i
     assert_eq!(seen(&pair, server, 2), 200);
 }
 
-/// The connection's host keeps so much of it, above the budget, and lets go of all as soon as it sees what was shed.
+/// The connection's host keeps `size` bytes for it, above the budget, and releases all of them when it gets the
+/// events of shedding.
 fn keep_too_much(pair: &mut Pair, server: ConnectionKey, size: usize) {
     let mut charge = Charge::new(connection(pair, server).queued());
     keep(pair, &mut charge, size);
@@ -234,7 +236,7 @@ fn keep_too_much(pair: &mut Pair, server: ConnectionKey, size: usize) {
     keep(pair, &mut charge, 0);
 }
 
-/// Which streams of the client's were shed.
+/// The streams of the client that were shed.
 fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
     let events = pair.server.events.iter();
     let ids = events.filter_map(|(key, event)| match event {
@@ -248,12 +250,12 @@ fn shed(pair: &Pair, server: ConnectionKey) -> Vec<u64> {
 fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_way() {
     let (mut pair, budget) = pair(2 * MIB);
     let (client, server) = pair.establish();
-    // These come first, and have not moved since either.
+    // These were opened first, and have not progressed since either.
     open(&mut pair, client, one_way(0..3), false);
     open(&mut pair, client, both_ways(0..8), false);
     assert_eq!((seen(&pair, server, 2), seen(&pair, server, 0)), (3, 8));
     keep_too_much(&mut pair, server, 2 * MIB + MIB / 4);
-    // MIB / 2 of it has to be given back.
+    // MIB / 2 of it has to be released.
     assert_eq!(shed(&pair, server), [0, 4]);
     let stats = pair.server.endpoint.stats();
     assert_eq!((stats.streams_shed, stats.connections_shed), (2, 0));
@@ -264,7 +266,7 @@ fn what_the_host_keeps_costs_no_more_streams_than_needed_and_none_that_is_one_wa
 fn streams_without_bytes_of_a_connection_whose_host_keeps_nothing_are_not_shed() {
     let (mut pair, _) = pair(2 * MIB);
     let [(idle_client, idle), (client, heavy)] = [(); 2].map(|()| pair.establish());
-    // Those of the older connection would be the first to go.
+    // Those of the older connection would be the first to be shed.
     open(&mut pair, idle_client, both_ways(0..4), false);
     open(&mut pair, idle_client, one_way(0..4), false);
     open(&mut pair, client, both_ways(0..4), false);
@@ -297,7 +299,7 @@ fn a_connection_counts_at_its_clients_address_once_the_client_has_proved_it() {
     let mut charge = Charge::new(connection(&mut pair, server).queued());
     charge.set(MIB);
     connection(&mut pair, server);
-    // Nothing that comes from the client is looked at here.
+    // No datagram of the client is processed here.
     let now = pair.now;
     assert!(
         pair.server
@@ -342,7 +344,7 @@ fn connections_of_one_address_fill_a_quarter_of_the_budget_and_further_ones_are_
     others.set_fixed(8 * CONNECTION);
     assert_eq!(connect_often(&mut pair, 1), []);
     assert_eq!(pair.server.endpoint.stats().refused_for_connections, 1);
-    // One that ends makes room for another.
+    // A connection that ends makes room for another.
     drop(others);
     let now = pair.now;
     pair.client
@@ -354,7 +356,7 @@ fn connections_of_one_address_fill_a_quarter_of_the_budget_and_further_ones_are_
     assert_eq!(connect_often(&mut pair, 2).len(), 1);
 }
 
-/// The client tries to connect so often, one attempt after the other. Returns which connections it has got.
+/// The client tries to connect this often, one attempt after the other. Returns the accepted connections.
 fn connect_often(pair: &mut Pair, attempts: usize) -> Vec<ConnectionKey> {
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     let mut connected = Vec::new();

@@ -1,4 +1,4 @@
-//! Changes of the path: the client's to another socket, the NAT's, and the server's wish.
+//! Path changes: the client's to another socket, a NAT's, and to a server's preferred address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -31,7 +31,7 @@ fn migrate(pair: &mut Pair, client: ConnectionKey, socket: u32) -> Result<(), Mi
     pair.client.endpoint.migrate(now, client, socket, TIMEOUT)
 }
 
-/// Moves 3 MiB each way, and does something in the middle.
+/// Transfers 3 MiB in each direction, and runs `change` in the middle.
 fn transfer(
     pair: &mut Pair,
     client: ConnectionKey,
@@ -79,7 +79,7 @@ fn a_client_moves_to_another_socket_in_the_middle_of_a_transfer() {
         pair.record = false;
         assert!(pair.client.has(client, |event| *event == FINISHED));
         let ids = ids_of_client(&pair);
-        assert_eq!(ids.len(), 2, "an ID of its own for each path: {ids:?}");
+        assert_eq!(ids.len(), 2, "a separate ID for each path: {ids:?}");
         let seen = pair.server.endpoint.peek(server).unwrap().remote_addr();
         assert_eq!(seen, pair.client.more_addrs[socket as usize - 1]);
         assert_eq!(pair.client.endpoint.peek(client).unwrap().socket(), socket);
@@ -103,7 +103,7 @@ fn a_dead_path_is_left_again() {
         assert!((TIMEOUT..TIMEOUT * 2).contains(&took), "{took:?}");
     });
     assert_eq!(pair.client.endpoint.peek(client).unwrap().socket(), 0);
-    // Nothing is left of it.
+    // No state of it is left.
     migrate(&mut pair, client, 2).unwrap();
     pair.run_until("the next one", |pair| {
         pair.client.has(client, |event| *event == FINISHED)
@@ -135,7 +135,7 @@ fn only_a_confirmed_client_with_ids_to_spare_moves() {
     assert_eq!(refused, Err(MigrationError::Server));
     pair.close(Who::Client, client, 0, None, b"");
     assert_eq!(migrate(&mut pair, client, 1), Err(MigrationError::Closed));
-    // A server without connection IDs has none to spare.
+    // A server without connection IDs has no spare one.
     let settings = EndpointSettings {
         connection_id_length: 0,
         ..EndpointSettings::default()
@@ -205,13 +205,13 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     // The first address is not needed any more, in either direction.
     pair.dead = vec![pair.server.addr];
     transfer(&mut pair, client, server, 0, |_| {});
-    // From there the client may move on.
+    // From there the client may migrate again.
     transfer(&mut pair, client, server, 4, |pair| {
         migrate(pair, client, 1).unwrap()
     });
     assert!(pair.client.has(client, |event| *event == FINISHED));
     assert_eq!(pair.server.endpoint.peek(server).unwrap().socket(), 1);
-    // A connection to that very address is not confused with the first one.
+    // A connection to this address is not confused with the first one.
     pair.dead.clear();
     pair.server.addr = preferred;
     pair.server.more_addrs = vec![addr("10.0.0.2:443")];
@@ -219,7 +219,7 @@ fn the_servers_preferred_address_is_used_once_the_handshake_is_confirmed() {
     pair.run_until_idle();
 }
 
-/// A client and a server that prefers `10.0.0.3:4433`, which is there or is not.
+/// A client and a server that prefers `10.0.0.3:4433`, which is reachable or not.
 fn preferring(is_there: bool, change: impl Fn(&mut TransportSettings)) -> Pair {
     let (mut client, mut server) = with_transport(change);
     client.transport.packet_log = true;
@@ -231,7 +231,7 @@ fn preferring(is_there: bool, change: impl Fn(&mut TransportSettings)) -> Pair {
     pair
 }
 
-/// The packets of the client's that had a PATH_CHALLENGE, as the log has them.
+/// The logged packets of the client with a PATH_CHALLENGE.
 fn challenges(pair: &Pair, client: ConnectionKey) -> Vec<String> {
     let connection = pair.client.endpoint.peek(client).unwrap();
     let events = connection.packet_log().unwrap().take();
@@ -256,7 +256,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         let begin = pair.now;
         transfer(&mut pair, client, server, 0, |_| {});
         times.push(pair.now - begin);
-        // Long after that, too.
+        // Even long after that.
         pair.run_for(Duration::from_secs(10));
         transfer(&mut pair, client, server, 4, |_| {});
         let peer = pair.client.endpoint.peek(client).unwrap();
@@ -274,7 +274,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         }
         let is_reported = |event: &Event| matches!(event, Event::MigrationFinished { .. });
         assert!(!pair.client.has(client, is_reported));
-        // Nothing is left of it: the client may move.
+        // No state of it is left: the client may migrate.
         pair.client.more_addrs = vec![addr("10.0.1.7:1234")];
         migrate(&mut pair, client, 1).unwrap();
         pair.run_until("a move", |pair| {
@@ -283,7 +283,7 @@ fn a_preferred_address_that_does_not_answer_gets_challenges_and_nothing_else() {
         pair.close(Who::Client, client, 0, None, b"");
         pair.run_until_idle();
     }
-    // Nobody waits for an address that is not there.
+    // Nothing waits for an unreachable address.
     assert!(
         times[0] <= times[1] + Duration::from_millis(30),
         "{times:?}"
@@ -300,7 +300,7 @@ fn nothing_goes_to_the_preferred_address_before_it_has_answered() {
         pair.random = Random::new(seed);
         let preferred = addr("10.0.0.3:4433");
         let (client, server) = pair.establish();
-        // A saturating transfer leaves no moment in which nothing is to be sent.
+        // With a saturating transfer there is always data to send.
         let data = pattern(0, 2 << 20);
         let conn = pair.client.endpoint.connection(client).unwrap();
         conn.send_stream(0, data.clone(), true).unwrap();
@@ -328,7 +328,7 @@ fn the_move_to_the_preferred_address_uses_its_connection_id() {
     let (client, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
     let ids = ids_of_client(&pair);
-    // The challenge has the one that all packets have after it.
+    // The challenge has the ID of all packets after it.
     assert_eq!(ids.len(), 2, "{ids:?}");
     let peer = pair.client.endpoint.peek(client).unwrap();
     assert_eq!(peer.remote_addr(), addr("10.0.0.3:4433"));
@@ -367,7 +367,7 @@ fn two_connections_may_share_a_preferred_address_and_a_third_may_connect_to_it()
         (remote(&pair, first), remote(&pair, second)),
         (preferred, preferred)
     );
-    // The third one is routed by the address as it is; the others go back to theirs.
+    // The third one's address needs no alias; the others return to their known address.
     let known = std::mem::replace(&mut pair.server.addr, preferred);
     pair.server.more_addrs = vec![known];
     let (third, third_server) = pair.establish();

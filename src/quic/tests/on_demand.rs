@@ -1,4 +1,4 @@
-//! Connections whose host reads when it wants data, and opens streams when it may.
+//! Connections whose host reads on demand, and opens streams when allowed.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn the_end_comes_with_the_last_byte() {
     assert_eq!((data.len(), end), (400, None));
     let (data, end) = read(&mut pair, server, 0, 600);
     assert_eq!((data.len(), end), (600, Some(StreamEnd::Finished)));
-    // It is over on this side: there is nothing to be read or stopped.
+    // It has ended on this side: nothing can be read or stopped.
     assert_eq!(read(&mut pair, server, 0, 600), (Vec::new(), None));
     conn(&mut pair, server).stop_stream(0, 1).unwrap_err();
 }
@@ -145,7 +145,7 @@ fn streams_are_opened_as_the_peer_allows() {
     let opener = pair.client.endpoint.connection(client).unwrap();
     opener.read_on_demand();
     assert_eq!(opener.open_stream(false), Some(0));
-    // Named, and so used, without asking.
+    // Used by its ID, without opening it.
     opener.send_stream(4, pattern(4, 10), true).unwrap();
     opener.send_stream(8, pattern(8, 10), true).unwrap();
     assert_eq!(opener.open_stream(false), None);
@@ -168,7 +168,7 @@ fn streams_are_opened_as_the_peer_allows() {
     }
     pair.run_until("more streams", |pair| pair.client.has(client, available));
     let opener = pair.client.endpoint.connection(client).unwrap();
-    // The one in waiting comes first.
+    // The waiting one comes first.
     assert_eq!(opener.open_stream(false), Some(12));
     assert_eq!(opener.open_stream(false), None);
     pair.run_for(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Connections that wait for the host's look at its sessions are bounded, in number and in bytes, and
-//! count as handshakes of their address.
+//! Connections that wait for the host's lookup of sessions are bounded, in number and in bytes, and count as
+//! handshakes of their address.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn asking(limits: EndpointSettings, client: ClientSettings) -> Pair {
     Pair::with(client, server, limits)
 }
 
-/// The pair's client shows a ticket from now on.
+/// The pair's client offers a ticket from now on.
 fn show_a_ticket(pair: &mut Pair, client: ClientSettings) {
     let (key, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -56,7 +56,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
     };
     let mut pair = asking(limits, client_settings());
     show_a_ticket(&mut pair, client_settings());
-    // An address that a Retry has proved may have its whole share.
+    // An address that a Retry has proved may use its whole share.
     let waiting: Vec<_> = (0..4).map(|_| pair.connect()).collect();
     pair.run_until("the questions", |pair| questions(pair).len() == 4);
     assert_eq!(pair.server.endpoint.handshakes(), 4);
@@ -64,7 +64,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
     let fifth = pair.connect();
     pair.run_until("the refusal", |pair| pair.client.closed(fifth).is_some());
     assert_eq!(pair.server.endpoint.stats().refused_for_address, 1);
-    // One goes on as a handshake, the others are given up: all of them are counted once.
+    // One continues as a handshake, the others are dropped: each is counted once.
     let now = pair.now;
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.server
@@ -74,7 +74,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
         waiting.iter().any(|key| pair.client.has(*key, completed))
     });
     pair.run_until("its end", |pair| pair.server.endpoint.handshakes() == 3);
-    // They go on without an answer, and this one is never heard of again.
+    // They continue without an answer, and this client sends nothing more.
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(12));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -91,7 +91,7 @@ fn who_waits_is_a_handshake_under_way_and_one_of_its_address() {
 #[test]
 fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
     let mut client = client_settings();
-    // A ClientHello of some 12 KiB.
+    // A ClientHello of about 12 KiB.
     client
         .alpn
         .extend((0..60).map(|number| format!("{number:0200}").into_bytes()));
@@ -119,7 +119,7 @@ fn hellos_that_do_not_become_whole_take_no_more_than_their_share_of_memory() {
         assert_eq!(pair.server.endpoint.handshakes(), held);
     }
     assert!(bytes < (2 << 20) * 5 / 4, "{bytes}");
-    // What was waited for in vain begins, and nothing is left of it in the end.
+    // The handshake begins after the time-out, and no state is left in the end.
     assert_eq!(questions(&pair), []);
     pair.run_for(Duration::from_secs(30));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
@@ -143,7 +143,7 @@ fn a_host_that_does_not_answer_keeps_nobody_waiting() {
     let waited = pair.now - begun;
     assert!(waited >= patience, "{waited:?}");
     assert!(waited < 2 * patience, "{waited:?}");
-    // An answer that comes too late is nobody's.
+    // A late answer is ignored.
     let now = pair.now;
     pair.server
         .endpoint
@@ -160,7 +160,7 @@ fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
     let waiting = [pair.connect(), pair.connect()];
     pair.run_until("the questions", |pair| questions(pair).len() == 2);
     pair.server.endpoint.refuse_incoming();
-    assert!(!pair.server.endpoint.may_end(), "somebody was let in");
+    assert!(!pair.server.endpoint.may_end(), "a connection was accepted");
     let now = pair.now;
     let asked = questions(&pair);
     pair.server.endpoint.sessions_answered(now, asked[0]);
@@ -175,8 +175,8 @@ fn a_server_that_ends_waits_for_the_host_until_it_closes_what_it_has() {
         waiting.iter().all(|key| pair.client.closed(*key).is_some())
     });
     let stats = pair.server.endpoint.stats();
-    assert_eq!(stats.refused_for_closing, 1, "it has no code to hear");
-    // What the host answers now begins nothing.
+    assert_eq!(stats.refused_for_closing, 1, "it cannot get a code");
+    // A later answer of the host begins nothing.
     let now = pair.now;
     pair.server.endpoint.sessions_answered(now, asked[1]);
     assert_eq!(pair.server.endpoint.stats().connections_accepted, accepted);
@@ -213,7 +213,7 @@ fn a_token_that_the_host_does_not_answer_about_proves_nothing() {
 
 #[test]
 fn those_who_have_not_proved_their_address_take_up_a_part_of_the_room() {
-    // Whoever is retried comes back with a proof, and waits then.
+    // After a Retry a client returns with a proof, and waits then.
     for (retry, retried, asked) in [(Retry::Auto, 44, 300), (Retry::Never, 0, 256)] {
         let server = ServerSettings {
             asks_for_sessions: true,
@@ -254,7 +254,7 @@ fn a_late_answer_is_not_about_who_came_after_a_change_of_the_server() {
     assert_ne!(questions(&pair)[0], questions(&pair)[1]);
 }
 
-/// A client that shows a ticket in a ClientHello of several packets.
+/// A client that offers a ticket in a ClientHello of several packets.
 fn with_a_long_hello() -> Pair {
     let mut client = client_settings();
     client
@@ -277,7 +277,8 @@ fn hello(pair: &mut Pair) -> Vec<Vec<u8>> {
     flight.into_iter().map(|(_, datagram)| datagram).collect()
 }
 
-/// RFC 9000 section 8.1. That no address gets more than three times what came from it is asserted for each datagram.
+/// RFC 9000 section 8.1. The link asserts for each datagram that no address gets more than three times the bytes
+/// from it.
 #[test]
 fn only_what_comes_from_an_address_that_waits_counts_for_it() {
     let mut pair = with_a_long_hello();
@@ -289,7 +290,7 @@ fn only_what_comes_from_an_address_that_waits_counts_for_it() {
         pair.deliver_from(other, datagram);
     }
     pair.run_for(Duration::from_millis(50));
-    assert_eq!(questions(&pair), [], "the rest of it is not from there");
+    assert_eq!(questions(&pair), [], "the rest came from another address");
     pair.run_for(Duration::from_secs(60));
     assert_eq!(pair.server.endpoint.handshakes(), 0);
     assert_eq!(pair.sent_to.get(&other), None);

@@ -1,4 +1,4 @@
-//! What a connection is told before it begins.
+//! Commands before a connection begins.
 
 use crate::support::{Pair, with_transport};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ fn stream_ids_are_used_up_as_they_will_be_by_the_connection() {
         assert_eq!(pre_connect.next_stream_id(true), uni);
         pre_connect.push(send(uni, b"x", false)).unwrap();
         assert_eq!(pre_connect.next_stream_id(true), uni + 4);
-        // Streams may be opened out of order: those below are used up too (RFC 9000 section 3.2).
+        // Streams may be opened out of order: the ones below are used too (RFC 9000 section 3.2).
         pre_connect.push(send(bidi + 8, b"x", false)).unwrap();
         pre_connect.push(send(bidi, b"x", false)).unwrap();
         assert_eq!(pre_connect.next_stream_id(false), bidi + 12);

@@ -1,4 +1,4 @@
-//! Sessions that are resumed, in another setup too, and 0-RTT data on both sides.
+//! Resumed sessions, in another setup too, and 0-RTT data on both sides.
 
 use std::{
     sync::{Arc, Mutex},
@@ -36,7 +36,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
         assert!(!ticket.early_data && ticket.lifetime == Duration::from_secs(86_400));
         assert!(!format!("{ticket:?}").contains("secret"));
 
-        // As another process would: nothing in common with the first but the ticket.
+        // As in another process: only the ticket is shared.
         pair.client_setup = ClientSetup::new(&with_ticket(&ticket)).unwrap();
         let (client, server) = pair.establish();
         assert_eq!(outcome(&pair.client, client), Some((true, false)));
@@ -52,7 +52,7 @@ fn a_ticket_resumes_the_session_in_another_setup() {
             [authority().localhost.cert_chain[0].to_vec()]
         );
 
-        // A resumed session gives tickets too, and they are as good.
+        // A resumed session issues tickets too, which are equally valid.
         pair.run_for(Duration::from_secs(1));
         let next = pair
             .client
@@ -180,7 +180,7 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
     for loss in [0, 20] {
         let mut pair = Pair::new(client_settings(), early_server());
         let ticket = ticket(&mut pair);
-        // A server that knows nothing of the session and has other limits.
+        // A server without the session and with other limits.
         let mut server = early_server();
         server.transport.max_streams_bidi = 3;
         let fresh = Pair::with(with_ticket(&ticket), server, EndpointSettings::default());
@@ -199,7 +199,7 @@ fn rejected_early_data_is_sent_again_without_loss_or_repetition() {
         connection.reset_stream(8, 77).unwrap();
         connection.stop_stream(8, 78).unwrap();
         pair.exchange();
-        assert!(pair.client.sent > 3, "some went out at once");
+        assert!(pair.client.sent > 3, "some were sent at once");
         pair.run_until("everything", |pair| {
             let Some((key, _)) = pair.server.events.first() else {
                 return false;
@@ -284,7 +284,7 @@ fn a_replayed_first_flight_gives_no_early_data() {
     pair.run_until("the data", |pair| paid(pair) == 1);
     pair.client.is_mute = true;
     pair.run_for(Duration::from_secs(180));
-    // The connection is over and forgotten: the flight is a new one's, to the server.
+    // The connection has been dropped: the server takes the flight for a new one's.
     let accepted = pair.server.events.len();
     for datagram in &flight {
         pair.deliver(Who::Server, datagram, None);
@@ -316,7 +316,7 @@ fn sessions_are_shared_by_servers_with_the_same_store_and_demands() {
     let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&|_| ()));
     let (client, _) = other.establish();
     assert_eq!(outcome(&other.client, client), Some((true, true)));
-    // One that asks for a certificate does not let in who showed none to its neighbour.
+    // A server that requires a certificate does not accept a session of a server that did not.
     let mut other = Pair::new(with_ticket(&found.remove(0)), shared(&demanding));
     let key = other.connect();
     other.run_until("the end", |pair| pair.client.closed(key).is_some());
@@ -333,7 +333,7 @@ fn early_data_is_not_taken_by_a_server_with_lower_limits() {
         |settings| settings.transport.max_data /= 2,
         |settings| settings.transport.max_stream_data /= 2,
         |settings| settings.transport.max_streams_bidi /= 2,
-        // Of many there are twelve at first.
+        // A higher limit is announced as twelve at first.
         |settings| settings.transport.max_streams_uni = 11,
         |settings| settings.transport.datagram_recv_bytes = None,
     ];
@@ -384,7 +384,7 @@ fn early_data_beyond_the_limit_of_a_server_that_does_not_take_it_arrives_all_the
     }
 }
 
-/// A store that keeps nothing, or gives out nonsense.
+/// A store that stores nothing, or returns garbage.
 #[derive(Debug, Default)]
 struct Unwilling {
     nonsense: bool,
@@ -427,8 +427,8 @@ fn a_store_that_fails_means_a_full_handshake() {
 fn a_ticket_does_not_replace_trust() {
     let mut pair = Pair::new(client_settings(), early_server());
     let ticket = ticket(&mut pair);
-    // The server would resume. But its certificate is not trusted any more, so the ticket is not
-    // offered, and the server has to show it.
+    // The server would resume. But its certificate is not trusted any more, so the ticket is not offered, and the
+    // server has to send the certificate.
     let mut settings = with_ticket(&ticket);
     settings.roots = Roots::Pem(stranger().pem.clone().into_bytes());
     pair.client_setup = ClientSetup::new(&settings).unwrap();
@@ -437,7 +437,7 @@ fn a_ticket_does_not_replace_trust() {
     assert_eq!(pair.client.closed(key).unwrap().0, 0x100 + 48, "unknown_ca");
     let is_data = |(_, event): &(ConnectionKey, Event)| matches!(event, Event::StreamData { .. });
     assert!(!pair.server.events.iter().any(is_data));
-    // One that was made elsewhere, without certificates, resumes.
+    // A ticket from elsewhere, without certificates, resumes.
     settings.roots = Roots::Pem(authority().pem.clone().into_bytes());
     settings.session_ticket = Some(SessionTicket {
         peer_certificates: Vec::new(),
@@ -465,7 +465,7 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
         });
     let token = token.expect("the server sends tokens");
 
-    // In another setup, as another process would, against a server that validates everyone.
+    // In another setup, as in another process, with a server that validates every address.
     let mut retrying = server_settings();
     retrying.retry = Retry::Always;
     let mut pair = Pair::new(client_settings(), retrying);
@@ -495,20 +495,20 @@ fn tokens_of_new_token_frames_validate_the_address_once() {
     assert_eq!(
         pair.server.endpoint.stats().incoming_retried,
         2,
-        "a token is good once"
+        "a token is valid once"
     );
     pair.client_setup = ClientSetup::new(&with(token)).unwrap();
     pair.establish();
     assert_eq!(
         pair.server.endpoint.stats().incoming_retried,
         3,
-        "another server's is none"
+        "another server's token is invalid"
     );
     let error = ClientSetup::new(&with(vec![0; 601].into())).unwrap_err();
     assert_eq!(error.field, "token");
 }
 
-/// The questions that the server's host was asked and has not answered.
+/// The lookups that the server's host has received and not answered.
 fn questions(pair: &Pair) -> Vec<(u64, Vec<Vec<u8>>)> {
     let question = |(_, event): &(ConnectionKey, Event)| match event {
         Event::SessionsAsked {
@@ -530,13 +530,13 @@ fn asking_server() -> ServerSettings {
 fn a_host_that_is_asked_may_take_its_time() {
     for names in [0, 20] {
         let mut client = client_settings();
-        // So many names that the hello takes several datagrams.
+        // With so many names that the hello takes several datagrams.
         client
             .alpn
             .extend((0..names).map(|number| format!("{number:0200}").into_bytes()));
         let mut pair = Pair::new(client.clone(), asking_server());
         let ticket = ticket(&mut pair);
-        assert_eq!(questions(&pair), [], "without tickets nobody is asked");
+        assert_eq!(questions(&pair), [], "no lookup without tickets");
         client.session_ticket = Some(ticket.clone());
         pair.client_setup = ClientSetup::new(&client).unwrap();
         let accepted = pair.server.endpoint.stats().connections_accepted;
@@ -604,7 +604,7 @@ fn a_host_that_has_seen_a_token_elsewhere_has_the_address_proved() {
             .collect();
         assert_eq!(tokens.len(), 2);
         client.session_ticket = Some(ticket);
-        // New, and used elsewhere; then used here, which nobody is asked about.
+        // New, and used elsewhere; then used here, which the host is not asked about.
         for (token, is_new, retried) in [
             (&tokens[0], true, 0),
             (&tokens[1], false, 1),

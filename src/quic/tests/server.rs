@@ -1,5 +1,4 @@
-//! A server among many: limits, floods, restarts, several workers on a port, and the way down from a
-//! peak.
+//! A server's limits: floods, restarts, several workers on a port, and shrinking after a peak.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,7 +22,7 @@ fn with_retry(retry: Retry) -> ServerSettings {
     }
 }
 
-/// First packets of `count` clients that do not exist, and where they pretend to be.
+/// First packets of `count` clients that do not exist, with their spoofed addresses.
 fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut attacker = Endpoint::new(EndpointSettings::default(), None);
     let setup = ClientSetup::new(&client_settings()).unwrap();
@@ -39,7 +38,7 @@ fn spoofed(count: u32) -> Vec<(SocketAddr, Vec<u8>)> {
     flood.collect()
 }
 
-/// The server gets them; what it answers goes nowhere.
+/// Delivers them to the server, whose answers are lost.
 fn flood(pair: &mut Pair, packets: &[(SocketAddr, Vec<u8>)]) {
     let mut buffer = Vec::new();
     for (remote, packet) in packets {
@@ -76,7 +75,7 @@ fn a_flood_from_invented_addresses_is_answered_with_retries_and_a_client_gets_in
         ),
         (32, 32)
     );
-    // While it goes on.
+    // During the flood.
     pair.has_strangers = true;
     let more = spoofed(2_000);
     let mut waves = more.chunks(20);
@@ -124,7 +123,7 @@ fn more_connections_of_one_address_than_it_may_have_are_refused() {
         assert_eq!(ended(&mut pair, key), refused);
         let stats = pair.server.endpoint.stats();
         assert_eq!((stats.incoming_refused, stats.refused_for_address), (1, 1));
-        // Whoever is closed makes room at once, however long it lingers.
+        // A closed connection makes room at once, however long it lingers.
         pair.close(Who::Client, open[0], 0, None, b"");
         pair.run_for(2 * pair.link.latency);
         assert_eq!(pair.server.endpoint.len(), 3, "it lingers");
@@ -224,7 +223,7 @@ fn a_worker_takes_the_retry_token_of_another_with_the_same_key_only() {
             });
             assert_eq!(pair.server.endpoint.stats().incoming_retried, 0);
         } else {
-            // A client follows one Retry only (RFC 9000 section 17.2.5.2).
+            // A client follows only one Retry (RFC 9000 section 17.2.5.2).
             assert_ne!(ended(&mut pair, key).1, CloseKind::Local);
             assert!(pair.server.endpoint.stats().incoming_retried > 0);
         }
@@ -247,7 +246,7 @@ fn a_workers_connection_ids_name_it() {
             .unwrap();
         pair.run_for(Duration::from_secs(1));
     }
-    // The client's packets, but for the very first ones, whose IDs it has made up itself.
+    // The client's packets, except the first ones, whose IDs it has generated itself.
     for (from, datagram) in &pair.recorded {
         let id = match datagram[0] & 0x80 {
             0 => Some(datagram[1]),
@@ -276,7 +275,7 @@ fn the_tables_shrink_after_a_peak() {
             for key in &keys[left..] {
                 pair.close(Who::Client, *key, 0, None, b"");
             }
-            pair.run_until("the others being forgotten", |pair| {
+            pair.run_until("the others being dropped", |pair| {
                 (pair.client.endpoint.len(), pair.server.endpoint.len()) == (left, left)
             });
             let capacities = [
@@ -287,7 +286,7 @@ fn the_tables_shrink_after_a_peak() {
                 capacities.iter().all(|capacity| *capacity <= 128),
                 "{capacities:?}"
             );
-            // What is left works, and new ones do.
+            // The remaining connections work, and so do new ones.
             pair.establish();
             for key in &keys[..left] {
                 let conn = pair.client.endpoint.connection(*key).unwrap();

@@ -1,4 +1,4 @@
-//! How many streams the peer may have open: less is announced at first than what is allowed.
+//! The limit of the peer's open streams: a lower one is announced at first.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use bytes::Bytes;
 use crate::support::{Link, Pair, with_transport};
 use uringcore_quic::TransportSettings;
 
-/// How many streams of a client, which opens `count` of each direction and ends none, the server has seen when
-/// the first have come, and a round trip later.
+/// How many streams of a client, which opens `count` of each kind and ends none, the server has received when the
+/// first have arrived, and a round trip later.
 fn seen(count: u64, edit: fn(&mut TransportSettings)) -> [[usize; 2]; 2] {
     let (client, server) = with_transport(edit);
     let link = Link {

@@ -10,7 +10,7 @@ fn pattern(seed: u64, length: usize) -> Bytes {
     Random::new(seed).bytes(length).into()
 }
 
-/// 20 streams of 1 MiB each way, in writes of mixed sizes.
+/// 20 streams of 1 MiB in each direction, in writes of mixed sizes.
 fn twenty_streams(mut pair: Pair) -> Pair {
     let (client, server) = pair.establish();
     let length = 1 << 20;
@@ -226,7 +226,7 @@ fn reset_carries_its_code_and_drops_what_is_queued() {
     };
     pair.run_until("the reset", |pair| pair.server.has(server, is_reset));
     assert!(!pair.server.finished(server, 0));
-    // The other direction lives.
+    // The other direction continues.
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(0, Bytes::from_static(b"still here"), true)
         .unwrap();
@@ -262,7 +262,7 @@ fn stop_sending_carries_its_code_and_is_answered_by_a_reset() {
         )
     };
     pair.run_until("the stop", |pair| pair.client.has(client, is_stop));
-    // All of the stream but what the state machine had, two windows of it at most.
+    // All of the stream except the state machine's data, two windows of it at most.
     let drops_the_queue = |event: &Event| match event {
         Event::StopSending { unsent, .. } => (3 << 20..4 << 20).contains(unsent),
         _ => false,
@@ -298,7 +298,7 @@ fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
     pair.run_until("some data", |pair| {
         !pair.server.received(server, 4).is_empty()
     });
-    // Ours, the peer's, and one whose queue nobody waits for.
+    // Ours, the peer's, and one whose queue was not full.
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.reset_stream(0, 1).unwrap();
     conn.reset_stream(12, 1).unwrap();
@@ -312,7 +312,7 @@ fn whoever_waits_for_a_queue_hears_that_the_stream_was_abandoned() {
         pair.client.events.iter().filter_map(id).collect::<Vec<_>>()
     };
     pair.exchange();
-    assert_eq!(abandoned(&pair), [0], "without a word from the peer");
+    assert_eq!(abandoned(&pair), [0], "without an event of the peer");
     pair.run_until("the stop", |pair| abandoned(pair).len() == 2);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(abandoned(&pair), [0, 4], "each once");
@@ -339,7 +339,7 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
     });
     let mut pair = Pair::new(client, server);
     let key = pair.connect();
-    // Before the handshake there is no limit to speak of either.
+    // Before the handshake there is no limit either.
     let conn = pair.client.endpoint.connection(key).unwrap();
     for n in 0..40 {
         let (bidi, uni) = (conn.next_stream_id(false), conn.next_stream_id(true));
@@ -347,7 +347,7 @@ fn streams_beyond_the_peers_limit_wait_their_turn() {
         conn.send_stream(bidi, pattern(bidi, 3_000), true).unwrap();
         conn.send_stream(uni, pattern(uni, 3_000), true).unwrap();
     }
-    // One is given up while it waits: the peer must see it all the same, or it would wait for ever.
+    // One is reset while it waits: the peer must get it all the same, or it would wait for good.
     conn.reset_stream(80, 5).unwrap();
     pair.run_until("the first streams", |pair| {
         pair.server
@@ -442,7 +442,7 @@ fn watermarks_are_crossed_once_each_way() {
     assert_eq!(
         (writable(&pair, 0), writable(&pair, 4)),
         (1, 0),
-        "once, and only who was above"
+        "once, and only if it was above"
     );
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, pattern(1, 200_000), true).unwrap();
@@ -458,7 +458,7 @@ fn a_stream_that_is_full_again_is_not_called_writable() {
     conn.set_watermarks(40_000, 20_000);
     conn.set_connection_watermarks(40_000, 20_000);
     conn.send_stream(0, pattern(1, 40_000), false).unwrap();
-    // The host sends before the end of its turn, and writes again before it is called.
+    // The host sends before the end of its turn, and writes again before it polls.
     let mut datagram = Vec::new();
     while pair
         .client
@@ -531,9 +531,9 @@ fn a_paused_stream_gives_no_credit_and_the_others_flow() {
     assert!(pair.server.received(server, 0)[1..] == pattern(1, 1_000_000));
 }
 
-/// A reader that takes one event and pauses until the link has fallen silent. What waits is neither
-/// handed out again nor put together anew: each packet's piece comes out once, a pause brings at
-/// most one event, and what collects behind it is the credit that the peer had.
+/// A reader that takes one event and pauses until the link is silent. Waiting data is neither returned twice nor
+/// merged again: each packet's piece is returned once, a pause causes at most one event, and the data that
+/// accumulates is bounded by the peer's credit.
 #[test]
 fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
     const WINDOW: usize = 100_000;
@@ -556,7 +556,7 @@ fn a_reader_that_pauses_after_each_event_costs_no_more_than_its_bytes() {
         let before = events(&pair);
         reader(&mut pair, Connection::pause_stream);
         pair.run_for(Duration::from_millis(200));
-        assert_eq!(events(&pair), before, "a paused stream tells nothing");
+        assert_eq!(events(&pair), before, "a paused stream has no events");
         let already = pair.server.received(server, 0).len();
         reader(&mut pair, Connection::resume_stream);
         pair.server.take_events();

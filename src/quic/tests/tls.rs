@@ -1,4 +1,4 @@
-//! Handshakes, and what goes wrong in them.
+//! Handshakes, and their failures.
 
 use std::{
     sync::Arc,
@@ -60,7 +60,7 @@ fn handshake_tells_what_was_negotiated() {
 
 #[test]
 fn handshake_survives_a_terrible_link() {
-    // Twelve seconds pass between the sixth and the seventh try of a PTO that began with 0.3.
+    // Twelve seconds pass between the sixth and the seventh probe, with a PTO that began with 0.3.
     let handshake_timeout = Duration::from_secs(60);
     let settings = EndpointSettings {
         handshake_timeout,
@@ -140,7 +140,7 @@ fn key_log_gets_the_secrets_of_both_sides() {
     }
 }
 
-/// Connects and waits for the client's and, if there ever was a connection, the server's end.
+/// Connects and waits for the client's and, if there was a connection, the server's end.
 fn fail(pair: &mut Pair, name: &str) -> [Option<Closed>; 2] {
     let key = pair.connect_to(name);
     pair.run_until("the client's end", |pair| pair.client.closed(key).is_some());
@@ -349,7 +349,7 @@ fn a_self_signed_client_certificate_is_trusted_when_it_is_named() {
             client
         };
         Pair::new(with(&identity), server.clone()).establish();
-        // Another one of the same name is nobody's.
+        // Another certificate of the same name is not trusted.
         let [ours, _] = fail(&mut Pair::new(with(&made(is_ca).1), server), "localhost");
         assert!(matches!(ours.unwrap().3, CloseKind::Tls { .. }));
     }
@@ -450,7 +450,7 @@ fn an_address_is_verified_as_one() {
 fn a_store_that_the_host_has_read_is_trusted_and_no_stranger() {
     let mut client = client_settings();
     let authority = authority().issuer.der().clone();
-    // What nobody can parse is passed over.
+    // A certificate that cannot be parsed is skipped.
     let store = TrustStore::of(vec![CertificateDer::from(vec![1, 2, 3]), authority]);
     client.roots = Roots::Store(store);
     Pair::new(client.clone(), server_settings()).establish();

@@ -1,4 +1,4 @@
-//! What a connection tells about its packets: the log under qlog, and its connection IDs.
+//! A connection's packet log for qlog, and its connection IDs.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn both_sides_log_the_same_packets() {
         let connection = net.peer(who).endpoint.peek(key).unwrap();
         let events = connection.packet_log().unwrap().take();
         assert!(connection.packet_log().unwrap().take().is_empty());
-        // Times only grow.
+        // Times never decrease.
         let times: Vec<_> = events.iter().filter_map(|event| event.at).collect();
         assert!(times.is_sorted());
         logs.push(events);
@@ -47,7 +47,7 @@ fn both_sides_log_the_same_packets() {
             .map(|event| event.data.as_str())
             .collect()
     };
-    // A packet's entry is the same on both sides, up to the source that short headers lack.
+    // A packet's entry is the same on both sides, except the source, which short headers lack.
     let sent: BTreeSet<_> = of(0, "transport:packet_sent").into_iter().collect();
     let received = of(1, "transport:packet_received");
     assert!(received.len() > 4);
@@ -110,7 +110,7 @@ fn ids_are_told_before_a_packet_gives_them_out() {
     net.exchange();
     net.now += std::time::Duration::from_secs(1);
     net.arrive();
-    // As hosts do that move packets themselves: first the events, then what is to be sent.
+    // Like hosts that route packets themselves: first the events, then the packets to send.
     net.peer(Who::Server).take_events();
     assert_eq!(net.peer(Who::Server).endpoint.stats().datagrams_sent, 0);
     let ids = issued(&mut net);
@@ -143,7 +143,7 @@ fn numbered(log: &[Recorded], name: &str) -> BTreeSet<(String, u64)> {
     .collect()
 }
 
-/// What follows `before` in JSON, up to where it ends.
+/// The text after `before` in JSON, up to its end.
 fn word<'a>(data: &'a str, before: &str) -> &'a str {
     let at = data.find(before).expect(before) + before.len();
     let rest = &data[at..];
@@ -184,9 +184,9 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
         lost.len() as u64,
         stats.packets_lost + stats.mtu_probes_lost
     );
-    // The link keeps the order: nothing is given up that is only late.
+    // The link keeps the order: no late packet is declared lost.
     assert_eq!(lost.intersection(&arrived).count(), 0);
-    // All that did not arrive was found out, since later packets were acknowledged.
+    // Every missing packet was detected, because later packets were acknowledged.
     let missing: BTreeSet<_> = sent.difference(&arrived).cloned().collect();
     assert_eq!(missing, lost);
     for trigger in ["reordering_threshold", "\"raw\":{\"length\":"] {
@@ -208,7 +208,7 @@ fn lost_packets_are_named_and_they_are_those_that_never_arrived() {
         metrics("\"ssthresh\":"),
         stats.ssthresh.unwrap().to_string()
     );
-    // The link is 5 ms long, always, and the peer answers at once or when it has to.
+    // The link takes exactly 5 ms, and the peer answers at once or when it has to.
     for field in ["latest_rtt", "min_rtt", "smoothed_rtt"] {
         let milliseconds: f64 = metrics(&format!("\"{field}\":")).parse().unwrap();
         assert!(
@@ -242,7 +242,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     let (client, server) = net.establish();
     net.link.duplicate = 0;
     net.run_for(std::time::Duration::from_secs(1));
-    // Where the server's packets go now.
+    // The current address of the server's packets.
     let log = net.peer(Who::Client).endpoint.peek(client).unwrap();
     let mut log = log.packet_log().unwrap().take();
     let mut received = log.iter().rev();
@@ -255,7 +255,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     let mut tampered = vec![0x45; 60];
     tampered[1..=id.len()].copy_from_slice(&id);
     net.deliver(Who::Client, &tampered, None);
-    // A late Handshake packet, whose keys are gone, and one of a version that nobody has.
+    // A late Handshake packet, whose keys are gone, and one of an unknown version.
     let mut late = vec![0xe0, 0, 0, 0, 1, id.len() as u8];
     late.extend(&id);
     late.extend([0, 0x40, 50]);
@@ -263,13 +263,13 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
     net.deliver(Who::Client, &late, None);
     late[1..5].copy_from_slice(&[0x1a, 0x2a, 0x3a, 0x4a]);
     net.deliver(Who::Client, &late, None);
-    // And one that is for somebody else.
+    // And one for another connection.
     tampered[1..=id.len()].copy_from_slice(&vec![1; id.len()]);
     net.deliver(Who::Client, &tampered, None);
     let update = |net: &mut Pair, who: Who, key| {
         let endpoint = &mut net.peer(who).endpoint;
         endpoint.connection(key).unwrap().request_key_update();
-        // The first one asks whether the peer has the keys in use, the second one has those after them.
+        // The first one proves that the peer has the current keys, the second one has the keys after them.
         for uid in 1..3 {
             let endpoint = &mut net.peer(who).endpoint;
             endpoint.connection(key).unwrap().ping(uid);
@@ -344,7 +344,7 @@ fn dropped_packets_and_changed_keys_are_in_the_log() {
 
 const RESERVED: u32 = 0x1a2a_3a4a;
 
-/// The data of such events of one side's connection so far.
+/// The data of these events of one side's connection so far.
 fn logged(net: &mut Pair, who: Who, key: ConnectionKey, name: &str) -> Vec<String> {
     let connection = net.peer(who).endpoint.peek(key).unwrap();
     let events = connection.packet_log().unwrap().take();
@@ -374,7 +374,7 @@ fn a_peer_that_moves_is_in_the_log() {
           \"port_v4\":7}}"
         ]
     );
-    // The client does not know.
+    // The client has not noticed.
     assert!(logged(&mut net, Who::Client, client, name).is_empty());
 }
 
@@ -392,7 +392,7 @@ fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
         .find(|event| event.data.contains("\"version_negotiation\""))
         .unwrap();
     assert_eq!(packet.name, "transport:packet_received");
-    // qvis falls over a list of frames without any.
+    // qvis fails on an empty list of frames.
     assert!(!packet.data.contains("frames"));
     let names: Vec<&str> = events.iter().map(|event| &*event.name).collect();
     let at = names
@@ -402,7 +402,7 @@ fn a_version_negotiation_packet_is_in_the_log_and_what_follows_from_it() {
     let versions = format!("\"client_versions\":[{RESERVED},1]");
     assert!(events[at].data.contains(&versions), "{}", events[at].data);
     assert!(events[at].data.contains("\"chosen_version\":1"));
-    // The second beginning is in the same log, with packet numbers that are new again.
+    // The second attempt is in the same log, with new packet numbers.
     let received = numbered(&events[at..], "transport:packet_received");
     assert!(received.contains(&("initial".into(), 0)));
     assert!(!names.contains(&"transport:packet_dropped"), "{events:?}");

@@ -19,15 +19,15 @@ fn who_asks_late_for_batches_is_told_of_one_that_was() {
         peer.events.iter().filter(is_batch).count()
     };
     let client = pair.connect();
-    pair.run_until("the server has heard of it", |pair| {
+    pair.run_until("the server has the connection", |pair| {
         !pair.server.events.is_empty()
     });
-    // Nothing has come here yet.
+    // Nothing has arrived here yet.
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.tell_batches();
     pair.client.take_events();
     assert_eq!(reported(&pair.client, client), 0);
-    // And here the datagram that has made the connection; no other one is told twice.
+    // And here the datagram that has made the connection; no batch is reported twice.
     let (server, _) = pair.server.events[0];
     for _ in 0..2 {
         let conn = pair.server.endpoint.connection(server).unwrap();
@@ -74,8 +74,8 @@ fn keys_can_be_changed_in_the_middle_of_a_transfer() {
     assert!(pair.server.received(server, 0) == data);
 }
 
-/// A side that has followed a change and sent nothing since must not change again: the peer would understand
-/// nothing any more.
+/// A side that has followed an update and sent nothing since must not update again: the peer could not decrypt its
+/// packets.
 #[test]
 fn a_change_of_keys_waits_until_the_peer_has_those_before() {
     let mut pair = Pair::default_pair();
@@ -89,7 +89,7 @@ fn a_change_of_keys_waits_until_the_peer_has_those_before() {
     let conn = pair.server.endpoint.connection(server).unwrap();
     conn.send_stream(1, Bytes::from_static(b"a"), false)
         .unwrap();
-    // The new keys are first used for an acknowledgement, which has no answer.
+    // The new keys are first used for an acknowledgement, which is not acknowledged.
     pair.run_for(Duration::from_secs(3));
     let updates = |pair: &mut Pair| {
         let server = pair.server.endpoint.peek(server).unwrap().stats();
@@ -179,7 +179,7 @@ fn batches_can_be_switched_off_and_are_large_otherwise() {
 
 #[test]
 fn large_datagrams_keep_batches_below_the_limit_of_udp() {
-    // 16,000 x 64 would be far above 65,507: the link asserts on it.
+    // 16,000 x 64 would be far above 65,507: the link asserts the limit.
     let (mut client, mut server) = with_transport(|t| {
         t.max_datagram_size = 9_000;
         t.mtu_discovery = false;
@@ -218,7 +218,7 @@ fn statistics_count() {
         ours.bytes_sent > 1_000_000 && ours.bytes_sent < 1_200_000,
         "{ours:?}"
     );
-    // quinn-proto does not count the very first datagram on a server.
+    // quinn-proto does not count the first datagram on a server.
     let first = 1_200;
     assert_eq!(ours.bytes_sent, theirs.bytes_received + first);
     assert_eq!(ours.datagrams_sent, theirs.datagrams_received + 1);
@@ -244,7 +244,7 @@ fn a_host_that_does_not_transmit_for_a_while_loses_nothing() {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.send_stream(0, vec![1; 100_000].into(), true).unwrap();
-    // The socket is full: one batch goes, then events and time pass.
+    // The socket is full: one batch is sent, then events and time pass.
     let mut buf = Vec::new();
     let now = pair.now;
     assert!(pair.client.endpoint.poll_transmit(now, &mut buf).is_some());
@@ -252,7 +252,7 @@ fn a_host_that_does_not_transmit_for_a_while_loses_nothing() {
     pair.run_until("data", |pair| pair.server.finished(server, 0));
 }
 
-/// Sends 4 MiB over a link of 20 Mbit/s and 20 ms, and tells what both sides counted.
+/// Sends 4 MiB over a link of 20 Mbit/s and 20 ms, and returns both sides' statistics.
 fn transferred(
     link: Link,
     change: impl Fn(&mut TransportSettings),
@@ -290,16 +290,16 @@ fn keys_change_by_volume_on_both_sides() {
             ..Link::default()
         };
         let (client, server, _) = transferred(link, |t| t.key_update_packets = Some(500));
-        // 3,000 packets or so; the server, which only acknowledges, adds a few changes of its own.
+        // About 3,000 packets; the server, which only acknowledges, adds a few updates of its own.
         assert!((4..12).contains(&client.key_updates), "{client:?}");
         assert!(
             server.key_updates.abs_diff(client.key_updates) <= 1,
             "{server:?}"
         );
         let (client, _, _) = transferred(link, |_| {});
-        // The state machine changes them once early on, so that nobody forgets how.
+        // The state machine updates them once early on, so that the mechanism stays exercised.
         assert!(client.key_updates <= 1, "{client:?}");
-        // As often as can be: no change is begun before the last one is complete, and none kills.
+        // As often as possible: no update begins before the last one is complete, and none breaks the connection.
         let (client, _, _) = transferred(link, |t| t.key_update_packets = Some(1));
         assert!(client.key_updates > 4, "{client:?}");
     }
@@ -329,7 +329,7 @@ fn marks_of_congestion_slow_the_sender_down_without_a_loss() {
     let (unmarked, _, _) = transferred(link, |_| {});
     assert!(unmarked.congestion_events == 0, "{unmarked:?}");
     assert!(unmarked.congestion_window > client.congestion_window * 2);
-    // Where marks do not pass, the sender stops (RFC 9000 section 13.4.2).
+    // If marks are removed on the path, the sender stops marking (RFC 9000 section 13.4.2).
     let (bleached, server, _) = transferred(
         Link {
             bleaches: true,
@@ -376,7 +376,7 @@ fn the_paths_mtu_is_found_and_a_smaller_one_too() {
 fn every_controller_fills_the_link_and_shows_its_gauges() {
     for congestion in [Congestion::Cubic, Congestion::NewReno, Congestion::Bbr] {
         let (stats, _, took) = transferred(Link::default(), |t| t.congestion = congestion);
-        // 1.7 seconds at the least.
+        // 1.7 seconds at least.
         assert!(took < Duration::from_secs(4), "{congestion:?}: {took:?}");
         let rtt = Duration::from_millis(20)..Duration::from_millis(90);
         for found in [stats.latest_rtt, stats.min_rtt, stats.rtt] {

@@ -1,4 +1,4 @@
-//! Session tickets, address validation tokens and 0-RTT data, each with the QUIC version that it is for.
+//! Session tickets, address validation tokens and 0-RTT data, each with its QUIC version.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use uringcore_quic::{
 
 const VERSIONS: [u32; 2] = [VERSION_1, VERSION_2];
 
-/// A client that begins with `first` and would rather speak the first of `supported`.
+/// A client that begins with `first` and prefers the first of `supported`.
 fn client(supported: &[u32], first: u32) -> ClientSettings {
     ClientSettings {
         supported_versions: supported.to_vec(),
@@ -23,12 +23,12 @@ fn client(supported: &[u32], first: u32) -> ClientSettings {
     }
 }
 
-/// A client that knows one version.
+/// A client that supports one version.
 fn only(version: u32) -> ClientSettings {
     client(&[version], version)
 }
 
-/// A client that begins with `first` and is led to the other version.
+/// A client that begins with `first` and switches to the other version.
 fn switching(first: u32) -> ClientSettings {
     client(&[other(first), first], first)
 }
@@ -37,7 +37,7 @@ fn other(version: u32) -> u32 {
     VERSIONS[usize::from(version == VERSION_1)]
 }
 
-/// What a client with `settings` gets from the pair's server: a ticket and a token.
+/// The ticket and the token that a client with `settings` gets from the pair's server.
 fn credentials(pair: &mut Pair, settings: &ClientSettings) -> (SessionTicket, Bytes, u32) {
     pair.client_setup = ClientSetup::new(settings).unwrap();
     let ticket = tickets(pair).remove(0);
@@ -81,7 +81,7 @@ fn a_ticket_is_shown_and_taken_by_connections_that_begin_with_its_version() {
         .map(|of| VERSIONS.map(|first| (of, first)))
         .concat()
     {
-        // A client that does not know the ticket's version leaves it to the server to look.
+        // A client that does not know the ticket's version leaves the check to the server.
         for is_known in [true, false] {
             let (mut ticket, ..) = credentials(&mut pair, &only(of));
             ticket.version = ticket.version.filter(|_| is_known);
@@ -109,7 +109,7 @@ fn a_ticket_is_shown_and_taken_by_connections_that_begin_with_its_version() {
     }
 }
 
-/// True if there is a 0-RTT packet in a datagram (RFC 9000 section 17.2, RFC 9369 section 3.2).
+/// True if a datagram has a 0-RTT packet (RFC 9000 section 17.2, RFC 9369 section 3.2).
 fn is_early(datagram: &[u8]) -> bool {
     let mut rest = datagram;
     while rest.first().is_some_and(|first| first & 0x80 != 0) {
@@ -232,7 +232,7 @@ fn early_data_that_a_switching_server_rejects_arrives_once() {
     for first in VERSIONS {
         let mut pair = Pair::new(client_settings(), early_server());
         let (ticket, ..) = credentials(&mut pair, &only(first));
-        // Another server, which has never seen the ticket.
+        // Another server, which has never had the ticket.
         let mut pair = Pair::new(client_settings(), early_server());
         pair.client_setup = with_ticket(switching(first), &ticket);
         let data = Random::new(9).bytes(40_000);

@@ -1,4 +1,4 @@
-//! QUIC versions 1 and 2, the choice between them, and what an attacker can do about it.
+//! QUIC versions 1 and 2, the choice between them, and attacks on it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -44,7 +44,7 @@ fn shown(pair: &Pair, by: Who) -> Vec<u32> {
     found
 }
 
-/// Connects, moves data both ways across key updates, and closes.
+/// Connects, transfers data in both directions across key updates, and closes.
 fn exchange(pair: &mut Pair, expected: u32) {
     pair.record = true;
     let (client, server) = pair.establish();
@@ -71,13 +71,13 @@ fn exchange(pair: &mut Pair, expected: u32) {
     assert_eq!((closed.0, closed.3), (7, CloseKind::PeerApplication));
 }
 
-/// Client's list, its first version, server's list, what comes of it.
+/// The client's list, its first version, the server's list, the result.
 type Case = (&'static [u32], Option<u32>, &'static [u32], u32);
 
 const BOTH: &[u32] = &[VERSION_1, VERSION_2];
 const TURNED: &[u32] = &[VERSION_2, VERSION_1];
 
-/// Those that end with the first flight.
+/// Cases that complete with the first flight.
 const DIRECT: [Case; 8] = [
     (BOTH, None, BOTH, VERSION_1),
     (&[VERSION_2], None, BOTH, VERSION_2),
@@ -95,7 +95,7 @@ const DIRECT: [Case; 8] = [
     ),
 ];
 
-/// Those that need a Version Negotiation packet.
+/// Cases that need a Version Negotiation packet.
 const TOLD: [Case; 6] = [
     (BOTH, None, &[VERSION_2], VERSION_2),
     (TURNED, None, &[VERSION_1], VERSION_1),
@@ -176,7 +176,7 @@ fn versions_hold_with_loss_retry_and_large_hellos() {
                     if large {
                         client.alpn = alpn.clone();
                     }
-                    // A handshake with a quarter lost may take long.
+                    // A handshake with a quarter of the packets lost may take long.
                     client.transport.idle_timeout = Duration::from_secs(300);
                     let mut server = ServerSettings {
                         retry: retry.into(),
@@ -293,7 +293,7 @@ fn forged_version_negotiation_cannot_bring_another_version() {
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
     assert_eq!(pair.client.endpoint.stats().connections_begun_again, 1);
     assert_eq!(version(&mut pair, Who::Client, key), VERSION_2);
-    // A server that has no other version is believed.
+    // With a server that supports no other version it succeeds.
     let mut pair = Pair::new(client(TURNED, None), server(&[VERSION_1]));
     let (key, first) = first_flight(&mut pair);
     pair.deliver(Who::Client, &forged(&first, &[VERSION_1]), None);
@@ -306,15 +306,15 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
     let begun_again = |pair: &Pair| pair.client.endpoint.stats().connections_begun_again;
     let mut pair = Pair::new(client(BOTH, None), server(BOTH));
     let (key, first) = first_flight(&mut pair);
-    // It holds the version that is used.
+    // It contains the version that is used.
     pair.deliver(Who::Client, &forged(&first, BOTH), None);
-    // It is about other connection IDs.
+    // It has other connection IDs.
     for at in [8, 18] {
         let mut other = forged(&first, &[VERSION_2]);
         other[at] ^= 1;
         pair.deliver(Who::Client, &other, None);
     }
-    // It is cut, or empty.
+    // It is truncated, or empty.
     let whole = forged(&first, &[VERSION_2]);
     for length in 0..whole.len() {
         pair.deliver(Who::Client, &whole[..length], None);
@@ -324,7 +324,7 @@ fn version_negotiation_is_passed_over_where_it_must_be() {
     let completed = |event: &Event| matches!(event, Event::HandshakeCompleted { .. });
     pair.run_until("the handshake", |pair| pair.client.has(key, completed));
     assert_eq!(version(&mut pair, Who::Client, key), VERSION_1);
-    // The handshake is over.
+    // The handshake is complete.
     pair.deliver(Who::Client, &whole, None);
     pair.run_for(Duration::from_secs(1));
     assert!(pair.client.closed(key).is_none());
@@ -341,7 +341,7 @@ fn version_negotiation_comes_too_late_after_anything_else() {
         let mut pair = Pair::new(client(BOTH, None), server);
         let (key, first) = first_flight(&mut pair);
         let forged = forged(&first, &[VERSION_2]);
-        // The server's first datagram arrives, and nothing more.
+        // Only the server's first datagram arrives.
         pair.run_until("an answer", |pair| pair.server.sent > 0);
         pair.client.is_mute = true;
         pair.run_for(Duration::from_millis(25));
@@ -405,7 +405,7 @@ fn only_large_first_packets_of_unknown_versions_are_answered() {
         .collect();
     assert_eq!(versions[0] & 0x0f0f_0f0f, 0x0a0a_0a0a, "greased");
     assert_eq!(versions[1..], *BOTH);
-    // A server that takes nobody any more, and a client, say nothing.
+    // A server that accepts no more connections, and a client, send nothing.
     pair.server.endpoint.refuse_incoming();
     pair.deliver(Who::Server, &packet, None);
     pair.deliver(Who::Client, &packet, None);

@@ -1,5 +1,5 @@
-//! The time of day, which certificates, tickets and tokens are dated by. There is no clock in this
-//! room: the host lends its own, in the forms that the libraries ask for.
+//! The wall clock, for the dates of certificates, tickets and tokens. This crate has no clock: the host passes its
+//! own, in the forms that the libraries require.
 
 use std::{
     fmt,
@@ -9,12 +9,12 @@ use std::{
 
 use rustls::{pki_types::UnixTime, time_provider::TimeProvider};
 
-/// Tells the time of day.
+/// Returns the wall-clock time.
 pub trait WallClock: fmt::Debug + Send + Sync {
     fn now(&self) -> SystemTime;
 }
 
-/// A host's clock for the libraries, which would else read the system's.
+/// A host's clock for the libraries, which would otherwise read the system's.
 #[derive(Debug, Clone)]
 pub(crate) struct HostClock(pub Arc<dyn WallClock>);
 

@@ -1,7 +1,6 @@
-//! From settings to rustls configurations, and their cryptography providers.
+//! Builds rustls configurations and their cryptography providers from settings.
 //!
-//! Not here: roots, identities and how a certificate is judged (`certificates`), and what a handshake
-//! does (`handshake`).
+//! Not here: roots, identities and certificate verification (`certificates`), and the handshake (`handshake`).
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use super::{
 };
 use crate::seams::{labels::with_labels, tickets};
 
-/// A client's TLS settings, borrowed from wherever they live.
+/// A client's TLS settings, borrowed.
 pub(crate) struct ClientTls<'a> {
     pub clock: &'a Arc<dyn WallClock>,
     pub alpn: &'a [Vec<u8>],
@@ -43,16 +42,16 @@ pub(crate) struct ClientTls<'a> {
     pub certificate_hashes: Option<&'a [[u8; 32]]>,
     /// QUIC versions in order of preference.
     pub versions: &'a [u32],
-    /// What the first packets show, where that is none of `versions` with keys.
+    /// The version in the first packets, if that is none of `versions` with known keys.
     pub first_version: Option<u32>,
 }
 
-/// A server's TLS settings, borrowed from wherever they live.
+/// A server's TLS settings, borrowed.
 pub(crate) struct ServerTls<'a> {
     pub clock: &'a Arc<dyn WallClock>,
     pub alpn: &'a [Vec<u8>],
     pub identity: (&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>),
-    /// Certificates for clients that ask for one of their names.
+    /// Certificates for clients that request one of their names.
     pub named: &'a [NamedIdentity],
     pub client_auth: &'a ClientAuth,
     pub cipher_suites: Option<&'a [CipherSuite]>,
@@ -60,8 +59,8 @@ pub(crate) struct ServerTls<'a> {
     /// `None`: no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
     pub early_data: bool,
-    /// What clients keep to when they send 0-RTT data. A server that takes it must not be less
-    /// generous than the one that gave the ticket (RFC 9000 section 7.4.1).
+    /// The limits for 0-RTT data. A server that accepts it must not have lower limits than the one that issued the
+    /// ticket (RFC 9000 section 7.4.1).
     pub limits: &'a [u8],
     /// QUIC versions in order of preference.
     pub versions: &'a [u32],
@@ -139,8 +138,8 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     let certificates = ServerCertificates::new(&provider, (chain, key), tls.named)?;
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
     config.alpn_protocols = checked_alpn(tls.alpn)?;
-    // A client that lists AES-256 first would cost a fifth of a handshake more: SHA-384 has no
-    // hardware path.
+    // A client that lists AES-256 first would make a handshake a fifth more expensive: SHA-384 has no hardware
+    // path.
     config.ignore_client_order = true;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     let sessions = tls.sessions.as_ref().map(|store| {
@@ -164,7 +163,7 @@ pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigE
     Ok(crypto.keeping(sessions))
 }
 
-/// What tells servers apart whose clients may not resume each other's sessions.
+/// Distinguishes servers whose clients must not resume each other's sessions.
 fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     let (kind, roots): (&[u8], _) = match client_auth {
         ClientAuth::Off => return (b"off", Vec::new()),
@@ -179,8 +178,7 @@ fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     (kind, name)
 }
 
-/// The provider with these suites in this order. AES-128-GCM first by default, which rustls does
-/// not do.
+/// The provider with these suites in this order. The default has AES-128-GCM first, unlike rustls.
 fn provider_with(
     suites: Option<&[CipherSuite]>,
     make: fn(CipherSuite) -> SupportedCipherSuite,
@@ -199,9 +197,9 @@ fn provider_with(
     Ok(result)
 }
 
-/// The post-quantum group would be offered last and without a key share. A server that prefers it,
-/// as those in Go do, would ask for one: a round trip on every connection, and an end to 0-RTT data
-/// (RFC 8446 section 4.2.10). With the share a ClientHello no longer fits a datagram.
+/// Removes the post-quantum group, which would be offered last and without a key share. A server that prefers it,
+/// as those in Go do, would request a share: a round trip on every connection, and no 0-RTT data (RFC 8446 section
+/// 4.2.10). With the share a ClientHello no longer fits in a datagram.
 fn offer_no_group_without_a_share(provider: &mut CryptoProvider) {
     provider
         .kx_groups

@@ -1,10 +1,10 @@
-//! What fuzz targets see of this module beside its public face.
+//! Access for fuzz targets to private parts of this module.
 
 use rustls::SignatureScheme;
 
 use super::{certificates::ed448::provider_with_ed448, versions::Information};
 
-/// The chosen and the available versions among transport parameters; an error for what is malformed.
+/// The chosen and the available versions among transport parameters; an error if they are malformed.
 pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>, String> {
     match Information::find(parameters) {
         Ok(found) => Ok(found.map(|found| (found.chosen, found.available))),
@@ -12,12 +12,12 @@ pub fn version_information(parameters: &[u8]) -> Result<Option<(u32, Vec<u32>)>,
     }
 }
 
-/// Appends what a side says that has chosen `chosen`.
+/// Appends the version information of a side that has chosen `chosen`.
 pub fn append_version_information(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
     Information::append(parameters, chosen, supported);
 }
 
-/// True if `signature` is that of `message`, by an Ed448 key.
+/// True if `signature` is a valid Ed448 signature of `message`.
 pub fn is_signed_with_ed448(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let algorithms = provider_with_ed448().signature_verification_algorithms;
     let known = algorithms

@@ -1,18 +1,18 @@
 //! TLS 1.3 for QUIC (RFC 9001): certificates and their verification, and the crypto session that
 //! the QUIC state machine drives, over `rustls::quic`.
 //!
-//! - `settings`: what a host may set, as plain data, and [`ConfigError`].
-//! - `config`: settings to rustls configurations.
-//! - `clock`: the time of day, which the host tells.
-//! - `certificates`: which certificate a server shows to whom, and how a server's is judged.
-//! - `handshake`: the crypto session: one handshake, and what comes out of it.
-//! - `keys`: packet protection, what is sealed besides packets, and a view of packets in the clear.
-//! - `random`: bytes that nobody can guess.
-//! - `sessions`: what is resumed, on a server and on a client, in this process and beyond.
+//! - `settings`: the host's settings, as plain data, and [`ConfigError`].
+//! - `config`: builds rustls configurations from settings.
+//! - `clock`: the wall clock, which the host passes.
+//! - `certificates`: the choice of a server's certificate, and verification of a peer's.
+//! - `handshake`: the crypto session of one handshake.
+//! - `keys`: packet protection, keys of tokens, resets and Retry tags, and observation of packets in plain text.
+//! - `random`: random bytes.
+//! - `sessions`: session resumption, on a server and on a client, in this process and beyond.
 //! - `versions`: QUIC versions 1 and 2, and the choice between them.
 //! - `fuzzing`: private parsers, opened for fuzz targets.
 //!
-//! Nothing here knows streams or datagrams, or reads a clock, a file or the environment.
+//! This module does not depend on streams or datagrams, and reads no clock, file or environment.
 
 mod certificates;
 mod clock;

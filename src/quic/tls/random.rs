@@ -1,4 +1,4 @@
-//! Random bytes of the cryptography library's, for keys and challenges.
+//! Random bytes from the cryptography library, for keys and challenges.
 
 use aws_lc_rs::rand;
 

@@ -1,6 +1,6 @@
-//! Plain TLS settings as the host gives them, and the error that names a wrong one.
+//! TLS settings of the host, and the error for an invalid one.
 //!
-//! Not here: what rustls makes of them (`config`), and how a handshake uses that (`handshake`).
+//! Not here: building rustls configurations (`config`), and their use (`handshake`).
 
 use std::{fmt, sync::Arc};
 
@@ -10,12 +10,12 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 
-/// A setting that cannot work.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The field of the settings that is wrong.
+    /// The invalid field of the settings.
     pub field: &'static str,
-    /// What is wrong with it, in words.
+    /// The reason, as text.
     pub message: String,
 }
 
@@ -36,25 +36,24 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The certificate authorities that a client trusts, or that a server accepts client certificates
-/// from.
+/// The certificate authorities that a client trusts for servers, or a server for clients.
 #[derive(Debug, Clone)]
 pub enum Roots {
-    /// What the host has read, the operating system's store for one.
+    /// A store that the host has read, such as the operating system's.
     Store(TrustStore),
-    /// Exactly these certificates, PEM. A certificate that the peer presents itself may be among
-    /// them: it is then trusted as it stands, authority or not.
+    /// Exactly these certificates, PEM. A certificate of the peer itself may be among them: it is trusted even if
+    /// it is not an authority.
     Pem(Vec<u8>),
-    /// Nobody: every certificate is refused, unless verification is off.
+    /// None: every certificate is rejected, unless verification is off.
     None,
 }
 
-/// Authorities, read and parsed once: a system's are hundreds, and hosts make a setup a connection.
+/// Authorities, read and parsed once: a system has hundreds, and hosts may make a setup for each connection.
 #[derive(Debug, Clone)]
 pub struct TrustStore(pub(super) Arc<RootCertStore>);
 
 impl TrustStore {
-    /// Certificates in DER. Stores of systems hold some that nobody can use, which are passed over.
+    /// Certificates in DER. Those that cannot be parsed, which system stores contain, are skipped.
     pub fn of(certificates: Vec<CertificateDer<'static>>) -> Self {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(certificates);
@@ -65,7 +64,7 @@ impl TrustStore {
         self.0.is_empty()
     }
 
-    /// What tells this store from others.
+    /// Distinguishes this store from others.
     pub(super) fn name(&self) -> Vec<u8> {
         let anchors = self.0.roots.iter();
         let parts = anchors.flat_map(|anchor| [&anchor.subject, &anchor.subject_public_key_info]);
@@ -111,13 +110,13 @@ impl Clone for Identity {
     }
 }
 
-/// What a server shows to clients that ask for one of these names (RFC 6066 section 3).
+/// A server's certificate for clients that request one of these names (RFC 6066 section 3).
 #[derive(Debug, Clone)]
 pub struct NamedIdentity {
     pub identity: Identity,
-    /// DNS names, or `*.` and a DNS name for all names with one more label, or `*` for all clients
-    /// that give no name or an unknown one. None: those in the certificate's subjectAltName. A name
-    /// may have one certificate for each kind of key.
+    /// DNS names, or `*.` and a DNS name for all names with one more label, or `*` for all clients without SNI or
+    /// with an unknown name. `None`: the names in the certificate's subjectAltName. A name may have one certificate
+    /// for each kind of key.
     pub server_names: Option<Vec<String>>,
 }
 
@@ -148,7 +147,7 @@ impl CipherSuite {
         }
     }
 
-    /// The suite as the cryptography provider has it.
+    /// The cryptography provider's suite.
     pub(super) fn of_provider(self) -> SupportedCipherSuite {
         match self {
             Self::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -158,13 +157,13 @@ impl CipherSuite {
     }
 }
 
-/// True if a server asks its clients for certificates.
+/// Client certificates on a server.
 #[derive(Debug, Clone)]
 pub enum ClientAuth {
-    /// Certificates of clients are not asked for.
+    /// Clients are not asked for a certificate.
     Off,
-    /// Asked for; a client without one is let in, a bad one is refused.
+    /// Requested; a client without a certificate is accepted, an invalid one is rejected.
     Optional(Roots),
-    /// A client without an acceptable certificate is refused.
+    /// A client without a valid certificate is rejected.
     Required(Roots),
 }

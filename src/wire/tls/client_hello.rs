@@ -1,7 +1,7 @@
-//! What a ClientHello shows (RFC 8446 section 4.1.2), read before TLS reads it: a host may need time to
-//! look for a session, and a server's choice of a QUIC version hangs on it.
+//! Fields of a ClientHello (RFC 8446 section 4.1.2), read before the TLS library reads it: a host may need time to
+//! look up a session, and a server's choice of a QUIC version depends on it.
 //!
-//! Nothing is judged here. What makes no sense shows nothing, and is TLS's to complain about.
+//! Nothing is validated here. Malformed input yields nothing, and TLS reports the error.
 
 use super::{CLIENT_HELLO, counted, extension, message, take};
 
@@ -11,7 +11,7 @@ pub struct ClientHello<'a> {
 }
 
 impl<'a> ClientHello<'a> {
-    /// Of the message's content.
+    /// Parses the message's content.
     pub fn read(content: &'a [u8]) -> Option<Self> {
         let mut rest = content;
         // legacy_version, random, legacy_session_id, cipher_suites, legacy_compression_methods.
@@ -33,7 +33,7 @@ impl<'a> ClientHello<'a> {
         self.extension(DRAFT_TRANSPORT_PARAMETERS).is_some()
     }
 
-    /// The tickets of sessions that the client would resume (RFC 8446 section 4.2.11).
+    /// The tickets of sessions that the client offers to resume (RFC 8446 section 4.2.11).
     pub fn tickets(&self) -> Option<Vec<Vec<u8>>> {
         let mut identities = counted::<2>(&mut self.extension(PRE_SHARED_KEY)?)?;
         let mut found = Vec::new();
@@ -56,15 +56,15 @@ impl<'a> ClientHello<'a> {
     }
 }
 
-/// How long the ClientHello is that `bytes` begin with, with its head; `None` while its end has not come, and for anything
-/// else.
+/// The length, with its header, of the ClientHello at the start of `bytes`; `None` for anything else, and while the
+/// header is incomplete.
 pub fn hello_length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk::<4>()?;
     let length = 4 + u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
     (head[0] == CLIENT_HELLO && length <= bytes.len()).then_some(length)
 }
 
-/// The tickets of the ClientHello that `bytes` begin with; `None` while its end has not come.
+/// The tickets of the ClientHello at the start of `bytes`; `None` while it is incomplete.
 pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let head = bytes.first_chunk::<4>()?;
     let length = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
@@ -79,9 +79,9 @@ pub fn shown_tickets(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 const PRE_SHARED_KEY: u16 = 41;
 const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
 const DRAFT_TRANSPORT_PARAMETERS: u16 = 0xffa5;
-/// Clients show one or two.
+/// Clients offer one or two.
 const TICKETS_MAX: usize = 4;
-/// As much as QUIC has to keep of a handshake (RFC 9000 section 7.5), and more than rustls sends.
+/// The part of a handshake that QUIC must be able to buffer (RFC 9000 section 7.5); more than rustls sends.
 pub const HELLO_BYTES_MAX: usize = 1 << 14;
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(
             shown_tickets(&[1, 0xff, 0xff, 0xff]),
             none,
-            "too long to be one"
+            "too long for a ClientHello"
         );
         let whole = hello(&[0, 41, 0, 9, 0, 7, 0, 1, 9, 1, 2, 3, 4]);
         for at in 0..whole.len() {

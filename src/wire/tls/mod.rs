@@ -1,24 +1,24 @@
-//! TLS as it is on the wire (RFC 8446), as far as it is read beside the TLS library.
+//! TLS on the wire (RFC 8446): the parts that are read outside the TLS library.
 //!
-//! - `client_hello`: what a client shows.
+//! - `client_hello`: fields of a ClientHello.
 //! - `session_ticket`: NewSessionTicket messages.
-//! - `records`: where records end in TLS over TCP, which is the `ssl` module's otherwise.
+//! - `records`: record boundaries in TLS over TCP, for the `ssl` module.
 //!
-//! Here: what messages are made of.
+//! This file has the parsers that messages are built from.
 
 pub mod client_hello;
 pub mod records;
 pub mod session_ticket;
 
-/// The handshake message at the front of `bytes` (RFC 8446 section 4): its type, its content, and
-/// what follows. `None` while its end has not come.
+/// The handshake message at the front of `bytes` (RFC 8446 section 4): its type, its content, and the rest. `None`
+/// while it is incomplete.
 pub fn message(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&kind, mut rest) = bytes.split_first()?;
     let content = counted::<3>(&mut rest)?;
     Some((kind, content, rest))
 }
 
-/// Takes a vector whose length is written in `N` bytes (RFC 8446 section 3.4).
+/// Takes a vector with an `N`-byte length (RFC 8446 section 3.4).
 pub fn counted<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = take(rest, N)?
         .iter()

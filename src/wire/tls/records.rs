@@ -1,23 +1,23 @@
-//! Where records end in a stream of TLS over TCP, without looking into any of them.
+//! Record boundaries in a stream of TLS over TCP. The records are not decrypted.
 //!
-//! A TLS library that is asked to read and has no whole record answers with an error, which a host
-//! may find dear. [`RecordBoundaries`] tells beforehand whether asking can yield anything. Not here:
-//! what a record means; a stream that is no TLS is left to the library to refuse.
+//! A TLS library that reads without a whole record returns an error, which may be expensive for a host.
+//! [`RecordBoundaries`] shows beforehand if a read can succeed. Not here: the meaning of a record. If a stream is
+//! not TLS, the library rejects it.
 
-/// Follows the record headers (RFC 8446, section 5.1; RFC 5246, section 6.2.1) of a byte stream that
-/// arrives in pieces.
+/// Tracks the record headers (RFC 8446, section 5.1; RFC 5246, section 6.2.1) of a byte stream that arrives in
+/// pieces.
 #[derive(Debug, Default)]
 pub struct RecordBoundaries {
     /// Bytes seen so far.
     seen: u64,
-    /// Where the last whole record ends.
+    /// The end of the last whole record.
     whole_until: u64,
-    /// Where the record ends whose header is complete.
+    /// The end of the record whose header is complete.
     next_end: Option<u64>,
-    /// The bytes of a header that is not complete yet.
+    /// The bytes of an incomplete header.
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// A header made no sense: nothing can be said any more.
+    /// True if a header was invalid; boundaries are unknown from there on.
     lost: bool,
 }
 
@@ -42,7 +42,7 @@ impl RecordBoundaries {
 
     /// True if a reader that has taken all but the last `left` bytes has a whole record before it.
     ///
-    /// True as well once the stream has turned out not to be TLS: then only the library can tell.
+    /// Also true once the stream has turned out not to be TLS: then only the library can report the error.
     pub fn has_whole_record(&self, left: usize) -> bool {
         self.whole_bytes(left) > 0
     }
@@ -56,10 +56,10 @@ impl RecordBoundaries {
         self.whole_until.saturating_sub(taken) as usize
     }
 
-    /// True if a reader that has taken all but the last `left` bytes stopped inside of a record.
+    /// True if a reader that has taken all but the last `left` bytes stopped inside a record.
     ///
-    /// It holds the beginning of that record itself, so the next one it yields is larger than what is
-    /// left of it here.
+    /// The reader holds the beginning of that record, so the next record that it returns is larger than the bytes
+    /// left here.
     pub fn is_inside_record(&self, left: usize) -> bool {
         let taken = self.seen - left as u64;
         self.lost || taken != self.whole_until
@@ -103,7 +103,7 @@ const HEADER_BYTES: usize = 5;
 const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
 /// The first byte of every legacy_record_version.
 const VERSION_MAJOR: u8 = 3;
-/// TLS 1.2's bound (RFC 5246, section 6.2.3); that of TLS 1.3 is lower.
+/// The bound of TLS 1.2 (RFC 5246, section 6.2.3); that of TLS 1.3 is lower.
 const CIPHERTEXT_BYTES_MAX: u64 = (1 << 14) + 2048;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
                     fed >= 14,
                     "{fed} in {piece}s"
                 );
-                // One that has taken the first two records.
+                // A reader that has taken the first two records.
                 if fed > 19 {
                     assert_eq!(boundaries.has_whole_record(fed - 19), fed >= stream.len());
                 }

@@ -1,22 +1,22 @@
-//! NewSessionTicket messages (RFC 8446 section 4.6.1), with the extension that QUIC gives a meaning.
+//! NewSessionTicket messages (RFC 8446 section 4.6.1), with the early_data extension as QUIC defines it.
 
 use std::time::Duration;
 
 use super::{NEW_SESSION_TICKET, counted, extension, take};
 
-/// What such a message says.
+/// A NewSessionTicket message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSessionTicket {
     pub lifetime: Duration,
     pub age_add: u32,
     pub nonce: Vec<u8>,
     pub ticket: Vec<u8>,
-    /// True if the server takes 0-RTT data with it (RFC 9001 section 4.6.1).
+    /// True if the server accepts 0-RTT data with this ticket (RFC 9001 section 4.6.1).
     pub early_data: bool,
 }
 
 impl NewSessionTicket {
-    /// Of the message's content.
+    /// Parses the message's content.
     pub fn read(content: &[u8]) -> Option<Self> {
         let mut rest = content;
         let lifetime = u32::from_be_bytes(take(&mut rest, 4)?.try_into().ok()?);
@@ -38,7 +38,7 @@ impl NewSessionTicket {
         })
     }
 
-    /// The whole message; `None` if something in it is too long for one.
+    /// Encodes the message; `None` if a field is too long.
     pub fn write(&self) -> Option<Vec<u8>> {
         let seconds = self.lifetime.min(LIFETIME_MAX).as_secs();
         let mut extensions = Vec::new();

@@ -1,4 +1,4 @@
-//! What is expected of a connection whose peer breaks a rule. Each is fed whole and byte by byte.
+//! Expectations for a connection whose peer breaks a rule. Each input is passed whole and byte by byte.
 
 use bytes::Bytes;
 use uringcore_h3::{Code, Connection, Event, LocalError, Output, Role, Settings};
@@ -11,7 +11,7 @@ pub fn peer_control(role: Role) -> u64 {
     if role == Role::Client { 3 } else { 2 }
 }
 
-/// A connection of which nothing was heard yet, with its own first outputs taken.
+/// A connection without input, whose own first outputs were taken.
 pub fn fresh(role: Role, settings: Settings) -> Connection {
     let uni = match role {
         Role::Client => CLIENT_UNI,
@@ -22,7 +22,7 @@ pub fn fresh(role: Role, settings: Settings) -> Connection {
     connection
 }
 
-/// A connection that has the peer's SETTINGS, which say nothing.
+/// A connection with the peer's SETTINGS, which are empty.
 pub fn ready(role: Role, settings: Settings) -> Connection {
     let mut connection = fresh(role, settings);
     let control = [&[0][..], &frame(0x4, b"")].concat();
@@ -31,7 +31,7 @@ pub fn ready(role: Role, settings: Settings) -> Connection {
     connection
 }
 
-/// A client has sent the request that stream 0 answers.
+/// A client that has sent the request that stream 0 answers.
 fn with_request(mut connection: Connection) -> Connection {
     if connection.role() == Role::Client {
         connection.send_headers(0, &GET, false).unwrap();
@@ -40,13 +40,13 @@ fn with_request(mut connection: Connection) -> Connection {
     connection
 }
 
-/// Expects what comes on a stream to close the connection.
+/// Expects data on a stream to close the connection.
 #[track_caller]
 pub fn closes(role: Role, stream_id: u64, data: &[u8], code: Code) {
     expect_close(role, stream_id, data, false, code);
 }
 
-/// The same of a stream that ends behind it.
+/// Expects a stream that ends after this data to close the connection.
 #[track_caller]
 pub fn closes_at_end(role: Role, stream_id: u64, data: &[u8], code: Code) {
     expect_close(role, stream_id, data, true, code);
@@ -59,7 +59,7 @@ fn expect_close(role: Role, stream_id: u64, data: &[u8], fin: bool, code: Code) 
         feed_stream(&mut connection, stream_id, data, fin, feed);
         assert_eq!(close_code(&mut connection), Some(code), "{feed:?}");
         assert!(connection.is_closed());
-        // Nothing more is done, whatever comes.
+        // Nothing more is done, whatever arrives.
         events(&mut connection);
         connection.handle_stream_data(8, headers_frame(&GET).into(), true);
         connection.handle_datagram(Bytes::new());
@@ -81,20 +81,19 @@ pub fn control_closes(role: Role, frames: &[Vec<u8>], code: Code) {
     }
 }
 
-/// The same of frames that follow SETTINGS.
+/// Expects frames after SETTINGS to close the connection.
 #[track_caller]
 pub fn control_frames_close(role: Role, frames: &[Vec<u8>], code: Code) {
     control_closes(role, &[&[frame(0x4, b"")], frames].concat(), code);
 }
 
-/// Expects what comes on a request's stream to end that request and nothing else; a strict host hears
-/// of it as a connection error.
+/// Expects data on a request's stream to end only that request; a strict host gets a connection error.
 #[track_caller]
 pub fn refuses(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, false, code);
 }
 
-/// The same of a stream that ends behind it.
+/// Expects a stream that ends after this data to close the connection.
 #[track_caller]
 pub fn refuses_at_end(role: Role, data: &[u8], code: Code) {
     expect_stream_error(role, data, true, code);
@@ -123,7 +122,7 @@ fn expect_stream_error(role: Role, data: &[u8], fin: bool, code: Code) {
         let mut strict = with_request(ready(role, Settings::default()));
         strict.set_strict(true);
         feed_stream(&mut strict, 0, data, fin, feed);
-        // Not a fault, only no request.
+        // An incomplete request, which is not an error of the connection.
         let is_fault = code != Code::H3_REQUEST_INCOMPLETE;
         assert_eq!(close_code(&mut strict), is_fault.then_some(code), "strict");
     }
@@ -135,13 +134,13 @@ pub fn malformed_request(fields: &[(&str, &str)]) {
     refuses(Role::Server, &headers_frame(fields), Code::H3_MESSAGE_ERROR);
 }
 
-/// The same of a GET with more fields.
+/// Expects a GET with these additional fields to be malformed.
 #[track_caller]
 pub fn malformed_with(extra: &[(&str, &str)]) {
     malformed_request(&[&GET[..], extra].concat());
 }
 
-/// The same of a GET without one of its fields.
+/// Expects a GET without one of its fields to be malformed.
 #[track_caller]
 pub fn malformed_without(name: &str) {
     let mut fields = GET.to_vec();

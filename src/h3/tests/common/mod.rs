@@ -1,4 +1,4 @@
-//! Two HTTP/3 connections joined in memory, and the pieces of wire format that tests write by hand.
+//! Two HTTP/3 connections joined in memory, and parts of the wire format that tests write by hand.
 
 pub mod faults;
 pub mod qpack;
@@ -13,7 +13,7 @@ use uringcore_h3::{Code, Connection, Event, Output, Role, Settings, varint};
 pub const CLIENT_UNI: [u64; 3] = [2, 6, 10];
 pub const SERVER_UNI: [u64; 3] = [3, 7, 11];
 
-/// How the bytes of one output reach the other side.
+/// How the bytes of one output are passed to the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
     Whole,
@@ -25,7 +25,7 @@ pub struct Pair {
     pub client: Connection,
     pub server: Connection,
     pub feed: Feed,
-    /// Streams whose data is held back, and what was held.
+    /// A stream whose data is held back, and the held data.
     pub held_stream: Option<u64>,
     held: VecDeque<Output>,
 }
@@ -35,7 +35,7 @@ impl Pair {
         Self::with_settings(feed, Settings::default(), Settings::default())
     }
 
-    /// Its client's QPACK may have streams wait.
+    /// The client's QPACK encoder may make streams wait.
     pub fn blocking(feed: Feed) -> Self {
         let client = Settings {
             qpack_may_block: true,
@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    /// Carries everything over until nothing moves.
+    /// Passes all outputs on until there are none.
     pub fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -80,7 +80,7 @@ impl Pair {
         }
     }
 
-    /// Lets what the client wrote to the held stream through.
+    /// Passes on the held data.
     pub fn release(&mut self) {
         self.held_stream = None;
         while let Some(output) = self.held.pop_front() {
@@ -126,7 +126,7 @@ pub fn feed_stream(to: &mut Connection, stream_id: u64, data: &[u8], fin: bool, 
     }
 }
 
-/// All events, neighbouring content of one stream joined, so that how it was cut does not show.
+/// All events. Adjacent content of one stream is joined, so that its pieces do not matter.
 pub fn events(connection: &mut Connection) -> Vec<Event> {
     let mut joined: Vec<Event> = Vec::new();
     while let Some(event) = connection.poll_event() {
@@ -183,7 +183,7 @@ pub fn outputs(connection: &mut Connection) -> Vec<Output> {
     std::iter::from_fn(|| connection.poll_output()).collect()
 }
 
-/// The code with which the connection asked to be closed.
+/// The code of the connection's close command.
 pub fn close_code(connection: &mut Connection) -> Option<Code> {
     outputs(connection)
         .into_iter()

@@ -1,12 +1,12 @@
-//! Clients that give no credit to the streams that last as long as the connection.
+//! Clients that give no credit to critical streams.
 
 use uringcore_h3::Code;
 use uringcore_http::http3::{Event, Limits};
 
 use super::{GET, POST, Site};
 
-/// What comes on our streams for control, QPACK's encoder and its decoder is not read: they have the credit of
-/// the beginning and no more.
+/// The client does not read our streams for control, QPACK's encoder and its decoder: they keep their initial
+/// credit.
 fn site_without_credit() -> Site {
     let limits = Limits {
         early_resets: 1_000_000,
@@ -20,7 +20,7 @@ fn site_without_credit() -> Site {
     site
 }
 
-/// The most that has waited on a stream of the server's.
+/// The maximal number of bytes that waited on a stream of the server.
 fn queued(site: &mut Site, stream_id: u64) -> usize {
     let quic = site.pair.server.endpoint.connection(site.server);
     quic.map_or(0, |quic| quic.send_queue_bytes(stream_id))
@@ -39,7 +39,7 @@ fn a_client_that_does_not_take_what_qpack_says_of_its_requests_is_given_up() {
         }
         site.run();
         for &stream_id in &batch {
-            // Our decoder has to say so (RFC 9204 section 4.4.2).
+            // Our decoder has to send a cancellation (RFC 9204 section 4.4.2).
             site.browser
                 .cancel_request(stream_id, Code::H3_REQUEST_CANCELLED.0);
         }
@@ -62,12 +62,12 @@ fn a_client_that_acknowledges_table_entries_before_they_are_sent_is_given_up() {
     let (mut turn, mut most) = (0, 0);
     while site.closed_with().is_none() {
         assert!(turn < 400, "{most} bytes wait");
-        // A line goes into the table when it is seen again.
+        // A line enters the table when it is seen again.
         let value = format!("{turn:0>100}");
         let fields: &[(&[u8], &[u8])] = &[(b":status", b"200"), (b"x", value.as_bytes())];
         for stream_id in [turn * 8, turn * 8 + 4] {
             site.ask(stream_id, GET, true);
-            // The second time may be the end.
+            // The second time may close the connection.
             let _ = site
                 .command(|http, quic, now| http.send_headers(quic, stream_id, fields, true, now));
             site.done(stream_id);

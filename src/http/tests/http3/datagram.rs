@@ -29,7 +29,7 @@ fn with_datagrams(transport: &mut TransportSettings) {
     transport.datagram_recv_bytes = Some(65_535);
 }
 
-/// Both sides have said that they know datagrams.
+/// Both sides have announced datagrams.
 fn site() -> Site {
     let says = h3::Settings {
         h3_datagram: true,
@@ -38,7 +38,7 @@ fn site() -> Site {
     Site::between(says, limits(), with_datagrams)
 }
 
-/// The client has no datagrams of QUIC's.
+/// The client has no QUIC datagrams.
 fn site_of_capsules() -> Site {
     Site::new(limits())
 }
@@ -114,7 +114,7 @@ fn datagrams_go_both_ways_beside_the_stream_of_their_request() {
         .command(|http, quic, _| http.max_datagram_size(quic, 0))
         .unwrap();
     assert!((1000..1500).contains(&size), "{size}");
-    // As a network does with one that is too large.
+    // As a network drops one that is too large.
     assert!(site.answer_with(0, &vec![1; size + 1]).is_ok());
     assert!(site.answer_with(0, &vec![2; size]).is_ok());
     site.run();
@@ -229,7 +229,7 @@ fn a_datagram_of_a_request_that_has_none_aborts_it() {
 #[test]
 fn a_datagram_outside_of_its_requests_life_is_dropped() {
     let mut site = site();
-    // Ahead of it.
+    // Before its request.
     site.say(0, b"early");
     site.ask(0, CONNECT_UDP, false);
     site.accept(0);

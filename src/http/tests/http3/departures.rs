@@ -1,4 +1,5 @@
-//! Clients that leave while the host works on their requests: what it sends then is refused as gone, and is no fault.
+//! Clients that leave while the host works on their requests: its later sends fail with `Gone`, which is not an
+//! error.
 
 use std::time::Duration;
 
@@ -11,17 +12,17 @@ use crate::h3_common::headers_frame;
 
 const CANCELLED: u64 = Code::H3_REQUEST_CANCELLED.0;
 
-/// The client wants no more of these responses, and says so in one packet.
+/// The client stops these responses, all in one packet.
 fn stop(site: &mut Site, streams: &[u64]) {
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
     for &stream_id in streams {
         quic.stop_stream(stream_id, CANCELLED).unwrap();
     }
-    // A connection that is closed is remembered for longer.
+    // A closed connection is remembered for longer.
     site.wait(Duration::from_millis(20));
 }
 
-/// A client that may give up so many requests.
+/// A client that may abandon this many requests.
 fn site(early_resets: u32) -> Site {
     Site::new(Limits {
         early_resets,
@@ -43,7 +44,7 @@ fn responses_to_a_client_that_was_closed_for_its_resets_are_refused_as_gone() {
         }
         stop(&mut site, &streams);
         assert!(site.http.is_abused());
-        // The two that it may give up and the one too many. No other was looked at.
+        // The two that it may abandon and one too many. No other was processed.
         assert_eq!(aborted(&site.take_events()).len(), 3);
         for &stream_id in &streams {
             let content = Bytes::from_static(b"content");
@@ -93,13 +94,13 @@ fn a_request_whose_response_is_not_wanted_before_its_head_is_whole_is_not_told()
     site.raw(0, first, false);
     stop(&mut site, &[0]);
     let quic = site.pair.client.endpoint.connection(site.client).unwrap();
-    // It may be on its way when the server says that it reads no more.
+    // It may be in flight when the server stops reading.
     let _ = quic.send_stream(0, Bytes::copy_from_slice(rest), true);
     site.run();
     assert_eq!(requests(&site.take_events()), []);
     assert!(site.http.is_drained());
     assert_eq!(site.http.open_requests(), 0);
-    // It counts as one that was given up, and the connection goes on.
+    // It counts as abandoned, and the connection continues.
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_events()), [4]);
     site.respond(4, b"x", true).unwrap();
@@ -127,15 +128,15 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
         quic.pause_stream(stream_id);
     }
     let mut held = Vec::new();
-    // Highest numbers first: the order of the wait is not that of the numbers.
+    // Highest numbers first: the order of waiting is not that of the numbers.
     for &stream_id in streams.iter().rev() {
-        // Those that are held up have less than the connection may keep.
+        // Waiting streams have less than the connection's limit.
         let size = if held.is_empty() { 200_000 } else { 100_000 };
         site.respond(stream_id, &vec![0; size], false).unwrap();
         let is_held_up =
             |site: &mut Site| site.command(|http, quic, now| http.is_held_up(quic, stream_id, now));
         if is_held_up(&mut site) {
-            // A response that asks again keeps its place.
+            // A response that waits again keeps its place.
             assert!(is_held_up(&mut site));
             held.push(stream_id);
         }
@@ -145,7 +146,7 @@ fn responses_that_wait_for_the_connection_go_on_in_their_order_and_those_that_ar
     let over = held.remove(1);
     site.command(|http, quic, now| http.cancel(quic, over, Code::H3_INTERNAL_ERROR, now));
     site.done(over);
-    // Those that came first make room for the connection, but none of those that wait is read.
+    // The first ones make room in the connection, but none of the waiting ones is read.
     for stream_id in streams.iter().filter(|&id| !held.contains(id)) {
         let quic = site.pair.client.endpoint.connection(site.client).unwrap();
         quic.resume_stream(*stream_id);

@@ -1,5 +1,5 @@
 //! Requests while the process is over its memory budget: a client whose address holds a part of it gets no further
-//! ones served, and others do.
+//! requests served, and others do.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ fn site() -> (Site, Arc<Budget>) {
     (Site::at(settings), budget)
 }
 
-/// What the server keeps for the site's client beside its streams.
+/// The bytes that the server keeps for the site's client beside its streams.
 fn charge(site: &mut Site) -> Charge {
     site.command(|_, quic, _| Charge::new(quic.queued()))
 }
 
-/// A request comes to the server while so much is kept for its client; nothing is shed before it is looked at.
+/// A request arrives while `size` bytes are kept for its client; nothing is shed before it is processed.
 fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) {
     site.browser.send_headers(stream_id, GET, true).unwrap();
     site.perform();
@@ -43,7 +43,7 @@ fn ask_while(site: &mut Site, charge: &mut Charge, stream_id: u64, size: usize) 
     site.run();
 }
 
-/// The endpoint looks at what the connection holds, and sheds nothing yet.
+/// The endpoint counts the connection's bytes, and sheds nothing yet.
 fn settle(site: &mut Site) {
     site.command(|_, _, _| {});
     let now = site.pair.now;
@@ -52,7 +52,7 @@ fn settle(site: &mut Site) {
     endpoint.poll_transmit(now, &mut Vec::new());
 }
 
-/// The streams on which the client has got the beginning of a response.
+/// The streams on which the client has received the beginning of a response.
 fn responses(site: &Site) -> Vec<u64> {
     let response = |event: &Event| match event {
         Event::Headers {
@@ -73,7 +73,7 @@ fn over_the_budget_a_request_of_an_address_that_holds_much_is_rejected() {
     assert_eq!(requests(&site.take_events()), []);
     assert_eq!(site.resets(), [(0, Code::H3_REQUEST_REJECTED.0)]);
     assert_eq!(site.http.open_requests(), 0);
-    // The next is served: nothing is kept any more but the connection.
+    // The next is served: only the connection itself is held any more.
     assert!(budget.held() < MIB);
     site.ask(4, GET, true);
     assert_eq!(requests(&site.take_events()), [4]);
@@ -106,7 +106,7 @@ fn over_the_budget_a_client_of_another_address_is_served() {
     let mut charge = charge(&mut site);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(5 * MIB);
-    // Less than a part of the budget that matters.
+    // Less than a significant part of the budget.
     ask_while(&mut site, &mut charge, 0, MIB / 32);
     assert!(budget.is_exceeded());
     assert_eq!(requests(&site.take_events()), [0]);

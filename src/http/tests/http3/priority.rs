@@ -1,4 +1,4 @@
-//! Who is served first (RFC 9218), each test named after what the client or the application has said.
+//! Priorities of responses (RFC 9218), each test named after the signal of the client or the application.
 
 use super::*;
 use crate::h3_common::{frame, varints};
@@ -15,7 +15,7 @@ impl Site {
         self.ask(stream_id, &lines, true);
     }
 
-    /// Says it on the client's control stream.
+    /// Sends a PRIORITY_UPDATE on the client's control stream.
     fn update(&mut self, stream_id: u64, value: &str) {
         let payload = [&varints(&[stream_id])[..], value.as_bytes()].concat();
         self.raw(2, &frame(PRIORITY_UPDATE, &payload), false);
@@ -35,7 +35,7 @@ impl Site {
         }
     }
 
-    /// How much of `other` had come when `stream_id` was there.
+    /// How much of `other` had arrived when `stream_id` was complete.
     fn received_before(&self, stream_id: u64, other: u64) -> usize {
         let mut received = 0;
         for event in &self.heard {
@@ -64,7 +64,7 @@ fn slow() -> Site {
     site
 }
 
-/// What may have been under way already.
+/// The data that may have been in flight already.
 const FEW: usize = SIZE / 4;
 
 #[test]
@@ -179,7 +179,7 @@ impl Site {
         let payload = [&varints(&[stream_id])[..], value.as_bytes()].concat();
         if let Some(quic) = self.pair.client.endpoint.connection(self.client) {
             let said = frame(PRIORITY_UPDATE, &payload).into();
-            // Refused once the server has closed the connection.
+            // It fails once the server has closed the connection.
             let _ = quic.send_stream(2, said, false);
         }
     }
@@ -197,11 +197,11 @@ fn a_response_that_more_urgent_ones_hold_back_has_its_time() {
     site.ask_with(0, Some("u=0"));
     site.ask_with(4, Some("u=7"));
     site.ask_with(8, Some("u=7"));
-    // Three times as long as the less urgent ones have by themselves.
+    // Three times as long as the less urgent ones take alone.
     for (stream_id, size) in [(0, 600_000), (4, 200_000), (8, 200_000)] {
         site.respond(stream_id, &vec![0; size], true).unwrap();
     }
-    // One is its host's no more, of the other more may follow.
+    // The host has finished one; more of the other may follow.
     site.done(8);
     for _ in 0..40 {
         site.tick(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! The least rate at which a client takes responses that wait for it.
+//! The minimum rate at which a client reads responses that wait for it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Whose client has room for so much of a response.
+/// A site whose client has room for `window` bytes of a response.
 fn site(limits: Limits, window: u64) -> Site {
     Site::with(limits, move |transport| {
         transport.idle_timeout = Duration::ZERO;
@@ -27,7 +27,7 @@ fn site(limits: Limits, window: u64) -> Site {
 }
 
 impl Site {
-    /// A response that waits for its client, with more behind it.
+    /// A response that waits for its client, with more data to send.
     fn begin_long(&mut self, stream_id: u64) {
         self.ask(stream_id, GET, true);
         self.client_pauses(stream_id, true);
@@ -43,7 +43,7 @@ impl Site {
         }
     }
 
-    /// The client takes about one window of a response.
+    /// The client reads about one window of a response.
     fn take_once(&mut self, stream_id: u64) {
         self.client_pauses(stream_id, false);
         self.wait(Duration::from_millis(12));
@@ -55,14 +55,15 @@ impl Site {
         quic.map_or(0, |quic| quic.send_queue_bytes(stream_id))
     }
 
-    /// So many seconds, in each of which the client takes a window's worth. Ends early when a response is given up.
+    /// Runs for `seconds`, in each of which the client reads a window's worth. Ends early when a response is
+    /// abandoned.
     fn trickle(&mut self, stream_id: u64, seconds: u32) -> u32 {
         for passed in 0..seconds {
             if self.reported.contains(&LITTLE) {
                 return passed;
             }
             self.take_once(stream_id);
-            // A tick takes another half second for what it brings about.
+            // A tick takes another half second for its effects.
             self.tick(SECOND / 2);
         }
         seconds
@@ -161,7 +162,7 @@ fn responses_that_share_a_slow_link_make_the_rate_together() {
     for _ in 0..150 {
         site.tick(SECOND / 2);
     }
-    // Each had less than the rate.
+    // Each was read more slowly than the rate.
     let taken = before - queued(&mut site);
     assert!(taken > 20_000 && taken < 150 * 20 * 240, "{taken}");
     assert!(!site.reported.contains(&LITTLE));

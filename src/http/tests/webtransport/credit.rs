@@ -1,8 +1,8 @@
-//! Flow control of sessions: streams and bytes, both ways.
+//! Flow control of sessions: streams and bytes, in both directions.
 
 use super::*;
 
-/// A server that gives sessions little, and a client that may be given more.
+/// A server with low limits for sessions, and a client that accepts higher ones.
 fn tight() -> Site {
     let limits = Limits {
         streams_bidi: 2,
@@ -148,7 +148,7 @@ fn older_drafts_have_no_credit_of_sessions() {
     }
 }
 
-/// Opens streams until so many were reset in the turn that opened them.
+/// Opens streams until `count` were reset in the turn that opened them.
 fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<u64> {
     let mut streams = Vec::new();
     for _ in 0..100 * count {
@@ -176,7 +176,7 @@ fn reset_at_once(site: &mut Site, session: u64, uni: bool, count: usize) -> Vec<
     streams
 }
 
-/// What the server was told of, as far as its reset has arrived too.
+/// The streams reported to the server whose resets have arrived too.
 fn opened_by_the_client(site: &mut Site) -> Vec<u64> {
     opened(&site.take(Theirs))
 }
@@ -241,7 +241,7 @@ fn what_a_reset_keeps_from_leaving_is_credit_to_the_byte() {
     site.on(Ours, |handle, quic, now| {
         handle.reset_stream(quic, second, 1, now).unwrap();
     });
-    // It has what the other has given back, and there is as much more.
+    // It has the credit that the other has returned, and the same amount more.
     assert!(!is_full(&mut site, third));
     site.send(Ours, third, &[0; 1_000], false);
     assert!(!is_full(&mut site, third));
@@ -259,7 +259,7 @@ fn what_a_stop_keeps_from_leaving_is_credit_to_the_byte() {
     let mut site = Site::with(Limits::default(), limits);
     let session = site.open();
     let stream = site.open_stream(Ours, session, true);
-    // More than QUIC gives credit for.
+    // More than QUIC's credit.
     let size = 1_100_000;
     site.send(Ours, stream, &vec![0; size], false);
     site.run();
@@ -273,7 +273,7 @@ fn what_a_stop_keeps_from_leaving_is_credit_to_the_byte() {
     });
     let unsent = unsent.unwrap();
     assert!(unsent > 10_000);
-    // The server has given the window for what it does not read.
+    // The server has given the window for data that it does not read.
     let mut room = 2 * window as usize - (size - unsent);
     while room > 0 {
         let part = room.min(200_000);

@@ -1,4 +1,4 @@
-//! Sessions that end in every state, with streams in flight: nothing of them is left on either side.
+//! Sessions that end in every state, with streams in flight: neither side keeps any state of them.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn some_are_read(site: &mut Site) {
 fn a_session_that_either_side_closes_leaves_nothing() {
     for draft in Draft::ALL {
         for side in BOTH {
-            // Before anything of the streams has arrived, some of it, and all that may.
+            // Before any stream data has arrived, with some of it, and with all that may arrive.
             for steps in [0, 1, 20] {
                 let mut site = Site::speaking(draft);
                 let session = site.open();
@@ -105,7 +105,7 @@ fn a_last_word_is_heard_of_a_peer_that_listens_no_more() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), Some((5, "why", true)));
         }
-        // Who reads no more does not see the other side end either.
+        // A side that has stopped reading does not get the other side's end either.
         site.pair.run_for(Duration::from_secs(11));
         site.tick();
         site.run();
@@ -125,7 +125,7 @@ fn a_session_whose_peer_neither_listens_nor_says_a_last_word_is_given_up() {
         for reported in BOTH {
             assert_eq!(ended(&site.take(reported)), None);
         }
-        // First by the one that is not heard, and then by the other, which it listens to no more.
+        // First by the side that is not read, and then by the other, which does not read any more.
         for _ in BOTH {
             site.pair.run_for(Duration::from_secs(11));
             site.tick();
@@ -146,7 +146,7 @@ fn streams_of_a_session_that_is_over_are_reset_with_its_code() {
     site.send(Ours, stream, b"some", false);
     site.run();
     site.close(Theirs, session, 0, "");
-    // One that is opened before the client knows.
+    // A stream that is opened before the client has received the end.
     let late = site.open_stream(Ours, session, true);
     site.send(Ours, late, b"some", false);
     site.pair.run_for(Duration::from_millis(300));
@@ -248,7 +248,7 @@ fn a_peer_that_does_not_end_its_side_is_given_up_after_a_while() {
     let mut site = Site::new();
     let session = site.open();
     site.close(Theirs, session, 1, "over");
-    // The client never hears of it by its HTTP/3, only its QUIC does.
+    // The client's HTTP/3 never gets it, only its QUIC does.
     site.pair.run_for(Duration::from_millis(500));
     let events = site.pair.server.events[site.seen[1]..].to_vec();
     site.seen[1] += events.len();

@@ -1,4 +1,4 @@
-//! Clients that break the rules, or go to the limits.
+//! Clients that violate the protocol, or reach the limits.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn raw(site: &mut Site, uni: bool, bytes: &[u8], fin: bool) -> u64 {
     stream
 }
 
-/// Sends capsules, or what looks like some, in a DATA frame of the CONNECT stream.
+/// Sends capsules, valid or not, in a DATA frame of the CONNECT stream.
 fn say(site: &mut Site, session: u64, capsules: &[u8], fin: bool) {
     let frame = [
         &[
@@ -46,7 +46,7 @@ fn reset_with(site: &Site, stream_id: u64, error_code: u64) -> bool {
 
 #[test]
 fn a_session_that_cannot_be_closes_the_connection() {
-    // Of the server's, unidirectional, and one that QUIC does not let the client open.
+    // A server's stream, a unidirectional one, and one that QUIC does not let the client open.
     for id in [&b"\x01"[..], b"\x02", b"\x80\x10\x00\x00"] {
         for uni in [false, true] {
             let mut site = Site::new();
@@ -133,7 +133,7 @@ fn streams_that_say_nothing_of_their_session_are_no_requests() {
     for is_stopped in [false, true] {
         let mut site = Site::new();
         site.open();
-        // More than may be given up of requests.
+        // More requests than may be abandoned.
         for _ in 0..15 {
             for _ in 0..100 {
                 let quic = site.quic(Ours);
@@ -244,7 +244,7 @@ fn an_early_stream_that_is_reset_behind_its_data_is_not_whole() {
     assert_eq!(reported[1..], [What::Quic(pushed), What::Quic(reset(9))]);
 }
 
-/// A client that says what it is told, and the server's HTTP/3 of ours.
+/// A client with raw output, and our HTTP/3 on the server.
 struct Raw {
     pair: Pair,
     keys: [ConnectionKey; 2],
@@ -253,7 +253,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// With these SETTINGS, the newest draft's and datagrams among them.
+    /// With these SETTINGS, which include the newest draft's and datagrams.
     fn new(settings: &[u8]) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -315,7 +315,7 @@ impl Raw {
         })
     }
 
-    /// The sessions that the server's host is to answer.
+    /// The sessions that the server's host has to answer.
     fn asked(&mut self) -> Vec<u64> {
         let events = std::iter::from_fn(|| self.http.poll_event());
         let session = |event| match event {
@@ -392,7 +392,7 @@ fn a_server_that_does_not_know_what_it_offers_is_left() {
         Limits::default(),
         Limits::default(),
     );
-    // The server's own HTTP/3 is silent: somebody else says SETTINGS, with a WT_ENABLED of 2.
+    // The server's own HTTP/3 is silent: the test sends SETTINGS instead, with a WT_ENABLED of 2.
     let (client, server) = with_transport(|_| {});
     site.pair = Pair::new(client, server);
     let (client, server) = site.pair.establish();
@@ -453,21 +453,21 @@ fn sessions_are_among_the_requests_that_one_connection_may_make() {
 fn malformed_capsules_end_the_session() {
     let malformed = Code::H3_MESSAGE_ERROR.0;
     for (capsules, fin, code) in [
-        // WT_CLOSE_SESSION without a whole code, too long, with a reason that is no text.
+        // WT_CLOSE_SESSION without a complete code, too long, with a reason that is not UTF-8.
         (&b"\x68\x43\x03abc"[..], false, malformed),
         (b"\x68\x43\x80\x01\x00\x00", false, malformed),
         (b"\x68\x43\x05\0\0\0\0\xff", false, malformed),
-        // WT_DRAIN_SESSION with something in it.
+        // WT_DRAIN_SESSION with a value.
         (b"\x80\x00\x78\xae\x01x", false, malformed),
-        // The end inside of a capsule, also of an unknown one.
+        // The end inside a capsule, also an unknown one.
         (b"\x17\x05abc", true, malformed),
         (b"\x17", true, malformed),
-        // WT_CLOSE_SESSION with something behind it.
+        // WT_CLOSE_SESSION with a capsule after it.
         (b"\x68\x43\x04\0\0\0\0\x17\x00", false, malformed),
-        // WT_MAX_DATA below what was said; WT_MAX_STREAM_DATA, which there is not.
+        // WT_MAX_DATA below the previous value; WT_MAX_STREAM_DATA, which is forbidden.
         (b"\x99\x0b\x4d\x3d\x01\x01", false, 0x045d_4487),
         (b"\x99\x0b\x4d\x3e\x02\x01\x01", false, 0x045d_4487),
-        // WT_MAX_STREAMS and WT_STREAMS_BLOCKED of more than there can be.
+        // WT_MAX_STREAMS and WT_STREAMS_BLOCKED above the maximum.
         (
             b"\x99\x0b\x4d\x3f\x08\xd0\0\0\0\0\0\0\x01",
             false,

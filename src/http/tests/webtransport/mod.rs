@@ -19,7 +19,7 @@ mod pooling;
 
 type Fields<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// Which side is meant.
+/// The side of a command or an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -29,7 +29,7 @@ use Side::{Client as Ours, Server as Theirs};
 
 const BOTH: [Side; 2] = [Ours, Theirs];
 
-/// Both sides of a connection with WebTransport attached, and what each was told.
+/// Both sides of a connection with WebTransport attached, and the events of each.
 struct Site {
     pair: Pair,
     keys: [ConnectionKey; 2],
@@ -63,7 +63,7 @@ impl Site {
         site
     }
 
-    /// Neither side has heard of the other's HTTP/3.
+    /// Neither side has received anything of the other's HTTP/3.
     fn before_settings(limits: http::Limits, client_limits: Limits, server_limits: Limits) -> Self {
         let (client, server) = with_transport(|transport| {
             transport.datagram_recv_bytes = Some(1 << 16);
@@ -91,7 +91,7 @@ impl Site {
         }
     }
 
-    /// Lets a second pass, in steps in which both sides hear of each other.
+    /// Lets a second pass, in steps in which both sides receive packets.
     fn run(&mut self) {
         for _ in 0..20 {
             self.pair.run_for(Duration::from_millis(50));
@@ -99,7 +99,7 @@ impl Site {
         }
     }
 
-    /// Lets a while pass, in steps in which each side hears of every packet by itself.
+    /// Lets a while pass, in steps in which each packet is delivered separately.
     fn run_closely(&mut self, time: Duration) {
         let step = Duration::from_millis(2);
         for _ in 0..time.as_millis() / step.as_millis() {
@@ -133,7 +133,7 @@ impl Site {
         self.take_events();
     }
 
-    /// The server's HTTP/3 takes no further requests.
+    /// The server's HTTP/3 accepts no further requests.
     fn go_away(&mut self) {
         let now = self.pair.now;
         let quic = self.pair.server.endpoint.connection(self.keys[1]).unwrap();
@@ -141,7 +141,7 @@ impl Site {
         self.take_events();
     }
 
-    /// Both sides look at the clock.
+    /// Both sides handle their timers.
     fn tick(&mut self) {
         let now = self.pair.now;
         let quic = self.pair.client.endpoint.connection(self.keys[0]).unwrap();
@@ -198,7 +198,7 @@ impl Site {
         session
     }
 
-    /// A session that both sides know to be open. What was told until then is forgotten.
+    /// A session that is open on both sides. Events until then are dropped.
     fn open(&mut self) -> u64 {
         let session = self.connect(request()).unwrap();
         self.run();
@@ -269,7 +269,7 @@ impl Site {
         peer.closed(self.keys[side as usize]).map(|it| it.0)
     }
 
-    /// Nothing of any session is left on either side, in QUIC either.
+    /// Checks that no side keeps any state of a session, in QUIC either.
     fn check_nothing_is_left(&mut self) {
         for side in BOTH {
             self.check_nothing_is_left_at(side);
@@ -286,7 +286,7 @@ impl Site {
                 stats.streams_open,
             )
         });
-        // The three streams of HTTP/3's of either side last.
+        // Only the three HTTP/3 streams of each side remain.
         assert_eq!(counts, (0, 0, true, 6), "{side:?}");
     }
 }
@@ -300,7 +300,7 @@ fn request() -> Request {
     }
 }
 
-/// Which streams of the peer's were opened.
+/// The streams that the peer opened.
 fn opened(reported: &[What]) -> Vec<u64> {
     let opened = |what: &What| match what {
         What::Opened { stream_id, .. } => Some(*stream_id),
@@ -317,7 +317,7 @@ fn datagrams(reported: &[What]) -> Vec<Bytes> {
     reported.iter().filter_map(datagram).collect()
 }
 
-/// How a session has ended, after which nothing is told but that the peer knows.
+/// How a session has ended, after which only `Released` may follow.
 fn ended(reported: &[What]) -> Option<(u32, &str, bool)> {
     let reported = reported.strip_suffix(&[What::Released]).unwrap_or(reported);
     match reported.last()? {
@@ -384,7 +384,7 @@ fn the_newest_draft_that_both_sides_know_is_spoken() {
     }
 }
 
-/// Streams of both kinds and datagrams, both ways, and a clean end.
+/// Streams of both kinds and datagrams, in both directions, and a clean end.
 fn all_that_a_session_has(site: &mut Site, session: u64) {
     for (side, other) in [(Ours, Theirs), (Theirs, Ours)] {
         for uni in [false, true] {
@@ -541,7 +541,7 @@ fn there_are_many_sessions_on_one_connection() {
     let mut site = Site::new();
     let mut open = Vec::new();
     while open.len() < 1_000 {
-        // As many at a time as QUIC lets the client ask for.
+        // As many at a time as QUIC lets the client open.
         let sessions: Vec<u64> = (0..100).map(|_| site.connect(request()).unwrap()).collect();
         site.run();
         for session in &sessions {
@@ -584,7 +584,7 @@ fn there_are_many_sessions_on_one_connection() {
 fn streams_and_datagrams_that_come_before_the_answer_wait_for_it() {
     let mut site = Site::new();
     let session = site.connect(request()).unwrap();
-    // Written by hand: the client's side would wait for the answer.
+    // Written by hand: the client's side would wait for the response.
     let header = [&b"\x40\x54"[..], &[session as u8], b"early"].concat();
     let quic = site.quic(Ours);
     let stream = quic.open_stream(true).unwrap();
@@ -655,7 +655,7 @@ fn codes_of_streams_are_the_applications() {
         error_code: u64::from(u32::MAX),
     };
     assert_eq!(site.read(Ours, stream), (Vec::new(), Some(reset)));
-    // One that is no application's.
+    // A code outside the applications' range.
     let stream = site.open_stream(Ours, session, true);
     site.run();
     site.quic(Ours).reset_stream(stream, 0x10c).unwrap();
@@ -690,7 +690,7 @@ fn a_header_is_read_however_it_is_cut() {
 fn both_sides_ask_for_the_end_of_a_session() {
     let mut site = Site::new();
     let session = site.open();
-    // Each asks for it, whether or not the other has asked before, and hears of it once.
+    // Each side drains, even if the other has before, and gets the event once.
     for (side, other) in [(Theirs, Ours), (Ours, Theirs)] {
         for _ in 0..2 {
             site.on(side, |handle, quic, now| handle.drain(quic, session, now));
@@ -699,7 +699,7 @@ fn both_sides_ask_for_the_end_of_a_session() {
         assert_eq!(site.take(side), []);
         assert_eq!(site.take(other), [What::Draining]);
     }
-    // It goes on all the same.
+    // The session continues all the same.
     all_but_the_end(&mut site, session);
 }
 
@@ -712,7 +712,7 @@ fn goaway_asks_for_the_end_of_all_sessions_and_forbids_others() {
     site.run();
     assert_eq!(site.take(Theirs), []);
     assert_eq!(site.take(Ours), [What::Draining]);
-    // Some clients know the capsule and not what GOAWAY means for sessions.
+    // Some clients support the capsule but do not end sessions on GOAWAY.
     let capsules = site.pair.client.received(site.keys[0], session);
     assert!(
         capsules.ends_with(b"\x00\x05\x80\x00\x78\xae\x00"),

@@ -1,4 +1,4 @@
-//! How many sessions a client asks for on one connection.
+//! The number of sessions that a client requests on one connection.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
     for (draft, credit, max) in [
         (Draft::Seven, 0, 2),
         (Draft::Fourteen, 10, 2),
-        // Without flow control of sessions there is one, whatever else is said.
+        // Without flow control of sessions there is one, whatever the other settings.
         (Draft::Fifteen, 0, 1),
     ] {
         let limits = Limits {
@@ -27,7 +27,7 @@ fn a_client_asks_for_no_more_sessions_than_the_server_takes() {
         }
         site.run();
         assert_eq!(site.connect(request()), Err(Error::TooMany { max }));
-        // With one that ends there is room again.
+        // When one ends there is room again.
         site.close(Ours, sessions[0], 0, "");
         site.run();
         let next = site.connect(request()).unwrap();
@@ -61,7 +61,7 @@ fn a_session_that_is_rejected_says_so() {
     };
     let mut site = Site::with(Limits::default(), limits);
     let first = site.open();
-    // This draft has no word for the number.
+    // This draft cannot announce the number.
     site.connect(request()).unwrap();
     site.run();
     let reported = site.take(Ours);

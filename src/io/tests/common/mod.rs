@@ -1,7 +1,7 @@
-//! What the tests share: a driver that is entered and reaped until a condition holds, sockets.
+//! Shared by the tests: a driver that runs turns until a condition holds, and sockets.
 //!
-//! Every test runs on both backends through [`both_backends!`]; a machine that forbids io_uring
-//! fails the uring half loudly, it does not skip it.
+//! Every test runs on both backends through [`both_backends!`]; on a machine that forbids io_uring the uring half
+//! fails instead of being skipped.
 
 #![allow(dead_code)] // Each test binary uses its part.
 
@@ -16,7 +16,7 @@ use uringcore_io::{
     Backend, Completion, Driver, DriverConfig, FileOutcome, FileRequest, OpId, Outcome, ReadTarget,
 };
 
-/// Makes `name::uring` and `name::epoll` of a function that takes a backend.
+/// Makes `name::uring` and `name::epoll` of a function with a backend argument.
 #[macro_export]
 macro_rules! both_backends {
     ($($name:ident),+ $(,)?) => {$(
@@ -33,10 +33,10 @@ macro_rules! both_backends {
     )+};
 }
 
-/// Of every file operation.
+/// The token of every file operation.
 pub const FILE_TOKEN: u64 = 7;
 
-/// A driver with its completions; panics when something takes longer than it can.
+/// A driver with its completions; panics if something takes too long.
 pub struct Rig {
     pub driver: Driver,
     pub done: VecDeque<Completion>,
@@ -78,7 +78,7 @@ impl Rig {
         }
     }
 
-    /// The next completion of `op`, taken out of the queue.
+    /// The next completion of `op`, removed from the queue.
     pub fn next_of(&mut self, op: OpId) -> Completion {
         let mut found = None;
         self.until("a completion", |rig| {
@@ -96,7 +96,7 @@ impl Rig {
         self.done.remove(position)
     }
 
-    /// The final result of a count-like operation.
+    /// The final result of an operation with a count.
     pub fn result_of(&mut self, op: OpId) -> Result<u32, i32> {
         let completion = self.next_of(op);
         assert!(!completion.more());
@@ -189,7 +189,7 @@ impl Rig {
         assert_eq!(self.result_of(op), Ok(0));
     }
 
-    /// Nothing in flight, nothing held.
+    /// Asserts that nothing is in flight and no buffer is held.
     pub fn assert_idle(&mut self) {
         self.done.clear();
         self.until("idleness", |rig| {
@@ -209,10 +209,10 @@ pub fn read_request(fd: RawFd, size: usize, offset: Option<u64>) -> Box<FileRequ
     })
 }
 
-/// A rig on its way to another thread.
+/// Moves a rig to another thread.
 pub struct Mover(pub Rig);
-// SAFETY: the buffers that share counters with the driver are in the rig's queue, if anywhere, and move
-// along; nothing in a driver is tied to a thread by thread-local state.
+// SAFETY: buffers that share counters with the driver can only be in the rig's queue, and move along; a driver has
+// no thread-local state.
 unsafe impl Send for Mover {}
 
 pub fn loopback() -> SocketAddr {
@@ -266,7 +266,7 @@ pub fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Bytes that are wrong in any other place.
+/// Bytes that differ at every other position.
 pub fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     (0..length)

@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// All that the client has to send arrives, and the other way round.
+    /// Delivers all datagrams of the client to the server, and vice versa.
     fn deliver_to_server(&mut self) -> bool {
         let is_sent = carry(&mut self.client, &mut self.server, CLIENT, self.now);
         while let Some((_, event)) = self.server.poll_event() {
@@ -155,6 +155,6 @@ fn a_limit_that_is_raised_as_the_handshake_completes_counts_after_rejected_early
 
 const CLIENT: &str = "10.0.0.1:1000";
 const SERVER: &str = "10.0.0.2:443";
-/// The server's first limit: no more than a part of the data, which is no reason for it to allow more.
+/// The server's first limit: only a part of the data, which is no reason for it to allow more.
 const SMALL: u64 = 1;
 const LENGTH: usize = 100_000;

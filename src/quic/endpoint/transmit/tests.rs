@@ -1,5 +1,5 @@
-//! A client that moves about and asks from elsewhere, with packets that no client of ours sends, and another client
-//! of the same server.
+//! A client that migrates and probes from other addresses, with packets that no client of ours sends, and another
+//! client of the same server.
 
 use std::{
     net::SocketAddr,
@@ -74,7 +74,7 @@ struct Client {
     endpoint: Endpoint,
     address: SocketAddr,
     key: ConnectionKey,
-    /// Stream data that has come.
+    /// Received stream data.
     received: Vec<u8>,
     /// The server's connection ID in the last short header.
     last_id: Vec<u8>,
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// The server's datagrams, as they leave now.
+    /// The server's datagrams that leave now.
     fn server_sends(&mut self) -> Datagrams {
         sent(&mut self.server, self.now)
     }
@@ -164,10 +164,10 @@ impl Client {
         }
     }
 
-    /// A packet with these frames, for a connection ID that the client has left.
+    /// A packet with these frames, for a connection ID that the client no longer uses.
     fn packet(&mut self, now: Instant, frames: &[u8], length: usize) -> Vec<u8> {
         let connection = self.endpoint.connection(self.key).unwrap();
-        // An ACK that waits goes along with the first PING.
+        // A pending ACK is sent with the first PING.
         for _ in 0..10 {
             let probe = Probe {
                 destination: self.last_id.clone(),
@@ -188,7 +188,7 @@ fn nothing_of_a_client_that_asks_from_elsewhere_is_in_another_ones_datagrams() {
     let mut world = World::new();
     let now = world.now;
     world.send(0, vec![1; 500_000].into());
-    // All of it is lost, and so is what comes later.
+    // All of it is lost, and so are later packets.
     world.server_sends();
     let [attacker, _] = &mut world.clients;
     assert!(attacker.endpoint.uses_fresh_id(attacker.key.index()));

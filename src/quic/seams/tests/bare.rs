@@ -1,5 +1,5 @@
-//! quinn-proto by itself: two of its endpoints with its own TLS adapter, none of ours in between, and
-//! keys that show what passes through them, and change it where a test asks for that.
+//! Bare quinn-proto: two endpoints with its own TLS adapter and none of our code in between. Their keys record packets,
+//! and change them if a test asks for that.
 
 use std::{
     any::Any,
@@ -30,7 +30,7 @@ use rustls::{
 
 use super::fresh_id;
 
-/// A packet in the clear.
+/// A packet in plain text.
 #[derive(Debug, Clone)]
 pub struct Packet {
     pub number: u64,
@@ -45,29 +45,29 @@ impl Packet {
 }
 
 type EditHeader = fn(&mut [u8]);
-/// By the header, the payload.
+/// Edits a payload; the arguments are the header and the payload.
 type Edit = Box<dyn Fn(&[u8], &mut [u8]) + Send>;
 type EditOpened = Box<dyn Fn(&[u8], &mut BytesMut) + Send>;
 
-/// What one end's keys see.
+/// A record of one end's packets.
 #[derive(Default)]
 pub struct Spy {
     pub sealed: Mutex<Vec<Packet>>,
     pub opened: Mutex<Vec<Packet>>,
-    /// The headers of packets that somebody tried to open.
+    /// The headers of packets that an end tried to open.
     pub tried: Mutex<Vec<Vec<u8>>>,
     /// "seal" and "mask" in the order in which they happened.
     pub steps: Mutex<Vec<&'static str>>,
-    /// What becomes of the header that is sealed.
+    /// Edits the header that is sealed.
     pub on_header: Mutex<Option<EditHeader>>,
-    /// What becomes of a payload before it is sealed and after it is opened, by the header.
+    /// Edits a payload before it is sealed and after it is opened; gets the header as well.
     pub on_seal: Mutex<Option<Edit>>,
     pub on_open: Mutex<Option<EditOpened>>,
-    /// The peer's transport parameters are kept from the state machine.
+    /// Hides the peer's transport parameters from the state machine.
     pub hides_parameters: AtomicBool,
-    /// How often keys of a next phase were asked for.
+    /// How often keys of a next phase were requested.
     pub phases: AtomicU64,
-    /// How often anything was done with those.
+    /// How often those keys were used.
     pub touches_of_later: AtomicU64,
 }
 
@@ -131,7 +131,7 @@ impl PacketKey for SpiedPacketKey {
     }
 }
 
-/// One of a later phase.
+/// A key of a later phase.
 struct LaterKey(Box<dyn PacketKey>, Arc<Spy>);
 
 impl LaterKey {
@@ -271,7 +271,7 @@ impl crypto::Session for Session {
     }
 }
 
-/// quinn-proto's adapter, which knows no version but the first: it is told that one always.
+/// quinn-proto's adapter, which supports only version 1: it always gets that version.
 struct Client(Arc<QuicClientConfig>, Arc<Spy>);
 
 impl crypto::ClientConfig for Client {
@@ -307,7 +307,7 @@ impl crypto::ServerConfig for Server {
     }
 }
 
-/// What is done about tokens, among the calls in which it is done.
+/// Operations on tokens, among the calls in which they happen.
 pub type Steps = Arc<Mutex<Vec<&'static str>>>;
 
 struct TokenKey(Arc<dyn HandshakeTokenKey>, Steps);
@@ -353,7 +353,7 @@ impl quinn::TokenLog for TokenLog {
     }
 }
 
-/// A certificate for "localhost" and so many names in all, which is its own authority.
+/// A self-signed certificate for "localhost" and `names` names in all.
 fn certificate(names: usize) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = CertificateKey::generate().unwrap();
     let others = (1..names).map(|number| format!("{number:040}.example"));
@@ -395,11 +395,11 @@ fn tls_with_names(
     (client, server)
 }
 
-/// The connection IDs that an endpoint had made, in order.
+/// The connection IDs that an endpoint has generated, in order.
 #[derive(Default)]
 pub struct Ids {
     pub made: Mutex<Vec<ConnectionId>>,
-    /// Each is made twice.
+    /// Generates each ID twice.
     pub repeats: AtomicBool,
 }
 
@@ -434,7 +434,7 @@ pub struct End {
     pub events: Vec<quinn::Event>,
     /// Answers each client that has no token with a Retry.
     pub retries: bool,
-    /// What its datagrams are marked with as they arrive.
+    /// The ECN codepoint of its datagrams as they arrive.
     pub mark: Option<EcnCodepoint>,
     responses: Vec<Vec<u8>>,
     pub tokens: Steps,
@@ -457,7 +457,7 @@ impl End {
         fresh_id::take(&mut self.endpoint, *handle, connection)
     }
 
-    /// The datagrams that it has to send now.
+    /// The datagrams that the end sends now.
     pub fn transmit(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let mut datagrams = std::mem::take(&mut self.responses);
         self.pump();
@@ -532,7 +532,7 @@ impl Bare {
         Self::begin_with_names(version, transport, 1)
     }
 
-    /// With so many names in the certificate.
+    /// With this many names in the certificate.
     pub fn begin_with_names(
         version: u32,
         mut transport: quinn::TransportConfig,
@@ -543,7 +543,7 @@ impl Bare {
         let (mut client_tls, mut server_tls) = tls_with_names(suites, names);
         client_tls.enable_early_data = true;
         server_tls.max_early_data_size = u32::MAX;
-        // Nothing is sent that no test asked for.
+        // Nothing is sent unless a test sends it.
         transport.mtu_discovery_config(None);
         let transport = Arc::new(transport);
         let end = |is_server: bool| {
@@ -598,7 +598,7 @@ impl Bare {
         bare
     }
 
-    /// The server knows no sessions any more.
+    /// Drops the server's sessions.
     pub fn forget_sessions(&mut self) {
         self.server_tls.session_storage = rustls::server::ServerSessionMemoryCache::new(256);
         let End { spy, tokens, .. } = &self.server;
@@ -608,7 +608,7 @@ impl Bare {
             .set_server_config(Some(Arc::new(config)));
     }
 
-    /// Another connection takes the place of the one there is.
+    /// Replaces the current connection by another one.
     pub fn dial(&mut self) {
         let (config, remote) = (self.config.clone(), SERVER.parse().unwrap());
         let dialed = self
@@ -618,25 +618,25 @@ impl Bare {
         self.client.connection = Some(dialed.unwrap());
     }
 
-    /// A connection on which nothing is left to be said.
+    /// A connected pair with nothing left to send.
     pub fn connected(transport: quinn::TransportConfig) -> Self {
         let mut bare = Self::begin(1, transport);
         bare.settle();
         bare
     }
 
-    /// The handshake, until nothing is left to be said.
+    /// Runs the handshake until nothing is left to send.
     pub fn settle(&mut self) {
         for _ in 0..8 {
             self.exchange();
-            // Acknowledgements that were put off.
+            // Delayed acknowledgements.
             self.sleep(Duration::from_millis(30));
         }
         self.exchange();
         assert!(!self.client.connection().is_handshaking());
     }
 
-    /// Datagrams go back and forth until nobody has any.
+    /// Exchanges datagrams until neither end has any.
     pub fn exchange(&mut self) {
         loop {
             let sent = self.client.transmit(self.now);
@@ -695,5 +695,5 @@ fn server_config(
     config
 }
 
-/// One that both endpoints know besides the connection's.
+/// Another version that both endpoints support.
 pub const OTHER_VERSION: u32 = 0x6b33_43cf;

@@ -1,10 +1,10 @@
-//! What ends with a connection, or with time: its data, and the room that is kept for its credit.
+//! Memory that is released with a connection's end, or after a time: its data, and the reservation for its credit.
 
 use std::sync::Weak;
 
 use super::*;
 
-/// Bytes of the host's, and a reference that is gone when nobody has them any more.
+/// Bytes of the host, and a weak reference that is dead once all copies are dropped.
 fn tracked(size: usize) -> (Bytes, Weak<Vec<u8>>) {
     struct Owner(Arc<Vec<u8>>);
     impl AsRef<[u8]> for Owner {
@@ -17,7 +17,7 @@ fn tracked(size: usize) -> (Bytes, Weak<Vec<u8>>) {
     (Bytes::from_owner(Owner(data)), watch)
 }
 
-/// Something that the server sends, of which the client takes only a part.
+/// Data of the server, of which the client reads only a part.
 fn send_much(pair: &mut Pair, server: ConnectionKey) -> Weak<Vec<u8>> {
     let (data, watch) = tracked(20 * MIB);
     let conn = connection(pair, server);
@@ -60,7 +60,7 @@ fn a_connection_that_its_client_closes_holds_only_itself_once_the_host_has_seen_
     let conn = pair.client.endpoint.connection(client).unwrap();
     conn.close(now, 7, None, b"");
     pair.run_until("the end", |pair| pair.server.closed(server).is_some());
-    // What had come was read before the end.
+    // Data that had arrived was read before the end.
     assert_eq!(pair.server.streams[&(server, id)].data.len(), 300_000);
     pair.exchange();
     assert_eq!(pair.server.endpoint.len(), 1);
@@ -81,7 +81,7 @@ fn each_connection_counts_itself() {
     }
 }
 
-/// A connection whose client has used half of its first credit and been given the rest of 8 MiB.
+/// A connection whose client has used half of its first credit and received the rest of 8 MiB.
 fn grown(pair: &mut Pair) -> (ConnectionKey, ConnectionKey) {
     let (client, server) = pair.establish();
     let conn = pair.client.endpoint.connection(client).unwrap();
@@ -147,7 +147,7 @@ fn data_behind_a_close_is_not_charged() {
     };
     send(&mut pair, 1_000);
     pair.run_for(Duration::from_millis(100));
-    // These come late.
+    // These arrive late.
     (pair.record, pair.client.is_mute) = (true, true);
     send(&mut pair, 10_000);
     (pair.record, pair.client.is_mute) = (false, false);
@@ -192,7 +192,7 @@ fn pings_keep_no_room_for_credit_that_a_client_does_not_use() {
     let (mut pair, budget) = pair(16 * MIB);
     let (client, _) = grown(&mut pair);
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
-    // They follow each other so closely that the connection is never quiet.
+    // Datagrams follow each other so closely that the connection is never quiet.
     for (count, is_free) in [(25, false), (20, true)] {
         for _ in 0..count {
             pair.client.endpoint.connection(client).unwrap().ping(1);

@@ -1,4 +1,4 @@
-//! Which of several connections lose something, and when a search for them is repeated.
+//! The choice of connections to shed, and when a search is repeated.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn charges<const N: usize>(pair: &mut Pair) -> [(ConnectionKey, ConnectionKey, C
     })
 }
 
-/// One turn of the endpoint's in which its host sees no events.
+/// One turn of the endpoint in which its host polls no events.
 fn look(pair: &mut Pair, servers: &[ConnectionKey]) {
     let now = pair.now;
     for &server in servers {
@@ -25,12 +25,12 @@ fn a_search_that_found_nothing_is_repeated_when_more_is_held() {
     let (mut pair, budget) = pair(2 * MIB);
     let [(client, server, mut charge)] = charges(&mut pair);
     open(&mut pair, client, both_ways(0..4), false);
-    // Another endpoint has what is held.
+    // Another endpoint has the connections that hold most.
     let mut other = budget.enter(IpAddr::from([192, 0, 2, 1]));
     other.set(3 * MIB);
     look(&mut pair, &[server]);
     assert_eq!(pair.server.endpoint.stats().streams_shed, 0);
-    // In the same turn, before the host has seen anything.
+    // In the same turn, before the host has polled an event.
     charge.set(4 * MIB);
     look(&mut pair, &[server]);
     look(&mut pair, &[server]);
@@ -58,7 +58,7 @@ fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
     let (mut pair, _) = pair(2 * MIB);
     let [(light_client, light, _none), heavies @ ..] = charges::<4>(&mut pair);
     for (_, server, mut charge) in heavies {
-        // Its host does not let go.
+        // The host does not release anything.
         charge.set(3 * MIB);
         for _ in 0..5 {
             look(&mut pair, &[server]);
@@ -76,7 +76,7 @@ fn connections_that_hold_little_are_not_closed_for_others_of_their_address() {
 #[test]
 fn an_address_with_many_idle_connections_loses_nothing_for_what_others_hold() {
     let (mut pair, budget) = pair(2 * MIB);
-    // Most of what is held, and little data.
+    // Most of the held bytes, and little data.
     let many: [_; 16] = charges(&mut pair);
     let (client, server, _) = &many[0];
     connection(&mut pair, *server).read_on_demand();

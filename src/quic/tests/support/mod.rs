@@ -1,6 +1,6 @@
 //! Two endpoints, a simulated link between them, and a simulated clock.
 //!
-//! Everything that is left to chance comes from one seed, which every failing test prints.
+//! All randomness comes from one seed, which every failing test prints.
 
 pub mod sessions;
 
@@ -27,7 +27,7 @@ use uringcore_quic::{
 
 pub const ALPN: &[u8] = b"test";
 
-/// An authority, and what it issued for "localhost" and for a client. Made once.
+/// An authority, and its certificates for "localhost" and for a client. Made once.
 pub struct Authority {
     pub pem: String,
     pub issuer: CertifiedIssuer<'static, KeyPair>,
@@ -40,7 +40,7 @@ pub fn authority() -> &'static Authority {
     AUTHORITY.get_or_init(|| new_authority("the test authority"))
 }
 
-/// An authority that nobody trusts.
+/// An untrusted authority.
 pub fn stranger() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(|| new_authority("somebody else"))
@@ -66,7 +66,7 @@ pub fn issue(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Identity {
     Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap()
 }
 
-/// One whose key is of another kind.
+/// A certificate with another kind of key.
 pub fn issue_with(
     issuer: &CertifiedIssuer<'_, KeyPair>,
     name: &str,
@@ -78,7 +78,7 @@ pub fn issue_with(
     Identity::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
-/// One of the authority's for "localhost" and so many names in all: forty bytes more for each.
+/// A certificate of the authority for "localhost" and `names` names in all: forty bytes more for each.
 pub fn issue_long(names: usize) -> Identity {
     let key = KeyPair::generate().unwrap();
     let others = (1..names).map(|number| format!("{number:030}.example"));
@@ -96,7 +96,7 @@ pub fn issue_pem(issuer: &CertifiedIssuer<'_, KeyPair>, name: &str) -> (String, 
     (certificate.pem(), key.serialize_pem())
 }
 
-/// A time of day that stands still: nothing may hang on the machine's.
+/// A wall clock that stands still, so that tests do not depend on the machine's.
 #[derive(Debug)]
 pub struct StoppedClock;
 
@@ -132,24 +132,24 @@ pub fn with_transport(change: impl Fn(&mut TransportSettings)) -> (ClientSetting
     (client, server)
 }
 
-/// What the link does to datagrams.
+/// The link's effects on datagrams.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
     pub latency: Duration,
-    /// Chances, in percent.
+    /// Probabilities, in percent.
     pub loss: u32,
     pub reorder: u32,
     pub duplicate: u32,
     pub corrupt: u32,
-    /// The mark of congestion, on datagrams that are capable of ECN (RFC 3168).
+    /// Congestion marks, on datagrams with ECN support (RFC 3168).
     pub mark: u32,
     /// The largest datagram that passes.
     pub mtu: usize,
-    /// ECN bits do not pass.
+    /// The link clears ECN bits.
     pub bleaches: bool,
-    /// Bytes a second that pass in one direction, one after the other; `None`: any number at once.
+    /// Bytes a second in one direction; `None`: no limit.
     pub rate: Option<u32>,
-    /// Bytes that wait for that, in one direction; more are lost.
+    /// Bytes that may wait in one direction; more are lost.
     pub queue: u32,
 }
 
@@ -217,20 +217,20 @@ impl Who {
     }
 }
 
-/// One side: an endpoint, and what came out of it.
+/// One side: an endpoint, and its events.
 pub struct Peer {
     pub endpoint: Endpoint,
     pub addr: SocketAddr,
     /// The addresses of further sockets, which are numbered from 1.
     pub more_addrs: Vec<SocketAddr>,
     pub events: Vec<(ConnectionKey, Event)>,
-    /// Data received per stream, whether a FIN followed, and in how many events and pieces it came.
+    /// Data received per stream, if a FIN followed, and the number of events and pieces.
     pub streams: BTreeMap<(ConnectionKey, u64), Received>,
     /// How many datagrams this side sent.
     pub sent: usize,
-    /// While set, nothing that this side sends arrives.
+    /// While true, all packets of this side are lost.
     pub is_mute: bool,
-    /// Until when the link is busy with what this side sent.
+    /// Until when the link is busy with packets of this side.
     pub link_busy_until: Option<Instant>,
 }
 
@@ -302,7 +302,7 @@ impl Peer {
             .any(|(found, event)| *found == key && matches(event))
     }
 
-    /// The one `Closed` of a connection, if it came. Checks that it came once and last.
+    /// The only `Closed` of a connection, if it was emitted. Checks that it came once and last.
     pub fn closed(&self, key: ConnectionKey) -> Option<Closed> {
         let events: Vec<_> = self
             .events
@@ -358,21 +358,21 @@ pub struct Pair {
     pub random: Random,
     flights: BinaryHeap<Reverse<(Instant, u64, Who)>>,
     payloads: BTreeMap<u64, Payload>,
-    /// What the server sees as the client's address, whichever it sends from.
+    /// The client's address that the server sees, whichever it sends from.
     pub nat: Option<SocketAddr>,
-    /// Addresses that nothing gets to or comes from.
+    /// Addresses without connectivity.
     pub dead: Vec<SocketAddr>,
     /// The sizes of the datagrams that were sent to an address.
     pub sent_to: BTreeMap<SocketAddr, Vec<usize>>,
     /// How many bytes arrived at the server from an address.
     pub received_from: BTreeMap<SocketAddr, usize>,
-    /// Addresses that a server's connection took for validated.
+    /// Addresses that a server's connection has validated.
     pub validated: BTreeSet<SocketAddr>,
     flight_count: u64,
     /// Datagrams of the last turns, for tests that mutate real ones.
     pub recorded: Vec<(Who, Vec<u8>)>,
     pub record: bool,
-    /// Datagrams for anybody but the other side are sent into the void.
+    /// Datagrams to other addresses are dropped.
     pub has_strangers: bool,
     seed: u64,
 }
@@ -498,8 +498,8 @@ impl Pair {
         conn.close(now, error_code, frame_type, reason);
     }
 
-    /// One turn: what is due arrives and fires, then events and datagrams are taken. False when
-    /// nothing will ever happen again.
+    /// One turn: due packets arrive and timers fire, then events and datagrams are taken. False if nothing is
+    /// pending any more.
     pub fn step(&mut self) -> bool {
         self.exchange();
         let timeouts = [
@@ -523,7 +523,7 @@ impl Pair {
         true
     }
 
-    /// Takes events and datagrams until there are no more.
+    /// Takes events and datagrams until there are none.
     pub fn exchange(&mut self) {
         for who in [Client, Server] {
             loop {
@@ -559,7 +559,7 @@ impl Pair {
         sent
     }
 
-    /// RFC 9000 section 8.1: three times what came from an address that its client has never proved to be at.
+    /// RFC 9000 section 8.1: at most three times the bytes from an address that its client has not proved.
     fn check_amplification(&mut self, to: SocketAddr) {
         let endpoint = &self.server.endpoint;
         let connections = endpoint.keys().filter_map(|key| endpoint.peek(key));
@@ -633,8 +633,7 @@ impl Pair {
         }
     }
 
-    /// When the last bit of a datagram has entered the link, behind those before it. `None` when
-    /// too many wait.
+    /// When the last bit of a datagram has entered the link, after those before it. `None` if too many wait.
     fn through_the_link(&mut self, from: Who, length: usize) -> Option<Instant> {
         let (now, link) = (self.now, self.link);
         let busy_until = &mut self.peer(from).link_busy_until;
@@ -650,7 +649,7 @@ impl Pair {
         *busy_until
     }
 
-    /// Everything that is due arrives.
+    /// Delivers all due datagrams.
     pub fn arrive(&mut self) {
         while let Some(Reverse((at, number, to))) = self.flights.peek().copied() {
             if at > self.now {
@@ -667,7 +666,7 @@ impl Pair {
         if let Some(nat) = self.nat {
             match to {
                 Server => from = nat,
-                // Only the newest of a NAT's mappings lives.
+                // Only the newest of a NAT's mappings works.
                 Client if addr == nat => addr = self.client.addr,
                 Client => return,
             }
@@ -689,7 +688,7 @@ impl Pair {
         peer.endpoint.handle_datagram_at(now, socket, meta, data);
     }
 
-    /// Hands a datagram to a side as if the other one had sent it.
+    /// Delivers a datagram to a side as if the other one had sent it.
     pub fn deliver(&mut self, to: Who, datagram: &[u8], ecn: Option<u8>) {
         let meta = DatagramMeta {
             remote: self.peer(to.other()).addr,
@@ -705,7 +704,7 @@ impl Pair {
             .handle_datagram(now, meta, BytesMut::from(datagram));
     }
 
-    /// Hands a datagram to the server as if it came from this address.
+    /// Delivers a datagram to the server as if it came from this address.
     pub fn deliver_from(&mut self, remote: SocketAddr, datagram: &[u8]) {
         *self.received_from.entry(remote).or_default() += datagram.len();
         let meta = DatagramMeta {
@@ -718,7 +717,7 @@ impl Pair {
         self.server.endpoint.handle_datagram(now, meta, datagram);
     }
 
-    /// Runs until `done`, which must come within ten simulated minutes.
+    /// Runs until `done`, for at most ten simulated minutes.
     pub fn run_until(&mut self, what: &str, done: impl Fn(&mut Self) -> bool) {
         let limit = self.now + Duration::from_secs(600);
         loop {
@@ -761,7 +760,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// Waits for both sides to forget everything.
+    /// Runs until both sides have dropped all state.
     pub fn run_until_idle(&mut self) {
         self.run_until("both endpoints being idle", |pair| {
             pair.client.endpoint.is_idle() && pair.server.endpoint.is_idle()
@@ -778,7 +777,7 @@ impl Pair {
         assert_eq!(
             COMPLAINTS.count.load(Ordering::Relaxed),
             0,
-            "the state machine complained"
+            "the state machine logged a warning"
         );
     }
 
@@ -795,8 +794,8 @@ impl Drop for Pair {
     }
 }
 
-/// Counts what quinn-proto says about hosts that use it wrongly: an `Incoming` that was dropped, a
-/// connection that was drained twice. Nothing else shows such leaks.
+/// Counts quinn-proto's warnings about wrong use by hosts: an `Incoming` that was dropped, a connection that was
+/// drained twice. Nothing else shows such leaks.
 struct Complaints {
     count: AtomicUsize,
 }

@@ -1,4 +1,4 @@
-//! Sessions and 0-RTT data in tests: getting tickets, speaking early, and what came of it.
+//! Sessions and 0-RTT data in tests: tickets, early data, and the result.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub fn with_ticket(ticket: &SessionTicket) -> ClientSettings {
     }
 }
 
-/// Establishes a connection and returns the tickets that its client gets.
+/// Establishes a connection and returns the tickets that its client receives.
 pub fn tickets(pair: &mut Pair) -> Vec<SessionTicket> {
     let (key, _) = pair.establish();
     pair.run_for(Duration::from_secs(1));
@@ -40,7 +40,7 @@ pub fn ticket(pair: &mut Pair) -> SessionTicket {
     tickets(pair).remove(0)
 }
 
-/// True if the session was resumed, and whether early data was accepted.
+/// True if the session was resumed, and true if early data was accepted.
 pub fn outcome(peer: &Peer, key: ConnectionKey) -> Option<(bool, bool)> {
     peer.events.iter().find_map(|(of, event)| match event {
         Event::HandshakeCompleted {
@@ -59,7 +59,7 @@ pub fn send(pair: &mut Pair, who: Who, key: ConnectionKey, id: u64, data: &[u8],
         .unwrap();
 }
 
-/// Begins a connection whose client says something at once.
+/// Begins a connection whose client sends data at once.
 pub fn speak_at_once(pair: &mut Pair, data: &[u8]) -> ConnectionKey {
     let key = pair.connect();
     send(pair, Who::Client, key, 0, data, true);

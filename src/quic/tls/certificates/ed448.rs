@@ -1,8 +1,8 @@
-//! Ed448 (RFC 8032 section 5.2), which aws-lc does not have: keys that sign handshakes, and the algorithm
-//! that checks signatures of handshakes and certificates.
+//! Ed448 (RFC 8032 section 5.2), which aws-lc lacks: keys that sign handshakes, and an algorithm that verifies
+//! signatures of handshakes and certificates.
 //!
-//! The arithmetic is crrl's, which takes the same time whatever the bits of a key are. Nothing reaches it
-//! but keys of the host's and certificates of peers that are of this kind.
+//! The arithmetic is crrl's, which is constant-time. Only Ed448 keys of the host and Ed448 certificates of peers
+//! reach it.
 
 use std::{
     fmt,
@@ -21,16 +21,17 @@ use rustls::{
 };
 
 const SEED_BYTES: usize = 57;
-/// The identifier and the OCTET STRING in an OCTET STRING that hold a seed (RFC 8410 section 7).
+/// The AlgorithmIdentifier, and the headers of the OCTET STRING in an OCTET STRING around a seed (RFC 8410 section
+/// 7).
 const ALGORITHM_AND_SEED: &[u8] = &[
     0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x71, 0x04, 0x3b, 0x04, 0x39,
 ];
-/// What stands before the 57 bytes of a public key (RFC 8410 section 4).
+/// The DER prefix of the 57 bytes of a public key (RFC 8410 section 4).
 const PUBLIC_KEY_INFO: &[u8] = &[
     0x30, 0x43, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x71, 0x03, 0x3a, 0x00,
 ];
 
-/// aws-lc's provider, with Ed448 behind all that it has itself.
+/// aws-lc's provider, with Ed448 after all its own algorithms.
 pub(in crate::tls) fn provider_with_ed448() -> CryptoProvider {
     CryptoProvider {
         key_provider: &Keys,
@@ -45,7 +46,7 @@ static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
     all.push(&Ed448);
     let mut mapping = known.mapping.to_vec();
     mapping.push((SignatureScheme::ED448, &[&Ed448]));
-    // Once in a process: rustls takes lists that live for ever.
+    // Once in a process: rustls requires static lists.
     WebPkiSupportedAlgorithms {
         all: all.leak(),
         mapping: mapping.leak(),
@@ -62,7 +63,7 @@ impl SignatureVerificationAlgorithm for Ed448 {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        // RFC 8446 section 4.2.3: the variant without a hash before it, and with no context.
+        // RFC 8446 section 4.2.3: the variant without a prehash, and with an empty context.
         match PublicKey::decode(public_key) {
             Some(key) if key.verify_raw(signature, message) => Ok(()),
             _ => Err(InvalidSignature),
@@ -97,7 +98,7 @@ impl KeyProvider for Keys {
     }
 }
 
-/// The seed in a PKCS #8 key of version 1, or of version 2, which may go on with a public key.
+/// The seed in a PKCS #8 key of version 1, or of version 2, which may have a public key after it.
 fn seed_in(der: &[u8]) -> Option<&[u8]> {
     let (length, body) = match der {
         [0x30, 0x81, length, body @ ..] => (*length, body),
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 8032 section 7.4, the one of a message of one octet.
+    /// RFC 8032 section 7.4, the test vector with a message of one octet.
     const SEED: &str = "c4eab05d357007c632f3dbb48489924d552b08fe0c353a0d4a1f00acda2c463afbea67c5e8d2877c5e3bc397a659949ef8021e954e0a12274e";
     const PUBLIC: &str = "43ba28f430cdff456ae531545f7ecd0ac834a55d9358c0372bfa0c6c6798c0866aea01eb00742802b8438ea4cb82169c235160627b4c3a9480";
     const SIGNATURE: &str = "26b8f91727bd62897af15e41eb43c377efb9c610d48f2335cb0bd0087810f4352541b143c4b981b7e18f62de8ccdf633fc1bf037ab7cd779805e0dbcc0aae1cbcee1afb2e027df36bc04dcecbf154336c19f0af7e0a6472905e799f1953d2a0ff3348ab21aa4adafd1d234441cf807c03a00";

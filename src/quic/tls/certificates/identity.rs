@@ -1,6 +1,6 @@
-//! What is wrong with a certificate chain and its key, of either role's, as a setting's error.
+//! Checks a configured certificate chain and its key, of either role.
 //!
-//! Not here: reading them (`settings`), and which of a server's is shown (`certificates`).
+//! Not here: reading them (`settings`), and choosing among a server's (`certificates`).
 
 use rustls::pki_types::CertificateDer;
 

@@ -1,17 +1,16 @@
-//! Which certificate a server shows: by the name that the client asks for (RFC 6066 section 3), and
-//! by the signatures that it can verify (RFC 8446 section 4.2.3).
+//! Chooses the certificate of a server: by the client's SNI (RFC 6066 section 3), and by the signature schemes that
+//! the client supports (RFC 8446 section 4.2.3).
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `verify` | a peer's certificate chain, verified |
+//! | `verify` | verification of a peer's certificate chain |
 //! | `roots` | the authorities that a verifier trusts |
-//! | `identity` | faults of a configured chain and its key |
+//! | `identity` | checks of a configured chain and its key |
 //! | `validity` | the two dates of a certificate |
 //! | `ed448` | Ed448 keys and signatures, which aws-lc lacks |
-//! | `words` | reasons why a certificate is refused, as text |
+//! | `words` | texts for rejected certificates |
 //!
-//! Not here: how certificates of a peer are judged (`verify`), and what else makes up a server's
-//! configuration (`config`).
+//! Not here: verification of a peer's certificates (`verify`), and the rest of a server's configuration (`config`).
 
 use std::{fmt, sync::Arc};
 
@@ -35,19 +34,18 @@ pub(super) mod words;
 use self::identity::{identity_error, non_empty};
 use super::{ConfigError, NamedIdentity};
 
-/// Names over all certificates of a server.
+/// The bound of names over all certificates of a server.
 pub const SERVER_NAMES_MAX: usize = 4096;
 
-/// A server's certificates: those for each name, and those for clients that give none or another.
+/// A server's certificates: by name, and for clients without SNI or with an unknown name.
 pub(super) struct ServerCertificates {
     default: OfOneName,
     exact: FxHashMap<String, OfOneName>,
-    /// By what follows the asterisk and its dot.
+    /// By the part after the asterisk and its dot.
     wildcards: FxHashMap<String, OfOneName>,
 }
 
-/// What is shown under one name: at most one certificate for each kind of key, the preferred one
-/// first.
+/// The certificates of one name: at most one for each kind of key, the preferred one first.
 #[derive(Default)]
 struct OfOneName(Vec<Arc<CertifiedKey>>);
 
@@ -61,8 +59,8 @@ impl OfOneName {
         Ok(())
     }
 
-    /// The first one whose signature the client can verify. If there is none the first of all,
-    /// whose key then finds nothing to sign with: the client gets `handshake_failure`.
+    /// The first certificate whose signature the client can verify. If there is none, the first of all: its key
+    /// finds no common scheme, and the client gets `handshake_failure`.
     fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
         let can_sign = |one: &&Arc<CertifiedKey>| one.key.choose_scheme(schemes).is_some();
         self.0.iter().find(can_sign).or(self.0.first())
@@ -143,9 +141,9 @@ impl fmt::Debug for ServerCertificates {
 }
 
 impl NamedIdentity {
-    /// Checks that the key is the certificate's and that the certificate is good for the names.
-    /// Returns these, in lower case: those that were given or those in the certificate; and the kind
-    /// of the key, of which a name can have but one.
+    /// Checks that the key belongs to the certificate and that the certificate is valid for the names. Returns the
+    /// names in lower case, the configured ones or those in the certificate, and the kind of the key; a name may
+    /// have one certificate of each kind.
     pub fn check(&self) -> Result<(Vec<String>, String), ConfigError> {
         let provider = ed448::provider_with_ed448();
         let shown = certified_key(&provider, &self.identity.cert_chain, &self.identity.key)?;
@@ -157,7 +155,7 @@ impl NamedIdentity {
     }
 }
 
-/// The chain with a key that can sign and is the leaf's.
+/// The chain, with a key that can sign and belongs to the leaf.
 fn certified_key(
     provider: &CryptoProvider,
     chain: &[CertificateDer<'static>],
@@ -205,9 +203,9 @@ fn names_of(
     for name in given {
         let name = lower_case(name)?;
         let is_covered = match name.starts_with(WILDCARD) {
-            // Only a wildcard covers all that a wildcard stands for.
+            // Only a wildcard covers all names of a wildcard.
             true => present.binary_search(&name).is_ok(),
-            // Whom it is shown to has asked for none of the names, or for none at all.
+            // Its clients request none of the names, or send no SNI.
             false if name == ALL_OTHERS => true,
             false => DnsName::try_from(name.as_str()).is_ok_and(|name| {
                 leaf.verify_is_valid_for_subject_name(&ServerName::DnsName(name))
@@ -231,14 +229,14 @@ fn names_of(
     }
 }
 
-/// A DNS name, or one below an asterisk, as it is compared.
+/// A DNS name, or one after an asterisk, in the form for comparison.
 fn lower_case(name: &str) -> Result<String, ConfigError> {
     if name == ALL_OTHERS {
         return Ok(name.to_owned());
     }
     let name = name.strip_suffix('.').unwrap_or(name);
     let host = name.strip_prefix(WILDCARD).unwrap_or(name);
-    // RFC 6066 section 3: no addresses. Those are names to the type, digits being letters there.
+    // RFC 6066 section 3: no addresses. `DnsName` accepts IPv4 addresses, because digits are letters there.
     let is_host = DnsName::try_from(host).is_ok() && host.parse::<std::net::IpAddr>().is_err();
     match is_host {
         true => Ok(name.to_ascii_lowercase()),
@@ -255,7 +253,7 @@ fn too_many_names() -> ConfigError {
 }
 
 const WILDCARD: &str = "*.";
-/// Stands for the clients that give no name or an unknown one.
+/// The name for clients without SNI or with an unknown name.
 const ALL_OTHERS: &str = "*";
 
 #[cfg(test)]
@@ -295,7 +293,7 @@ mod tests {
             (&[Scheme::ECDSA_NISTP256_SHA256], &ecdsa),
             // The server's order, not the client's.
             (&[Scheme::ED25519, Scheme::RSA_PSS_SHA512], &rsa),
-            // It cannot sign for them, which is said to the client.
+            // It cannot sign for this client, which gets an alert.
             (&[Scheme::ECDSA_NISTP521_SHA512], &ecdsa),
         ] {
             assert!(

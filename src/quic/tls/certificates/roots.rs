@@ -1,6 +1,6 @@
 //! The authorities that a verifier trusts, from settings.
 //!
-//! Not here: how they judge (`verify`), and the store that a host has read (`settings`).
+//! Not here: verification (`verify`), and the store that a host has read (`settings`).
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use rustls::{
 use super::words::fault;
 use crate::tls::{ConfigError, Roots};
 
-/// What a verifier trusts.
+/// Trusted certificates.
 pub(in crate::tls) struct LoadedRoots {
     pub store: Arc<RootCertStore>,
-    /// The certificates that the host gave itself, for which being a leaf is no obstacle.
+    /// The certificates that the host gave itself, which are trusted even as leaves.
     pub given: Vec<CertificateDer<'static>>,
 }
 

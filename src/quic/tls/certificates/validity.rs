@@ -1,14 +1,13 @@
-//! The two dates of a certificate (RFC 5280 section 4.1.2.5), for the one case in which webpki does
-//! not get that far, and for who looks at a certificate before it is shown.
+//! The two dates of a certificate (RFC 5280 section 4.1.2.5): for the one case in which webpki does not check them,
+//! and for hosts that check a certificate before use.
 //!
-//! Not a certificate parser: it walks over the fields before the dates and reads nothing behind
-//! them.
+//! Not a certificate parser: it skips the fields before the dates and reads nothing after them.
 
 use std::time::Duration;
 
 use rustls::{CertificateError, Error, pki_types::UnixTime};
 
-/// From when to when a certificate is valid, both included.
+/// The validity period of a certificate, both ends included.
 pub(in crate::tls) struct Validity {
     not_before: UnixTime,
     not_after: UnixTime,
@@ -62,12 +61,12 @@ impl Validity {
     }
 }
 
-/// From when to when a certificate in DER is valid, in seconds since 1970; `None` for what is no certificate.
+/// The validity period of a DER certificate, in seconds since 1970; `None` if it is not a certificate.
 pub fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
     Validity::parse(certificate).map(|validity| validity.seconds())
 }
 
-/// The content of the element at the start of `input`, if it has this tag, and what follows it.
+/// The content of the element at the start of `input`, if it has this tag, and the rest.
 fn element(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&first, rest) = input.split_first()?;
     let (&length, rest) = rest.split_first()?;
@@ -125,8 +124,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// Days in the proleptic Gregorian calendar. Years begin in March here, so that a leap day comes
-/// last.
+/// Days in the proleptic Gregorian calendar. Years begin in March here, so that a leap day comes last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;

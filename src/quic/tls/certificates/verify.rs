@@ -1,8 +1,8 @@
-//! How a client judges a server's certificate, and a server a client's.
+//! Certificate verification: of a server's by a client, and of a client's by a server.
 //!
-//! The chain, the dates and the name are rustls-webpki's work. Added here: verification switched
-//! off, names not looked at, a certificate that the host itself named as trusted although it is no
-//! authority, and the handshake with ourselves by which a ticket is imported.
+//! rustls-webpki verifies the chain, the dates and the name. Added here: disabled verification, ignored names, a
+//! certificate that the host has pinned although it is not an authority, and the handshake in memory that imports a
+//! ticket.
 
 use std::{fmt, sync::Arc};
 
@@ -28,8 +28,8 @@ use super::{roots::LoadedRoots, validity::Validity};
 use crate::seams::tickets;
 use crate::tls::ConfigError;
 
-/// The judge of server certificates. A handshake's signature is always checked, whatever else is
-/// not: without that a peer would not even have to own the key of the certificate that it shows.
+/// Verifies server certificates. The signature of the handshake is always verified, even if nothing else is:
+/// otherwise a peer would not need the private key of its certificate.
 pub(in crate::tls) struct ServerVerifier {
     policy: Policy,
     algorithms: WebPkiSupportedAlgorithms,
@@ -37,9 +37,9 @@ pub(in crate::tls) struct ServerVerifier {
 
 enum Policy {
     AcceptAll,
-    /// There is nobody to trust.
+    /// No certificate is trusted.
     RefuseAll,
-    /// Certificates with these SHA-256 hashes, whoever issued them and for whatever name.
+    /// Certificates with these SHA-256 hashes, from any issuer and for any name.
     Hashes(Vec<[u8; 32]>),
     Chain {
         verifier: Arc<WebPkiServerVerifier>,
@@ -87,7 +87,7 @@ impl ServerVerifier {
     }
 }
 
-/// Why a certificate is refused whose hash nobody named.
+/// The rejection of a certificate whose hash is not pinned.
 struct NotPinned;
 
 impl fmt::Display for NotPinned {
@@ -96,7 +96,7 @@ impl fmt::Display for NotPinned {
     }
 }
 
-/// rustls shows the errors of others by this.
+/// rustls formats errors of other crates with `Debug`.
 impl fmt::Debug for NotPinned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -114,8 +114,8 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // A ticket that does not tell the server's certificate was made elsewhere; the secret in it is
-        // what the server is known by. All others have to stand up to what is trusted now.
+        // A ticket without the server's certificate comes from elsewhere; the secret in it authenticates the
+        // server. All other certificates must be valid under the current trust settings.
         if tickets::is_importing() && tickets::is_unknown(end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
@@ -147,16 +147,15 @@ impl ServerCertVerifier for ServerVerifier {
             Err(error) => error,
         };
         match &error {
-            // The name is looked at last: all else was in order.
+            // The name is checked last: everything else was valid.
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => match check_hostname {
                 true => Err(error),
                 false => Ok(ServerCertVerified::assertion()),
             },
-            // A self-signed certificate made by `openssl req -x509` says that it is an authority,
-            // and webpki refuses authorities as servers. Who names this very certificate as trusted
-            // means it.
+            // A self-signed certificate made by `openssl req -x509` is marked as an authority, and webpki rejects
+            // authorities as servers. A pinned certificate is trusted all the same.
             _ if pinned.contains(end_entity) => {
                 Validity::of(end_entity)?.check(now)?;
                 if *check_hostname {
@@ -183,7 +182,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        // The key was shown in the handshake that gave the ticket.
+        // The key was proved in the handshake that issued the ticket.
         if tickets::is_importing() {
             return Ok(HandshakeSignatureValid::assertion());
         }
@@ -206,8 +205,8 @@ impl fmt::Debug for ServerVerifier {
     }
 }
 
-/// The judge of clients' certificates: one that the host named itself is good although it is no
-/// authority's client, as with OpenSSL.
+/// Verifies clients' certificates. A pinned certificate is accepted although its issuer is not an authority, as in
+/// OpenSSL.
 #[derive(Debug)]
 pub(in crate::tls) struct ClientVerifier {
     chain: Arc<dyn ClientCertVerifier>,

@@ -1,8 +1,8 @@
-//! What is wrong with a certificate, in words: rustls and webpki have names of variants for most of it.
+//! Texts for rejected certificates: for most reasons rustls and webpki only have variant names.
 
 use rustls::{CertificateError, Error, pki_types::UnixTime};
 
-/// The rest of a sentence about the certificate. What is wrong with a peer's for its name is not here.
+/// The rest of a sentence about the certificate. Name mismatches are not here.
 pub(in crate::tls) fn fault(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate_fault(error),
@@ -20,7 +20,7 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
         }
         CertificateError::NotValidYetContext { time, not_before } => {
             return format!(
-                "it is not valid yet, in {} it is",
+                "it is not valid yet, but will be in {}",
                 between(*time, *not_before)
             );
         }
@@ -44,7 +44,7 @@ pub(in crate::tls) fn certificate_fault(error: &CertificateError) -> String {
     words.into()
 }
 
-/// Of webpki's errors, those that rustls has no name for.
+/// webpki's errors without an equivalent in rustls.
 pub(in crate::tls) fn other_fault(error: &webpki::Error) -> String {
     let words = match error {
         webpki::Error::BadDer | webpki::Error::TrailingData(_) => {
@@ -54,9 +54,11 @@ pub(in crate::tls) fn other_fault(error: &webpki::Error) -> String {
             "it is of X.509 version 1: make one of version 3, with the names in a subjectAltName"
         }
         webpki::Error::CaUsedAsEndEntity => "it is an authority's, which issues certificates",
-        webpki::Error::EndEntityUsedAsCa => "it was issued by a certificate that is no authority's",
-        webpki::Error::InvalidCertValidity => "it ends before it begins",
-        webpki::Error::InvalidSerialNumber => "its serial number is none",
+        webpki::Error::EndEntityUsedAsCa => {
+            "it was issued by a certificate that is not an authority's"
+        }
+        webpki::Error::InvalidCertValidity => "its validity ends before it begins",
+        webpki::Error::InvalidSerialNumber => "its serial number is invalid",
         webpki::Error::NameConstraintViolation => "its authority may not issue it for these names",
         webpki::Error::PathLenConstraintViolated => "there are too many authorities above it",
         webpki::Error::UnsupportedCriticalExtension => {
@@ -65,12 +67,12 @@ pub(in crate::tls) fn other_fault(error: &webpki::Error) -> String {
         webpki::Error::ExtensionValueInvalid | webpki::Error::MalformedExtensions => {
             "one of its extensions is malformed"
         }
-        other => return format!("webpki does not take it ({other})"),
+        other => return format!("webpki rejects it ({other})"),
     };
     words.into()
 }
 
-/// In the largest unit of which there are two.
+/// The difference in the largest unit of which there are at least two.
 fn between(earlier: UnixTime, later: UnixTime) -> String {
     let seconds = later.as_secs().saturating_sub(earlier.as_secs());
     let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
@@ -110,7 +112,7 @@ mod tests {
             };
             assert_eq!(
                 certificate_fault(&early),
-                format!("it is not valid yet, in {said} it is")
+                format!("it is not valid yet, but will be in {said}")
             );
         }
     }

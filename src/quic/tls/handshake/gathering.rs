@@ -1,23 +1,23 @@
-//! A ClientHello before TLS has it.
+//! Buffers a ClientHello before TLS gets it.
 //!
-//! The version is chosen by what the hello says, and TLS has to know the version before it reads
-//! the hello. So its bytes are gathered and looked at first. Nothing is judged here: whatever is not
-//! plainly a ClientHello goes to TLS as it is, which raises the right alert.
+//! The QUIC version depends on the hello, and TLS must have the version before it reads the hello. So the hello's
+//! bytes are buffered and parsed first. Nothing is validated here: input that is not clearly a ClientHello is
+//! passed to TLS as it is, which raises the right alert.
 
 use uringcore_wire::tls::{CLIENT_HELLO, client_hello::ClientHello, message};
 
-/// The bytes of a client's first handshake message, as they come.
+/// The bytes of a client's first handshake message.
 #[derive(Default)]
 pub(in crate::tls) struct FirstMessage {
     bytes: Vec<u8>,
 }
 
-/// How far a [`FirstMessage`] has come.
+/// The state of a [`FirstMessage`].
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::tls) enum Progress {
     /// Bytes are missing.
     Waiting,
-    /// It is complete, or never will be a hello that needs looking at.
+    /// The message is complete, or cannot become a ClientHello that needs parsing.
     Done,
 }
 
@@ -35,19 +35,19 @@ impl FirstMessage {
         &self.bytes
     }
 
-    /// True if they begin with this whole message.
+    /// True if the bytes begin with this whole message.
     pub fn is(&self, message: &[u8]) -> bool {
         self.bytes.starts_with(message)
     }
 
-    /// The hello, if that is what they are.
+    /// The hello, if the bytes are one.
     pub fn hello(&self) -> Option<ClientHello<'_>> {
         let (_, content, _) = message(&self.bytes)?;
         ClientHello::read(content)
     }
 }
 
-/// More than a hello can have that TLS accepts.
+/// More than TLS accepts as a hello.
 const BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What makes the sessions of an endpoint's connections, from TLS configurations that all of them
-//! share; and the keys of first packets, which come before there is a session.
+//! Factories of the sessions of an endpoint's connections, from shared TLS configurations; and the keys of first
+//! packets, which are needed before there is a session.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Makes the sessions of clients.
+/// Makes clients' sessions.
 pub(crate) struct ClientCrypto {
     config: Arc<rustls::ClientConfig>,
     /// `None`: nothing is resumed.
@@ -41,14 +41,14 @@ pub(crate) struct ClientCrypto {
     clock: HostClock,
     /// In order of preference.
     supported: Vec<u32>,
-    /// The version that the first packets show, where that is not the one that is begun with.
+    /// The version in the first packets, if it differs from the state machine's.
     first: Option<u32>,
     beginning: Beginning,
     is_recorded: bool,
-    /// RESET_STREAM_AT is announced, and understood.
+    /// RESET_STREAM_AT is announced and processed.
     takes_reset_at: bool,
     datagram_limit: DatagramLimit,
-    /// Who goes on recording what was begun before.
+    /// The recorder of a connection that begins again.
     recorder: Option<Arc<Recorder>>,
 }
 
@@ -73,7 +73,7 @@ impl ClientCrypto {
         }
     }
 
-    /// What connections resume.
+    /// Sets the sessions that connections resume.
     pub(in crate::tls) fn resuming(self, sessions: Sessions) -> Self {
         Self {
             sessions: Some(Arc::new(sessions)),
@@ -81,7 +81,7 @@ impl ClientCrypto {
         }
     }
 
-    /// True if the packets of connections are recorded.
+    /// Enables recording of connections' packets.
     pub fn recorded(self, is_recorded: bool) -> Self {
         Self {
             is_recorded,
@@ -89,7 +89,7 @@ impl ClientCrypto {
         }
     }
 
-    /// True if RESET_STREAM_AT is announced, and understood.
+    /// Enables RESET_STREAM_AT: it is announced and processed.
     pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
         Self {
             takes_reset_at,
@@ -97,7 +97,7 @@ impl ClientCrypto {
         }
     }
 
-    /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
+    /// Sets the largest accepted DATAGRAM frame (RFC 9221 section 3), if any is accepted.
     pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
         Self {
             datagram_limit,
@@ -105,9 +105,9 @@ impl ClientCrypto {
         }
     }
 
-    /// The same after a Version Negotiation packet. What it led to is begun with for good.
+    /// A copy for use after a Version Negotiation packet. Its version is final.
     pub fn reported(&self, recorder: Option<Arc<Recorder>>) -> Self {
-        // The server that a ticket is from spoke the version of the first flight.
+        // The server that issued a ticket supported the version of the first flight.
         let mut config = (*self.config).clone();
         config.enable_early_data = false;
         Self {
@@ -153,7 +153,7 @@ impl crypto::ClientConfig for ClientCrypto {
             Arc::make_mut(&mut config).resumption = Resumption::store(Arc::new(sessions));
         }
         let connection = quic::ClientConnection::new(config, known, name, params)
-            // Only a failing random number generator is left to fail here.
+            // Only a failing random number generator can cause an error here.
             .map_err(|_| ConnectError::EndpointStopping)?;
         let inner = Inner::Running(Box::new(connection.into()));
         let mut session = Session::new(inner, self.clock.clone(), versions, tap);
@@ -163,7 +163,7 @@ impl crypto::ClientConfig for ClientCrypto {
     }
 }
 
-/// Makes the sessions of servers.
+/// Makes servers' sessions.
 pub(crate) struct ServerCrypto {
     config: Arc<rustls::ServerConfig>,
     /// `None`: clients get no tickets.
@@ -171,13 +171,13 @@ pub(crate) struct ServerCrypto {
     clock: HostClock,
     supported: Vec<u32>,
     is_recorded: bool,
-    /// RESET_STREAM_AT is announced, and understood.
+    /// RESET_STREAM_AT is announced and processed.
     takes_reset_at: bool,
     datagram_limit: DatagramLimit,
-    /// Who records the first packets of clients that have no session yet, by the destination of
-    /// those packets; the newest [`FIRST_PACKETS_MAX`].
+    /// The recorders of first packets of clients without a session, by the destination connection ID of those
+    /// packets; the newest [`FIRST_PACKETS_MAX`].
     first_packets: Mutex<VecDeque<(Vec<u8>, Arc<Recorder>)>>,
-    /// The only ClientHello that is taken, if the host has read it before.
+    /// The only accepted ClientHello, if the host has read it before.
     expected: Option<Arc<[u8]>>,
 }
 
@@ -196,7 +196,7 @@ impl ServerCrypto {
         }
     }
 
-    /// A copy for one connection whose ClientHello the host has read: TLS takes no other.
+    /// A copy for one connection whose ClientHello the host has read: TLS rejects any other.
     pub fn expecting(&self, hello: &[u8]) -> Self {
         Self {
             config: self.config.clone(),
@@ -211,7 +211,7 @@ impl ServerCrypto {
         }
     }
 
-    /// Where the sessions of connections are kept.
+    /// Sets the store of connections' sessions.
     pub(in crate::tls) fn keeping(self, sessions: Option<ScopedSessions>) -> Self {
         Self {
             sessions: sessions.map(Arc::new),
@@ -219,7 +219,7 @@ impl ServerCrypto {
         }
     }
 
-    /// True if the packets of connections are recorded.
+    /// Enables recording of connections' packets.
     pub fn recorded(self, is_recorded: bool) -> Self {
         Self {
             is_recorded,
@@ -227,7 +227,7 @@ impl ServerCrypto {
         }
     }
 
-    /// True if RESET_STREAM_AT is announced, and understood.
+    /// Enables RESET_STREAM_AT: it is announced and processed.
     pub fn taking_reset_at(self, takes_reset_at: bool) -> Self {
         Self {
             takes_reset_at,
@@ -235,7 +235,7 @@ impl ServerCrypto {
         }
     }
 
-    /// The largest DATAGRAM frame that is taken (RFC 9221 section 3), if any is.
+    /// Sets the largest accepted DATAGRAM frame (RFC 9221 section 3), if any is accepted.
     pub fn taking_datagrams(self, datagram_limit: DatagramLimit) -> Self {
         Self {
             datagram_limit,
@@ -243,7 +243,7 @@ impl ServerCrypto {
         }
     }
 
-    /// The tap of the keys for a first packet, which comes before its session.
+    /// The tap of the keys for a first packet, which is needed before its session.
     fn first_tap(&self, dst_cid: &ConnectionId) -> Arc<Tap> {
         if !self.is_recorded {
             return Arc::default();
@@ -269,7 +269,7 @@ impl ServerCrypto {
             .first_packets
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // After a Retry the packet was sent to the address that the Retry named.
+        // After a Retry the packet was sent to the connection ID in the Retry.
         let is_it =
             |id: &Vec<u8>| Some(id) == ids.original.as_ref() || Some(id) == ids.retry.as_ref();
         let at = first.iter().rposition(|(id, _)| is_it(id));
@@ -305,8 +305,8 @@ impl crypto::ServerConfig for ServerCrypto {
         retry::tag(version, orig_dst_cid, &[packet])
     }
 
-    /// TLS begins when the whole hello is there, because the version depends on it, and what we say
-    /// of the version is in the transport parameters, which TLS wants at the beginning.
+    /// TLS starts when the whole hello has arrived, because the version depends on it, and our transport
+    /// parameters, which TLS needs at the start, contain the version information.
     fn start_session(
         self: Arc<Self>,
         version: u32,
@@ -327,7 +327,7 @@ impl crypto::ServerConfig for ServerCrypto {
         }
         let waiting = Waiting {
             config,
-            version: known_version(version).expect("`initial_keys` refused other versions"),
+            version: known_version(version).expect("`initial_keys` rejected other versions"),
             params: bytes,
             first: FirstMessage::default(),
             expected: self.expected.clone(),
@@ -344,10 +344,10 @@ impl crypto::ServerConfig for ServerCrypto {
     }
 }
 
-/// The keys by which a server reads a client's first packets; `None` for an unknown version.
+/// The keys for reading a client's first packets; `None` for an unknown version.
 pub(crate) fn server_initial_keys(version: u32, dst_cid: &[u8]) -> Option<Keys> {
     known_version(version).ok()?;
-    // RFC 9000 section 17.2: longer ones are no version 1, nor 2.
+    // RFC 9000 section 17.2: neither version 1 nor 2 has longer IDs.
     if dst_cid.len() > 20 {
         return None;
     }
@@ -381,5 +381,5 @@ fn new_tap(
     Arc::new(tap)
 }
 
-/// First packets that are opened before it is clear whether they begin a connection.
+/// First packets that were opened before it is clear if they begin a connection.
 const FIRST_PACKETS_MAX: usize = 16;

@@ -1,15 +1,15 @@
 //! The crypto session that the QUIC state machine drives (RFC 9001), over `rustls::quic`.
 //!
-//! Ours rather than quinn-proto's own adapter, because this is where what quinn-proto lacks gets
-//! in: transport parameters pass through as bytes, keys are wrapped, versions are chosen.
+//! It replaces quinn-proto's own adapter, because it adds what quinn-proto lacks: transport parameters pass through as
+//! bytes, keys are wrapped, versions are chosen.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `makers` | factories of the sessions, from configurations that connections share |
-//! | `gathering` | the bytes of a ClientHello until it is whole |
-//! | `reason` | TLS failures as text |
+//! | `gathering` | buffers a ClientHello until it is complete |
+//! | `reason` | texts for TLS failures |
 //!
-//! Not here: the keys themselves (`keys`), and which version is chosen and why (`versions`).
+//! Not here: the keys themselves (`keys`), and the choice of a version (`versions`).
 
 use std::{any::Any, io::Cursor, sync::Arc, time::SystemTime};
 
@@ -56,21 +56,20 @@ use gathering::{FirstMessage, Progress};
 pub(crate) use makers::{ClientCrypto, ServerCrypto, server_initial_keys};
 use reason::transport_error;
 
-/// What the QUIC layer wants to know of a session. Handed out as the state machine's
-/// `handshake_data`.
+/// Details of a session for the QUIC layer. Returned as the state machine's `handshake_data`.
 pub(crate) struct SessionDetails {
     pub tap: Arc<Tap>,
-    /// Session tickets that a client got.
+    /// Session tickets that a client received.
     pub tickets: Arc<TicketInbox>,
     pub versions: Arc<Versions>,
     /// The application protocol, once the server has chosen it.
     pub alpn: Option<Vec<u8>>,
-    /// On a server, the name that the client asked for (RFC 6066 section 3).
+    /// On a server, the name in the client's SNI (RFC 6066 section 3).
     pub server_name: Option<String>,
     pub resumed: bool,
     /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
     pub cipher_suite: Option<u16>,
-    /// The peer's transport parameters as they came, once they have.
+    /// The peer's transport parameters as received, once they have arrived.
     pub peer_parameters: Option<Vec<u8>>,
 }
 
@@ -82,24 +81,24 @@ struct Session {
     reported_handshake_data: bool,
     checked_versions: bool,
     phases: Option<Phases>,
-    /// A client's, until it has chosen where its first packet goes.
+    /// A client's connection IDs, until it has chosen the destination of its first packet.
     ids: Option<ConnectionIds>,
-    /// On a client, the name that it connected to.
+    /// On a client, the name that it connects to.
     asked_name: String,
     exporter: Exporter,
     tickets: Arc<TicketInbox>,
 }
 
 enum Inner {
-    /// A server that has not yet the whole ClientHello.
+    /// A server that waits for the rest of the ClientHello.
     Waiting(Box<Waiting>),
     Running(Box<quic::Connection>),
-    /// A server whose handshake is complete: a client has nothing more to say to TLS (RFC 9001 section 6), which
-    /// would keep its buffers and secrets for as long as the connection lasts.
+    /// A server whose handshake is complete: a client sends nothing more to TLS (RFC 9001 section 6), which would
+    /// keep its buffers and secrets for the connection's lifetime.
     Done(Box<Done>),
 }
 
-/// What is asked of a session after its handshake.
+/// Results of a session, needed after its handshake.
 #[derive(Clone)]
 struct Done {
     alpn: Option<Vec<u8>>,
@@ -113,10 +112,10 @@ struct Done {
 struct Waiting {
     config: Arc<rustls::ServerConfig>,
     version: Version,
-    /// Encoded transport parameters, to which what is said of versions is still to be added.
+    /// Encoded transport parameters without version information.
     params: Vec<u8>,
     first: FirstMessage,
-    /// The only ClientHello that is taken, if the host has read it before.
+    /// The only accepted ClientHello, if the host has read it before.
     expected: Option<Arc<[u8]>>,
 }
 
@@ -151,7 +150,7 @@ impl Session {
         }
     }
 
-    /// As it is now.
+    /// The current results.
     fn state(&self) -> Done {
         let tls = match &self.inner {
             Inner::Waiting(_) => None,
@@ -185,14 +184,14 @@ impl Session {
         }
     }
 
-    /// rustls does not say when the hello of the other side has been read.
+    /// rustls does not report when the peer's hello has been read.
     fn has_handshake_data(&self) -> bool {
         self.tls().is_some_and(|tls| {
             tls.alpn_protocol().is_some() || has_server_name(tls) || !tls.is_handshaking()
         })
     }
 
-    /// A server has the client's whole hello: chooses the version by it and begins.
+    /// A server has the client's complete hello: chooses the version and starts TLS.
     fn begin(
         versions: &Versions,
         tap: &Tap,
@@ -229,7 +228,7 @@ impl Session {
         Ok(server.into())
     }
 
-    /// True if the server's word about versions is what the wire showed, once it is authentic.
+    /// Checks the server's version information against the packets, once it is authentic.
     fn check_versions(&mut self) -> Result<(), TransportError> {
         let Inner::Running(tls) = &self.inner else {
             return Ok(());
@@ -245,7 +244,7 @@ impl Session {
         }
     }
 
-    /// What handshake packets have to show that the state machine does not write.
+    /// The version for handshake packets, if it differs from the state machine's.
     fn handshake_wire(&self) -> Option<u32> {
         let version = self.versions.current();
         let is_plain = version == VERSION_1 && self.versions.original() == VERSION_1;
@@ -266,7 +265,7 @@ impl Session {
         };
         let is_client = matches!(**tls, quic::Connection::Client(_));
         let (result, tickets) = match is_client && !tls.is_handshaking() {
-            // What follows a client's handshake is tickets, and nothing else (RFC 9001 section 6).
+            // After the handshake a client receives only tickets (RFC 9001 section 6).
             true => self.exporter.read(buf, || tls.read_hs(buf)),
             false => (tls.read_hs(buf), Vec::new()),
         };
@@ -304,7 +303,7 @@ impl Session {
     }
 }
 
-/// The certificates but for what stands for none in an imported session.
+/// The certificates, without the placeholder in an imported session.
 fn known<'a>(
     certificates: &'a [CertificateDer<'a>],
 ) -> impl Iterator<Item = &'a CertificateDer<'a>> {
@@ -346,10 +345,10 @@ impl crypto::Session for Session {
         }
     }
 
-    /// The version of 0-RTT packets is the original one, whatever the handshake goes on with (RFC
-    /// 9369 section 4.1).
+    /// 0-RTT packets have the original version, even if the handshake continues with another (RFC 9369 section
+    /// 4.1).
     fn early_crypto(&self) -> Option<(Box<dyn crypto::HeaderKey>, Box<dyn crypto::PacketKey>)> {
-        // The limits that the ticket's server gave are needed with them.
+        // They need the limits of the server that issued the ticket.
         if self.side().is_client() && !early_data::may_begin(&self.transport_parameters()) {
             return None;
         }
@@ -465,7 +464,7 @@ impl crypto::Session for Session {
         label: &[u8],
         context: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        // Of a server's that is done, nobody asks.
+        // A server's session that is done does not support it; it has no caller.
         let tls = self.tls().ok_or(ExportKeyingMaterialError)?;
         match tls.export_keying_material(output, label, Some(context)) {
             Ok(_) => Ok(()),
@@ -481,7 +480,7 @@ fn has_server_name(tls: &quic::Connection) -> bool {
     }
 }
 
-/// Transport parameters with what is said of versions, of RESET_STREAM_AT and of DATAGRAM frames.
+/// Transport parameters with version information, and those of RESET_STREAM_AT and DATAGRAM frames.
 fn encode(
     params: &TransportParameters,
     versions: &Versions,

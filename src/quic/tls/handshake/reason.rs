@@ -1,4 +1,4 @@
-//! TLS failures in words: what went wrong in a handshake, and what an alert of the peer means.
+//! Texts for TLS failures: errors of a handshake, and alerts of the peer.
 
 use quinn_proto::{TransportError, TransportErrorCode, coding::Codec};
 use rustls::{AlertDescription, CertificateError, Error};
@@ -42,7 +42,8 @@ fn describe(error: &Error) -> String {
     }
 }
 
-/// In aioquic's words, which programs look for. `presented` has the names as rustls shows them: `DnsName("localhost")`.
+/// In aioquic's wording, which programs search for. `presented` has the names in rustls' form:
+/// `DnsName("localhost")`.
 fn name_mismatch(expected: &str, presented: &[String]) -> String {
     let names: Vec<String> = presented
         .iter()
@@ -61,7 +62,7 @@ fn name_mismatch(expected: &str, presented: &[String]) -> String {
     }
 }
 
-/// What a TLS alert means (RFC 8446 section 6.2), for a peer that sent one without words.
+/// The meaning of a TLS alert (RFC 8446 section 6.2), for a peer that sent no reason.
 pub(crate) fn describe_alert(alert: u8) -> String {
     let meaning = match AlertDescription::from(alert) {
         AlertDescription::HandshakeFailure => "the peer found no common security parameters",

@@ -1,5 +1,5 @@
-//! Two sessions without packets: handshake bytes go from one to the other as they are, and keys of
-//! both sides are tried on each other.
+//! Two sessions without packets: handshake bytes are passed from one to the other, and the keys of both sides are
+//! tested on each other.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn provider_of(group: Option<NamedGroup>) -> Arc<CryptoProvider> {
     Arc::new(result)
 }
 
-/// A pair of configurations; the server takes only key shares of `group`.
+/// A pair of configurations; the server accepts only key shares of `group`.
 fn configs(group: Option<NamedGroup>) -> (Arc<rustls::ClientConfig>, Arc<rustls::ServerConfig>) {
     let key = CertificateKey::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".into()])
@@ -75,7 +75,7 @@ impl Side {
         details.downcast::<SessionDetails>().unwrap().versions
     }
 
-    /// What this side has to say now, each encryption level by itself.
+    /// The bytes that this side sends now, each encryption level separately.
     fn speak(&mut self) -> Vec<Vec<u8>> {
         let mut levels = Vec::new();
         loop {
@@ -111,7 +111,7 @@ fn sides(group: Option<NamedGroup>, client: (u32, &[u32]), server: (u32, &[u32])
     })
 }
 
-/// Handshake bytes go back and forth in pieces of `piece` bytes.
+/// Exchanges handshake bytes in pieces of `piece` bytes.
 fn shake(sides: &mut [Side; 2], piece: usize) -> Result<(), TransportError> {
     loop {
         let mut is_over = true;
@@ -129,8 +129,8 @@ fn shake(sides: &mut [Side; 2], piece: usize) -> Result<(), TransportError> {
     }
 }
 
-/// A packet with a long header that the state machine of `original` makes, sealed and opened: of a PING and
-/// PADDING the PING is left.
+/// A long-header packet of the state machine of `original`, sealed and opened: of a PING and PADDING the PING is
+/// left.
 fn passes(local: &Keys, remote: &Keys, original: u32, shown: u32) {
     let mut packet = vec![0xe0];
     packet.extend(original.to_be_bytes());
@@ -167,7 +167,7 @@ fn hello_retry_request_does_not_disturb_the_choice() {
         for piece in [1, 100, 100_000] {
             let group = Some(NamedGroup::secp384r1);
             let mut sides = sides(group, (original, supported), (original, BOTH));
-            // The packets that carry the server's answer show its choice.
+            // The packets with the server's answer show its choice.
             sides[0].versions().received(chosen);
             shake(&mut sides, piece).unwrap();
             let [client, server] = &sides;
@@ -246,7 +246,7 @@ fn what_is_no_hello_is_judged_by_tls() {
     assert!(server.session.read_handshake(&endless).is_err());
 }
 
-/// True if what `from` seals with these keys of later phases is opened with those of `to`.
+/// True if packets that `from` seals with these keys of later phases are opened by those of `to`.
 fn later(
     from: &KeyPair<Box<dyn crypto::PacketKey>>,
     to: &KeyPair<Box<dyn crypto::PacketKey>>,
@@ -266,7 +266,7 @@ fn keys_of_later_phases_are_those_of_the_peer_in_whatever_order_they_are_used() 
         let mut next = |side: usize| sides[side].session.next_1rtt_keys().unwrap();
         let client = [next(0), next(0), next(0)];
         let server = [next(1), next(1), next(1)];
-        // The last phase's keys are the first that are needed here.
+        // The last phase's keys are needed first.
         for phase in [2, 0, 1] {
             assert!(later(&client[phase], &server[phase]));
             assert!(later(&server[phase], &client[phase]));

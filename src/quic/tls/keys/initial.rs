@@ -1,4 +1,4 @@
-//! Keys for Initial packets, which everybody can make who sees the first one (RFC 9001 section 5.2).
+//! Keys for Initial packets, which anybody who sees the first packet can derive (RFC 9001 section 5.2).
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,8 +20,8 @@ use crate::{
     tls::versions::Versions,
 };
 
-/// Keys for Initial packets, of every version that may come (RFC 9001 section 5.2, RFC 9369 section
-/// 3.3.1): they follow from `client_dst_cid` and the version, whatever suites are configured.
+/// Keys for Initial packets of every acceptable version (RFC 9001 section 5.2, RFC 9369 section 3.3.1): they are
+/// derived from `client_dst_cid` and the version, independently of the configured suites.
 pub(in crate::tls) fn initial(
     versions: &Arc<Versions>,
     client_dst_cid: &ConnectionId,
@@ -51,7 +51,7 @@ pub(in crate::tls) fn initial(
     }
 }
 
-/// The Initial keys of one destination connection ID, by version, each made when it is needed.
+/// The Initial keys of one destination connection ID, by version, each derived on first use.
 struct InitialKeys {
     v1: OnceLock<quic::Keys>,
     v2: OnceLock<quic::Keys>,
@@ -70,8 +70,8 @@ impl Drop for InitialKeys {
 }
 
 impl InitialKeys {
-    /// A version without keys of its own gets those of version 1: a first flight that is only to
-    /// bring a Version Negotiation packet has to look like one.
+    /// A version without keys of its own gets those of version 1: a first flight that only provokes a Version
+    /// Negotiation packet has to look like one.
     fn of(&self, version: u32) -> &quic::Keys {
         let (keys, version) = match version {
             VERSION_2 => (&self.v2, Version::V2),
@@ -84,12 +84,12 @@ impl InitialKeys {
         keys.get_or_init(|| initial_suite().keys(&self.client_dst_cid, side, version))
     }
 
-    /// For what is the same whatever the version: the suite is.
+    /// For properties that do not depend on the version, such as the suite's.
     fn any(&self) -> &quic::Keys {
         self.of(self.versions.original())
     }
 
-    /// The keys for a received packet, if its version may be for us.
+    /// The keys for a received packet, if its version is acceptable.
     fn of_received(&self, packet: &[u8]) -> Option<(u32, &quic::Keys)> {
         let version = version_of(packet)?;
         match self.versions.is_acceptable(version) {
@@ -110,7 +110,7 @@ impl crypto::PacketKey for LocalInitial {
         seal(key, Space::Initial, &self.0.tap, packet, buf, header_len);
     }
 
-    /// Nobody sends us what we sealed.
+    /// Packets that we sealed are never received.
     fn decrypt(&self, _: u64, _: &[u8], _: &mut BytesMut) -> Result<(), CryptoError> {
         Err(CryptoError)
     }
@@ -131,7 +131,7 @@ impl crypto::PacketKey for LocalInitial {
 impl crypto::HeaderKey for LocalInitial {
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
-    /// The packet shows its version already.
+    /// The packet has its final version already.
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
         let version = version_of(packet).unwrap_or(VERSION_1);
         mask(&*self.0.of(version).local.header, pn_offset, packet);
@@ -142,7 +142,7 @@ impl crypto::HeaderKey for LocalInitial {
     }
 }
 
-/// For packets of the peer. One of a version that is not for us stays as it is, and fails.
+/// For packets of the peer. A packet of an unacceptable version stays as it is, and fails to open.
 struct RemoteInitial(Arc<InitialKeys>);
 
 impl crypto::PacketKey for RemoteInitial {
@@ -212,12 +212,12 @@ mod tests {
 
     use super::{super::tap::PacketObserver, *};
 
-    /// What a server gets of a client's Initial packet of version 2.
+    /// The payload that a server opens of a client's Initial packet of version 2.
     fn received_by(server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         seen_by(&Arc::default(), server, payload)
     }
 
-    /// The same, with the server's tap.
+    /// Like `received_by`, with the server's tap.
     fn seen_by(tap: &Arc<Tap>, server: &Arc<Versions>, payload: &[u8]) -> Vec<u8> {
         let id = ConnectionId::new(&[5; 8]);
         let client = Versions::only(Side::Client, VERSION_2);

@@ -1,18 +1,18 @@
-//! Packet and header keys: rustls' own, behind the state machine's traits, with a [`Tap`] on the
-//! clear text, and with the version that the wire is to show.
+//! Packet and header keys: wraps rustls' keys for the state machine, with a [`Tap`] on the plain text, and with the
+//! version of the wire.
 //!
-//! The state machine writes and reads long headers of version 1 layout, and the version that it was
-//! begun with. A key sees a whole packet before it is sealed, so it puts in what the wire shows;
-//! after that nothing touches these bytes, header protection included. Received packets come with
-//! the type bits of version 1 (the driver has seen to that) and their own version field.
+//! The state machine writes and reads long headers in the layout of version 1, with the version that it began with.
+//! A key sees a whole packet before it is sealed, so it writes the version and type bits of the wire; after that
+//! nothing changes these bytes, header protection included. Received packets arrive with the type bits of version 1
+//! (the endpoint has converted them) and their own version field.
 //!
 //! - `initial`: keys for Initial packets, of every version.
 //! - `reset`: the key of stateless reset tokens.
 //! - `retry`: the tag of Retry packets, which have no keys.
-//! - `tap`: a view of packets in the clear for the layer above.
-//! - `token`: what address validation tokens are sealed with.
+//! - `tap`: observation of packets in plain text by the layer above.
+//! - `token`: the keys of address validation tokens.
 //!
-//! Not here: where keys come from (`handshake`), and those of later key phases (`seams::phases`).
+//! Not here: the derivation of keys (`handshake`), and keys of later key phases (`seams::phases`).
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub(super) mod token;
 
 use tap::Tap;
 
-/// A full set of keys for packets that show `wire` in their long headers; `None`: what the state
-/// machine writes is right.
+/// A full set of keys for packets with version `wire` in their long headers; `None`: the state machine's version is
+/// right.
 pub(super) fn wrap(
     keys: quic::Keys,
     epoch: Epoch,
@@ -74,7 +74,7 @@ pub(super) fn wrap_update(
     }
 }
 
-/// Keys for 0-RTT packets, which only ever go one way.
+/// Keys for 0-RTT packets, which have only one direction.
 pub(super) fn wrap_early(
     keys: quic::DirectionalKeys,
     tap: &Arc<Tap>,
@@ -181,14 +181,14 @@ impl crypto::HeaderKey for HeaderKey {
     }
 }
 
-/// For packets of ours, with what took the place of one.
+/// For packets of ours, and for those sealed instead of one.
 struct LocalHeaderKey {
     key: Box<dyn quic::HeaderProtectionKey>,
     tap: Arc<Tap>,
 }
 
 impl crypto::HeaderKey for LocalHeaderKey {
-    /// Nobody sends us what we protected.
+    /// Packets that we protected are never received.
     fn decrypt(&self, _: usize, _: &mut [u8]) {}
 
     fn encrypt(&self, pn_offset: usize, packet: &mut [u8]) {
@@ -202,8 +202,8 @@ impl crypto::HeaderKey for LocalHeaderKey {
     }
 }
 
-/// Seals a packet, or another one in its place. A packet of which only a part is sealed ends with its tag: what
-/// is behind that in `buf` is not to be sent.
+/// Seals a packet, or another one instead of it. A packet of which only a part is sealed ends with its tag; the
+/// rest of `buf` must not be sent.
 fn seal(
     key: &dyn quic::PacketKey,
     space: Space,
@@ -228,7 +228,7 @@ fn seal(
     let (payload, behind) = rest.split_at_mut(length);
     let sealed = key
         .encrypt_in_place(number, header, payload)
-        .expect("a packet is far shorter than what an AEAD can seal");
+        .expect("a packet is far shorter than an AEAD's limit");
     behind[..tag_len].copy_from_slice(sealed.as_ref());
 }
 
@@ -270,8 +270,7 @@ fn unmask(key: &dyn quic::HeaderProtectionKey, pn_offset: usize, packet: &mut [u
         .expect("the sample has the key's length");
 }
 
-/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section
-/// 5.4.2).
+/// The first byte, the bytes that may hold the packet number, and the sample (RFC 9001 section 5.4.2).
 fn parts<'a>(
     key: &dyn quic::HeaderProtectionKey,
     pn_offset: usize,

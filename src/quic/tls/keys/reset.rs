@@ -1,9 +1,8 @@
-//! The key that stateless reset tokens are made with (RFC 9000 section 10.3.2).
+//! The key of stateless reset tokens (RFC 9000 section 10.3.2).
 //!
-//! A token ends its connection, so an endpoint must not answer for the connection of another endpoint that
-//! is alive (section 21.11). Endpoints that were given one secret therefore have different keys: each key is
-//! derived from the secret and the name of the endpoint's socket. An endpoint that is started again on the
-//! same socket name has its former key.
+//! A token ends its connection, so an endpoint must not reset the connection of another live endpoint (section
+//! 21.11). Endpoints with one secret therefore have different keys: each key is derived from the secret and the
+//! name of the endpoint's socket. An endpoint that is restarted on the same socket name has its former key.
 //!
 //! Not here: the name of a socket (the host's), and several workers on one socket name
 //! (`quic::endpoint::connection_ids`).

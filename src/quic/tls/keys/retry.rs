@@ -1,6 +1,6 @@
 //! The integrity tag of Retry packets (RFC 9001 section 5.8, RFC 9369 section 3.3.3).
 //!
-//! Packets are here as the state machine has them: with the type bits of version 1.
+//! Packets have the state machine's form: with the type bits of version 1.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use uringcore_wire::header::{VERSION_2, shift_type};
@@ -30,8 +30,7 @@ pub(in crate::tls) fn tag(
     tag
 }
 
-/// True if `packet` ends with the right tag. The tag authenticates nobody, so comparing it takes no
-/// care: its key is public.
+/// True if `packet` ends with the right tag. The comparison need not be constant-time: the tag's key is public.
 pub(crate) fn is_valid(version: u32, original_dst_cid: &[u8], packet: &[u8]) -> bool {
     match packet.split_last_chunk::<TAG_LEN>() {
         Some((packet, received)) => tag(version, original_dst_cid, &[packet]) == *received,

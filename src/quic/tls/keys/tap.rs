@@ -1,8 +1,7 @@
-//! A tap on a connection's packets where they are still, or again, in the clear.
+//! A tap on a connection's packets in plain text.
 //!
-//! The QUIC state machine keeps packet numbers and acknowledgements to itself. Its packet keys are
-//! ours though, and they see every payload before it is sealed and after it is opened. Nothing here
-//! knows what is in a payload.
+//! The QUIC state machine does not expose packet numbers and acknowledgements. But this crate wraps its packet
+//! keys, which see every payload before it is sealed and after it is opened. This file does not parse payloads.
 
 use std::sync::{
     Arc, OnceLock,
@@ -18,22 +17,22 @@ use crate::seams::{
     reset_stream_at::ResetSlot,
 };
 
-/// Whoever listens to a tap.
+/// Observes the packets of a tap.
 pub(crate) trait PacketObserver: Send + Sync {
-    /// A packet is about to be sealed, with `overhead` bytes of header and tag. The payload may be rewritten. Returns
-    /// how much of it, from its beginning, is sealed.
+    /// A packet is about to be sealed, with `overhead` bytes of header and tag. The payload may be rewritten.
+    /// Returns how many of its first bytes are sealed.
     fn sealing(&self, space: Space, number: u64, overhead: usize, payload: &mut [u8]) -> usize;
     /// A packet was opened and is authentic. It may be a duplicate.
     fn opened(&self, space: Space, payload: &[u8]);
-    /// The packet goes to the state machine, which reads what is left in the payload.
+    /// The packet is about to be passed to the state machine, which reads the payload as this call leaves it.
     fn passing_on(&self, space: Space, payload: &mut BytesMut);
 }
 
-/// One connection's tap. While nobody listens it costs one relaxed load a packet.
+/// One connection's tap. A closed tap costs one relaxed load a packet.
 #[derive(Default)]
 pub(crate) struct Tap {
     open: AtomicBool,
-    /// True if the observer wants to hear of packets; the recorder always does.
+    /// True if the observer receives packets; the recorder always does.
     observed: AtomicBool,
     observer: OnceLock<Arc<dyn PacketObserver>>,
     recorder: OnceLock<Arc<Recorder>>,
@@ -56,7 +55,7 @@ impl Tap {
         }
     }
 
-    /// Names the observer, once. It hears nothing before [`set_open`](Self::set_open).
+    /// Sets the observer, once. It receives nothing before [`set_open`](Self::set_open).
     pub fn attach(&self, observer: Arc<dyn PacketObserver>) {
         let _ = self.observer.set(observer);
     }
@@ -71,17 +70,17 @@ impl Tap {
         self.recorder.get()
     }
 
-    /// What is sealed in the place of a PING.
+    /// The packet to seal instead of a PING.
     pub fn probe(&self) -> &ProbeSlot {
         &self.probe
     }
 
-    /// What RESET_STREAM_AT frames say.
+    /// Received RESET_STREAM_AT frames.
     pub fn resets(&self) -> &ResetSlot {
         &self.resets
     }
 
-    /// From now on DATAGRAM frames are held to this limit.
+    /// Sets the limit for DATAGRAM frames.
     pub fn set_datagram_limit(&mut self, limit: DatagramLimit) {
         self.datagram_limit = limit;
     }
@@ -91,13 +90,13 @@ impl Tap {
         self.datagram_limit
     }
 
-    /// How far the data of streams has come.
+    /// How far the data of streams has arrived.
     pub fn inflow(&self) -> &Inflow {
         &self.inflow
     }
 
-    /// Keys of the next phase are being made: once ahead of the first change, then at every change.
-    /// Returns their generation; the first keys had 0.
+    /// Keys of the next phase are being made: once ahead of the first update, then at every update. Returns their
+    /// generation; the first keys had 0.
     pub(in crate::tls) fn make_keys(&self) -> u64 {
         let before = self.key_sets.fetch_add(1, Ordering::Relaxed);
         if let Some(recorder) = self.recorder().filter(|_| before > 0) {
@@ -106,14 +105,14 @@ impl Tap {
         before + 1
     }
 
-    /// Keys for one direction are there.
+    /// Keys for one direction exist.
     pub(in crate::tls) fn key_made(&self, key: KeyName) {
         if let Some(recorder) = self.recorder() {
             recorder.key_made(key);
         }
     }
 
-    /// They are gone.
+    /// Keys for one direction were dropped.
     pub(in crate::tls) fn key_dropped(&self, key: KeyName) {
         if let Some(recorder) = self.recorder() {
             recorder.key_dropped(key);
@@ -127,7 +126,7 @@ impl Tap {
         }
     }
 
-    /// How often the keys of 1-RTT packets were changed.
+    /// The number of key updates of 1-RTT packets.
     pub fn key_updates(&self) -> u64 {
         self.key_sets.load(Ordering::Relaxed).saturating_sub(1)
     }
@@ -147,7 +146,7 @@ impl Tap {
         let _ = self.ids.set(ids);
     }
 
-    /// A Handshake packet was opened: its sender has the keys, and so has received what was sent to its address.
+    /// A Handshake packet was opened: its sender has the keys, and so has received packets at its address.
     pub(in crate::tls) fn handshake_opened(&self) {
         self.has_opened_handshake.store(true, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
-//! The keys that address validation tokens are sealed with (RFC 9000 section 8.1.4).
+//! The keys that seal address validation tokens (RFC 9000 section 8.1.4).
 //!
-//! Several at a time, so that they can be changed while tokens are on their way: the first seals, any
-//! of them opens. Not here: what a token is sealed together with (`seams::token_context`).
+//! Several keys allow rotation while tokens are in use: the first seals, all of them open. Not here: the additional
+//! data of a token (`seams::token_context`).
 //!
 //! Unlike keys of stateless resets (`reset`) these are not bound to a socket's name, on purpose: a token proves its
-//! client's address wherever it is shown.
+//! client's address at any server.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
 
 use crate::tls::{ConfigError, random::random_bytes};
 
-/// Token keys from secrets of at least 32 bytes each; from a random one when there are none.
+/// Token keys from secrets of at least 32 bytes each; a random one if there are none.
 pub(crate) fn token_key(secrets: &[Vec<u8>]) -> Result<Arc<dyn HandshakeTokenKey>, ConfigError> {
     if secrets.iter().any(|secret| secret.len() < SECRET_MIN) {
         let message = format!("must have at least {SECRET_MIN} bytes");
@@ -52,7 +52,7 @@ impl AeadKey for AnyKey {
         data: &'a mut [u8],
         additional_data: &[u8],
     ) -> Result<&'a mut [u8], CryptoError> {
-        // A key that does not fit leaves nothing of what it was tried on.
+        // A key that does not fit overwrites the data that it was tried on.
         let sealed = data.to_vec();
         for key in &self.0 {
             data.copy_from_slice(&sealed);

@@ -1,12 +1,11 @@
-//! Where a server keeps the sessions that it has given tickets for (RFC 8446 section 4.6.1).
+//! A server's store of the sessions that it has issued tickets for (RFC 8446 section 4.6.1).
 //!
-//! A session is taken out of its store by the first handshake that shows its ticket: that makes a
-//! ticket good once, which is the replay guard of 0-RTT data (section 8.1). A second guard is the
-//! TLS library's: early data of a ticket whose age is off by more than a minute is not read (section
-//! 8.3).
+//! The first handshake that offers a ticket takes its session out of the store. So a ticket can be used once, which
+//! is the replay guard of 0-RTT data (section 8.1). The TLS library has a second guard: early data of a ticket
+//! whose age is off by more than a minute is not read (section 8.3).
 //!
-//! - `tickets`: the sessions of clients, as plain data.
-//! - `resumption`: which of them a client resumes.
+//! - `tickets`: sessions of clients, as plain data.
+//! - `resumption`: the choice of the session that a client resumes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,18 +20,17 @@ pub(super) mod tickets;
 
 use super::versions::Versions;
 
-/// Keeps sessions by their tickets. Called in the middle of handshakes, from whatever thread runs
-/// them: it must not wait for anything.
+/// A store of sessions by ticket. Called during handshakes, from the thread that runs them: it must not block.
 pub trait SessionStore: fmt::Debug + Send + Sync {
-    /// Keeps `session`. False if it could not; then no ticket is sent.
+    /// Stores `session`. False if it could not; then no ticket is sent.
     fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool;
 
-    /// Gives the session out and forgets it, in one step: of two handshakes with the same ticket, in
-    /// any process, one gets it.
+    /// Returns and removes the session, in one step: of two handshakes with the same ticket, in any process, only
+    /// one gets it.
     fn take(&self, ticket: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// Sessions in this process's memory. When it is full the oldest is forgotten.
+/// A store in this process's memory. When it is full the oldest session is dropped.
 pub struct MemorySessions {
     capacity: usize,
     kept: Mutex<Kept>,
@@ -41,13 +39,13 @@ pub struct MemorySessions {
 #[derive(Default)]
 struct Kept {
     sessions: HashMap<Vec<u8>, Vec<u8>>,
-    /// In the order in which they came; some may be gone.
+    /// In the order of arrival; some may be gone.
     order: VecDeque<Vec<u8>>,
 }
 
 impl MemorySessions {
     /// # Panics
-    /// When `capacity` is zero.
+    /// If `capacity` is zero.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a store has room for something");
         Self {
@@ -72,7 +70,7 @@ impl MemorySessions {
 impl SessionStore for MemorySessions {
     fn put(&self, ticket: Vec<u8>, session: Vec<u8>) -> bool {
         let mut kept = self.lock();
-        // What was taken is still in the order, so that is the bound for both.
+        // Taken sessions are still in `order`, so its length bounds both.
         if kept.order.len() == self.capacity
             && let Some(oldest) = kept.order.pop_front()
         {
@@ -98,19 +96,18 @@ impl fmt::Debug for MemorySessions {
 
 /// A store as rustls sees it, for one server configuration.
 ///
-/// A resumed handshake asks for no certificate of the client's, so a session must not be resumed by
-/// a server that would have asked for another one than the server that made it. Servers that share a
-/// store therefore see only the sessions of servers with the same demands. The same goes for their
-/// limits: a client whose 0-RTT data is taken, and that then finds a limit lower than it was, has to
-/// close the connection (RFC 9000 section 7.4.1). And a session is resumed with the QUIC version that
-/// it was made with (RFC 9369 section 5).
+/// A resumed handshake requests no client certificate, so a session must not be resumed by a server that would have
+/// requested another one than the server that made it. Servers that share a store therefore see only the sessions
+/// of servers with the same requirements. Limits are part of these: a client whose 0-RTT data is accepted, and that
+/// then gets a limit lower than before, has to close the connection (RFC 9000 section 7.4.1). And a session is
+/// resumed with the QUIC version that it was made with (RFC 9369 section 5).
 pub(super) struct ScopedSessions {
     store: Arc<dyn SessionStore>,
     scope: [u8; SCOPE_BYTES],
 }
 
 impl ScopedSessions {
-    /// `demands` stands for what the server asks of its clients and lets them do.
+    /// `demands` identifies the server's requirements and limits for its clients.
     pub fn new(store: Arc<dyn SessionStore>, demands: &[&[u8]]) -> Self {
         let mut context = digest::Context::new(&SHA256);
         for demand in demands {
@@ -123,7 +120,7 @@ impl ScopedSessions {
     }
 }
 
-/// The same as a connection of these versions sees it. rustls asks by keys alone.
+/// The store for a connection of these versions. rustls looks sessions up by their keys alone.
 #[derive(Debug)]
 pub(super) struct ConnectionSessions {
     pub sessions: Arc<ScopedSessions>,
@@ -138,7 +135,7 @@ impl rustls::server::StoresServerSessions for ConnectionSessions {
         self.sessions.store.put(key, value)
     }
 
-    /// Only TLS 1.2 looks without taking.
+    /// Only TLS 1.2 reads without taking.
     fn get(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }

@@ -1,7 +1,7 @@
-//! Which session a client resumes: one that its host imported, or one of earlier connections with
-//! the same configuration.
+//! Chooses the session that a client resumes: one that its host imported, or one of earlier connections with the
+//! same configuration.
 //!
-//! Not here: how a ticket becomes a session (`tickets`).
+//! Not here: the conversion of a ticket to a session (`tickets`).
 
 use std::{
     fmt,
@@ -27,8 +27,8 @@ pub(in crate::tls) struct Sessions {
     verifier: Arc<dyn ServerCertVerifier>,
     credentials: Arc<dyn ResolvesClientCert>,
     clock: HostClock,
-    /// By version. A configuration with an imported ticket sends 0-RTT data, and what comes here later
-    /// was not asked for that: it is not kept.
+    /// By version. A configuration with an imported ticket sends 0-RTT data, and tickets that it receives later
+    /// were not chosen for that: they are not stored.
     earlier: Vec<(u32, ClientSessionMemoryCache)>,
 }
 
@@ -55,7 +55,7 @@ impl Sessions {
         found.map(|(_, sessions)| sessions)
     }
 
-    /// A new session for every connection: rustls uses each but once, and its age counts from now.
+    /// A new session for every connection: rustls uses each only once, and its age counts from now.
     fn import(&self, name: &ServerName<'static>, version: u32) -> Option<Tls13ClientSessionValue> {
         let ticket = self.imported.as_ref()?;
         if ServerName::try_from(ticket.server_name.as_str())
@@ -73,9 +73,9 @@ impl Sessions {
     }
 }
 
-/// The same as a connection of these versions sees it: a session is good for the version that its
-/// connection was negotiated to, and for connections that begin with that version (RFC 9369 section
-/// 5). rustls asks by names alone.
+/// The sessions for a connection of these versions: a session is valid for the version that its connection was
+/// negotiated to, and for connections that begin with that version (RFC 9369 section 5). rustls looks sessions up
+/// by names alone.
 #[derive(Debug)]
 pub(in crate::tls) struct ConnectionSessions {
     pub sessions: Arc<Sessions>,
@@ -123,12 +123,12 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// Tickets that a connection got and its host has not been told of.
+/// Tickets that a connection received and that were not reported to its host.
 #[derive(Default)]
 pub(crate) struct TicketInbox(Mutex<Vec<SessionTicket>>);
 
 impl TicketInbox {
-    /// A server that sends more at once than anyone can use loses the first.
+    /// If a server sends more at once than anybody can use, the first are dropped.
     pub(in crate::tls) fn push(&self, ticket: SessionTicket) {
         let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if tickets.len() == INBOX_MAX {

@@ -1,9 +1,8 @@
-//! Session tickets of clients that outlive the process which got them (RFC 8446 section 4.6.1), as
-//! plain data.
+//! Session tickets of clients as plain data, which can outlive the process that received them (RFC 8446 section
+//! 4.6.1).
 //!
-//! Nothing of a peer's is believed on the way: whether the server owns the secret shows in the
-//! resumed handshake itself. Not here: how rustls is made to tell and to take them (`seams::tickets`),
-//! and when a ticket is used (`resumption`).
+//! No data of a peer is trusted here: the resumed handshake itself proves that the server has the secret. Not here:
+//! export from and import into rustls (`seams::tickets`), and the use of a ticket (`resumption`).
 
 use std::{
     fmt,
@@ -23,33 +22,32 @@ use crate::{
     tls::{CipherSuite, ConfigError, HostClock},
 };
 
-/// What a client needs to resume a session, as plain data.
+/// The data that a client needs to resume a session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionTicket {
-    /// The name that the server was connected to by. It resumes for no other.
+    /// The name that was used to connect to the server. The ticket is valid for no other name.
     pub server_name: String,
     pub cipher_suite: CipherSuite,
-    /// What the server recognises it by.
+    /// The ticket's identity for the server.
     pub ticket: Vec<u8>,
-    /// The pre-shared key: to be kept as secret as a private key.
+    /// The pre-shared key, as secret as a private key.
     pub secret: Vec<u8>,
     pub age_add: u32,
     pub issued: SystemTime,
     pub lifetime: Duration,
-    /// True if the server takes 0-RTT data with it.
+    /// True if the server accepts 0-RTT data with it.
     pub early_data: bool,
-    /// The server's transport parameters, whose limits 0-RTT data has to keep (RFC 9000 section
-    /// 7.4.1).
+    /// The server's transport parameters, whose limits apply to 0-RTT data (RFC 9000 section 7.4.1).
     pub transport_params: Vec<u8>,
-    /// The certificates that the server showed, DER, leaf first: a resumed handshake shows none.
+    /// The server's certificates, DER, leaf first: a resumed handshake has none.
     pub peer_certificates: Vec<Vec<u8>>,
-    /// The QUIC version that it is for: only connections that begin with it show the ticket (RFC
-    /// 9369 section 5). `None`: the host answers for it.
+    /// The ticket's QUIC version: only connections that begin with it use the ticket (RFC 9369 section 5). `None`:
+    /// the host guarantees that it fits.
     pub version: Option<u32>,
 }
 
 impl SessionTicket {
-    /// Refuses what no server can have issued, before anything is made of it.
+    /// Rejects values that no server can have issued, before they are used.
     pub(in crate::tls) fn check(&self) -> Result<(), ConfigError> {
         let hash = match self.cipher_suite {
             CipherSuite::Aes256GcmSha384 => 48,
@@ -76,7 +74,7 @@ impl SessionTicket {
         Ok(())
     }
 
-    /// How old the ticket is at `now`; `None` when its time is over, or has not begun.
+    /// The age of the ticket at `now`; `None` if it has expired or is from the future.
     fn age(&self, now: SystemTime) -> Option<Duration> {
         let age = now.duration_since(self.issued).ok()?;
         (age < self.lifetime).then_some(age)
@@ -94,7 +92,7 @@ impl fmt::Debug for SessionTicket {
     }
 }
 
-/// A NewSessionTicket message that says what `ticket` says, to a client that gets it at `age`.
+/// A NewSessionTicket message with the content of `ticket`, for a client that gets it at `age`.
 fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
     let left = Duration::from_secs((ticket.lifetime - age).as_secs().max(1));
     NewSessionTicket {
@@ -108,8 +106,8 @@ fn message_of(ticket: &SessionTicket, age: Duration) -> Option<Vec<u8>> {
     .write()
 }
 
-/// The session of `ticket`, fit for connections whose configuration has these judges. `None` when the
-/// ticket's time is over or it is not one that rustls takes.
+/// The session of `ticket`, for connections whose configuration has these judges. `None` if the ticket has expired
+/// or rustls does not accept it.
 pub(in crate::tls) fn import(
     ticket: &SessionTicket,
     name: &ServerName<'static>,
@@ -120,7 +118,7 @@ pub(in crate::tls) fn import(
     let foreign = tickets::Foreign {
         message: &message,
         secret: &ticket.secret,
-        // The keys of a resumed connection come by the suite of the session.
+        // The keys of a resumed connection are derived with the session's suite.
         suite: with_labels(tickets::seamed(ticket.cipher_suite.of_provider())),
         transport_params: &ticket.transport_params,
         certificates: &ticket.peer_certificates,
@@ -128,7 +126,7 @@ pub(in crate::tls) fn import(
     tickets::import(&foreign, name, judges, Arc::new(clock.clone()))
 }
 
-/// A ticket has to fit into a ClientHello.
+/// A ticket has to fit in a ClientHello.
 const TICKET_BYTES_MAX: usize = 1 << 15;
 const PARAMS_BYTES_MAX: usize = 1 << 14;
 const CERTIFICATES_BYTES_MAX: usize = 1 << 20;

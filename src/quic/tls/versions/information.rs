@@ -1,5 +1,5 @@
-//! The transport parameter `version_information` (RFC 9368 section 3): written, read, and held
-//! against what the wire showed.
+//! The transport parameter `version_information` (RFC 9368 section 3): encoding, decoding, and checks against the
+//! packets.
 
 use bytes::{Buf, BufMut};
 use quinn_proto::{FrameType, TransportError, TransportErrorCode, coding::Codec};
@@ -7,7 +7,7 @@ use uringcore_wire::{header::VERSION_1, parameters::Parameters, varint};
 
 use super::{Beginning, Versions, preferred, reserved};
 
-/// What one side says about versions.
+/// The version information of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tls) struct Information {
     pub chosen: u32,
@@ -15,8 +15,8 @@ pub(in crate::tls) struct Information {
 }
 
 impl Information {
-    /// Appends the parameter with `chosen` to encoded transport parameters. A reserved version is
-    /// among the available ones, last, so that peers keep ignoring what they do not know.
+    /// Appends the parameter with `chosen` to encoded transport parameters. A reserved version is last among the
+    /// available ones, so that peers keep ignoring unknown versions.
     pub fn append(parameters: &mut Vec<u8>, chosen: u32, supported: &[u32]) {
         let length = 4 * (2 + supported.len());
         varint::put(parameters, ID);
@@ -60,9 +60,9 @@ impl Information {
 }
 
 impl Versions {
-    /// A server's choice, by what the client says of itself: the first of the client's versions
-    /// that this side has, which is the original one where the client likes that best. Without a
-    /// word of the client's there is no choice (RFC 9368 section 2.3).
+    /// A server's choice from the client's version information: the first of the client's versions that this side
+    /// supports, which is the original one if the client prefers that. Without the client's information there is no
+    /// choice (RFC 9368 section 2.3).
     pub(in crate::tls) fn choose(
         &self,
         client: Option<&Information>,
@@ -88,11 +88,11 @@ impl Versions {
         super::known(version).is_some() && self.supported.contains(&version)
     }
 
-    /// A client's check of what the server says, once that is authenticated (RFC 9368 section 4).
+    /// A client's check of the server's version information, once that is authenticated (RFC 9368 section 4).
     pub(in crate::tls) fn check(&self, server: Option<&Information>) -> Result<(), TransportError> {
         let negotiated = self.negotiated().unwrap_or(self.original);
         let Some(server) = server else {
-            // Section 8: a server of version 1 alone need not know about all this.
+            // Section 8: a server that supports version 1 alone need not send the parameter.
             let is_plain = negotiated == self.original
                 && (self.beginning == Beginning::Chosen || negotiated == VERSION_1);
             return match is_plain {
@@ -104,25 +104,25 @@ impl Versions {
             return Err(negotiation_error("the server chose another version"));
         }
         if self.beginning == Beginning::Reported {
-            // What would have been begun with, had the authentic list come first?
+            // The version that the authentic list would have led to.
             let honest = preferred(&self.supported, &server.available);
             if honest.is_none_or(|version| version != negotiated && version != self.original) {
                 return Err(negotiation_error(
-                    "the version was negotiated by somebody else",
+                    "an attacker has changed the negotiated version",
                 ));
             }
         }
         Ok(())
     }
 
-    /// What this side says of itself.
+    /// Appends the version information of this side.
     pub(in crate::tls) fn append_information(&self, parameters: &mut Vec<u8>) {
         let chosen = self.negotiated().unwrap_or(self.original);
         Information::append(parameters, chosen, &self.supported);
     }
 }
 
-/// VERSION_NEGOTIATION_ERROR (RFC 9368 section 10.2), which the state machine has no name for.
+/// VERSION_NEGOTIATION_ERROR (RFC 9368 section 10.2), which the state machine does not define.
 pub(in crate::tls) fn negotiation_error(reason: &str) -> TransportError {
     let code = TransportErrorCode::decode(&mut &[NEGOTIATION_ERROR][..])
         .expect("one byte is a whole number");

@@ -1,14 +1,13 @@
 //! QUIC versions 1 and 2 (RFC 9000, RFC 9369) and the choice between them (RFC 9368).
 //!
-//! The state machine knows one version a connection, the *original* one, and never changes it. What
-//! the wire shows may be another, the *negotiated* one: [`Versions`] is what the session and its
-//! keys agree by. Version 2 differs in four things: salts and labels of keys (`seams::labels`, and rustls
-//! for Initial packets), the type bits of long headers (`wire::header`), and the Retry tag
-//! (`keys::retry`).
+//! The state machine has one version a connection, the *original* one, and never changes it. The packets may have
+//! another, the *negotiated* one: the session and its keys share it through [`Versions`]. Version 2 differs in four
+//! things: salts and labels of keys (`seams::labels`, and rustls for Initial packets), the type bits of long
+//! headers (`wire::header`), and the Retry tag (`keys::retry`).
 //!
-//! - `information`: the transport parameter `version_information`, and what it must hold.
+//! - `information`: the transport parameter `version_information`, and its checks.
 //!
-//! Not here: Version Negotiation packets and the cutting of datagrams, which are the driver's.
+//! Not here: Version Negotiation packets and splitting of datagrams, which the endpoint does.
 
 use std::sync::{
     Arc,
@@ -23,7 +22,7 @@ mod information;
 
 pub(super) use information::Information;
 
-/// rustls' name for a version that there are keys for.
+/// rustls' name for a version with known keys.
 pub(super) fn known(version: u32) -> Option<Version> {
     match version {
         VERSION_1 => Some(Version::V1),
@@ -32,21 +31,21 @@ pub(super) fn known(version: u32) -> Option<Version> {
     }
 }
 
-/// A reserved version (RFC 9000 section 15), which nobody may fail on.
+/// A reserved version (RFC 9000 section 15), which every peer must ignore.
 pub(crate) fn reserved() -> u32 {
     let mut bytes = [0; 4];
-    // Without randomness any reserved version serves.
+    // Without randomness any reserved version will do.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u32::from_be_bytes(bytes) & 0xf0f0_f0f0 | 0x0a0a_0a0a
 }
 
-/// One that is not `asked`.
+/// A reserved version other than `asked`.
 pub(crate) fn reserved_besides(asked: u32) -> u32 {
     let any = reserved();
     any ^ u32::from(any == asked) << 4
 }
 
-/// How a client came to the version that it begins with.
+/// How a client chose its first version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Beginning {
     /// By its own choice.
@@ -60,12 +59,12 @@ pub(crate) enum Beginning {
 #[derive(Debug)]
 pub(crate) struct Versions {
     side: Side,
-    /// What the state machine believes.
+    /// The version of the state machine.
     original: u32,
-    /// What the packets of the first flight say. Only a client that tries a version without keys,
-    /// to see what comes back, says anything else than `original`.
+    /// The version in the packets of the first flight. It differs from `original` only for a client that tries a
+    /// version without keys, to provoke an answer.
     first: u32,
-    /// In order of preference. A client's list holds `original`.
+    /// In order of preference. A client's list contains `original`.
     supported: Vec<u32>,
     beginning: Beginning,
     /// 0: undecided.
@@ -76,7 +75,7 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// `first` is the version that the client's packets are to show.
+    /// `first` is the version in the client's packets.
     pub(super) fn client(
         original: u32,
         first: u32,
@@ -122,17 +121,17 @@ impl Versions {
         self.original
     }
 
-    /// What this side speaks, in order of preference.
+    /// The versions that this side supports, in order of preference.
     pub fn supported(&self) -> &[u32] {
         &self.supported
     }
 
-    /// What the packets of the first flight show.
+    /// The version in the packets of the first flight.
     pub(super) fn first(&self) -> u32 {
         self.first
     }
 
-    /// The version that the handshake goes on with, once that is known.
+    /// The version that the handshake continues with, once known.
     pub fn negotiated(&self) -> Option<u32> {
         match self.negotiated.load(Ordering::Relaxed) {
             UNDECIDED => None,
@@ -140,7 +139,7 @@ impl Versions {
         }
     }
 
-    /// What our packets show now.
+    /// The version in our packets now.
     pub fn current(&self) -> u32 {
         self.negotiated().unwrap_or(self.first)
     }
@@ -155,9 +154,9 @@ impl Versions {
             .filter(|version| *version != self.original)
     }
 
-    /// True if an Initial packet of this version may be for us (RFC 9369 section 4.1): a client
-    /// hears any version that it offered until one is decided, a server the original version
-    /// besides the negotiated one, because the client learns of that late.
+    /// True if an Initial packet of this version is acceptable (RFC 9369 section 4.1): a client accepts any version
+    /// that it offered until one is decided, a server the original version besides the negotiated one, because the
+    /// client learns the negotiated version late.
     pub(super) fn is_acceptable(&self, version: u32) -> bool {
         match (self.negotiated(), self.side) {
             (Some(negotiated), Side::Client) => version == negotiated,
@@ -172,8 +171,8 @@ impl Versions {
         self.received.store(version, Ordering::Relaxed);
     }
 
-    /// Handshake bytes were received: on a client they decide the version. An acknowledgement alone
-    /// does not, since a server sends it before it has the whole hello.
+    /// Handshake bytes were received: on a client they decide the version. An acknowledgement alone does not,
+    /// because a server sends it before it has the whole hello.
     pub(super) fn handshake_bytes(&self) {
         if self.side.is_client() && self.negotiated().is_none() {
             let received = match self.received.load(Ordering::Relaxed) {
@@ -188,14 +187,13 @@ impl Versions {
         self.retried.store(true, Ordering::Relaxed);
     }
 
-    /// True if the server has asked for a Retry (RFC 9000 section 17.2.5).
+    /// True if the server has sent a Retry (RFC 9000 section 17.2.5).
     pub fn is_retried(&self) -> bool {
         self.retried.load(Ordering::Relaxed)
     }
 
-    /// The version to begin again with after a Version Negotiation packet that offers `offered`
-    /// (RFC 9000 section 6.2, RFC 9368 section 2.1). Nothing else may have been heard of the server
-    /// before.
+    /// The version to begin again with after a Version Negotiation packet with `offered` (RFC 9000 section 6.2, RFC
+    /// 9368 section 2.1). No other packet of the server may have arrived before.
     pub fn answer(&self, offered: &[u32]) -> Answer {
         let heard_before = self.received.load(Ordering::Relaxed) != UNDECIDED
             || self.is_retried()
@@ -210,7 +208,7 @@ impl Versions {
     }
 }
 
-/// What a client does about a Version Negotiation packet.
+/// A client's reaction to a Version Negotiation packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ignore,
@@ -218,7 +216,7 @@ pub(crate) enum Answer {
     GiveUp,
 }
 
-/// The first version of `supported` that there are keys for and that is `offered`.
+/// The first version of `supported` that has known keys and is `offered`.
 fn preferred(supported: &[u32], offered: &[u32]) -> Option<u32> {
     supported
         .iter()
