@@ -6,8 +6,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 
-use crate::poll::{Direction, Readiness};
 use crate::table::Key;
+use crate::watchers::{Direction, Readiness};
 
 /// Received stream bytes: still in the kernel's buffer, or copied out of it, once, because the reader was
 /// paused and others wait for the buffer.

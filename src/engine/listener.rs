@@ -17,7 +17,7 @@ use uringcore_io::net::{self, FileId};
 use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 
 use crate::event::Event;
-use crate::queue::Queue;
+use crate::event_queue::Queue;
 use crate::table::Key;
 use crate::token::{Owner, Route};
 

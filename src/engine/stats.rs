@@ -2,9 +2,9 @@
 
 use uringcore_io::DriverStats;
 
-use crate::poll::Direction;
 use crate::transport::Transport;
 use crate::turn::Engine;
+use crate::watchers::Direction;
 
 /// Counters and gauges for `loop.stats()`.
 #[derive(Clone, Copy, Debug)]

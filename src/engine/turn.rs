@@ -22,15 +22,15 @@ use uringcore_io::{Backend, Completion, Driver, DriverConfig, Entered, SetupErro
 use uringcore_quic::ConnectionKey;
 
 use crate::event::Event;
+use crate::event_queue::{Queue, Queued};
 use crate::listener::Listener;
-use crate::ops::Ops;
-use crate::poll::Watchers;
-use crate::queue::{Queue, Queued};
-use crate::quic_sockets::QuicSockets;
+use crate::operations::Ops;
+use crate::quic::sockets::QuicSockets;
 use crate::receive_budget::ReceiveBudget;
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
-use crate::transports::Transports;
+use crate::transport::transport_table::Transports;
+use crate::watchers::Watchers;
 use crate::write_delay::WriteDelay;
 use writes::Held;
 

@@ -44,15 +44,10 @@ NEVER = {
         "journal": {"driver", "epoll", "net", "op", "pool", "uring"},
     },
     "engine": {
-        "stream": {"quic_socket", "turn"},
-        "datagram": {"quic_socket", "turn"},
-        "quic_socket": {"stream", "datagram", "turn"},
-        # What a host may use of its own, beside an engine or without.
-        "poll_timeout": {"turn"},
-        "timers": {"turn"},
-        "direct_cache": {"turn"},
-        "op_queues": {"ops", "turn"},
-        "socket_op": {"op_queues", "ops", "turn"},
+        "transport": {"host", "quic", "turn"},
+        "quic": {"host", "transport", "turn"},
+        # A host can use these without an engine.
+        "host": {"operations", "quic", "transport", "turn"},
     },
     # The loop knows all whose events it tells; each of those knows the loop and what is named below it.
     "py": {
@@ -158,6 +153,9 @@ ONE_WAY = (
     "quic/qlog",
     "http/ws",
     "engine",
+    "engine/transport",
+    "engine/quic",
+    "engine/host",
     "py/capi",
     "py/transport",
 )

@@ -5,7 +5,7 @@ use std::io;
 use uringcore_io::{Driver, Token};
 
 use super::Engine;
-use crate::quic_socket::QuicSocket;
+use crate::quic::socket::QuicSocket;
 use crate::table::Key;
 use crate::token::{Owner, Route};
 

@@ -7,16 +7,16 @@ use bytes::Bytes;
 use uringcore_io::{Driver, Errno};
 
 use super::Engine;
-use crate::datagram::{DatagramSize, DatagramSocket};
 use crate::event::{Received, StreamBytes};
-use crate::lifecycle::WriteOutcome;
-use crate::queue::Queue;
-use crate::shared_state::SharedState;
-use crate::stream::{NextReceive, Stream};
+use crate::event_queue::Queue;
 use crate::table::Key;
 use crate::transport::Transport;
-use crate::transports::Transports;
-use crate::write_coalescer::Blocks;
+use crate::transport::datagram::{DatagramSize, DatagramSocket};
+use crate::transport::lifecycle::WriteOutcome;
+use crate::transport::shared_state::SharedState;
+use crate::transport::stream::{NextReceive, Stream};
+use crate::transport::transport_table::Transports;
+use crate::transport::write_coalescer::Blocks;
 
 impl Engine {
     /// Puts a connected, non-blocking socket on the engine; nothing is read before `start`. The host

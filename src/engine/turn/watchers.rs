@@ -7,7 +7,7 @@ use std::time::Duration;
 use uringcore_io::Backend;
 
 use super::Engine;
-use crate::poll::Direction;
+use crate::watchers::Direction;
 
 impl Engine {
     /// Watches `fd`, anew if it was watched already. The serial is in this registration's events.

@@ -11,12 +11,12 @@ use uringcore_io::SendMsg;
 use uringcore_quic::ConnectionKey;
 
 use super::Engine;
-use crate::lifecycle::{Lifecycle, WriteOutcome};
-use crate::stream::Stream;
 use crate::table::Key;
 use crate::transport::Transport;
-use crate::transports::Transports;
-use crate::write_coalescer::{BLOCK_BYTES, Blocks};
+use crate::transport::lifecycle::{Lifecycle, WriteOutcome};
+use crate::transport::stream::Stream;
+use crate::transport::transport_table::Transports;
+use crate::transport::write_coalescer::{BLOCK_BYTES, Blocks};
 
 /// One of several pieces that are written together.
 pub enum Piece<'a> {
@@ -262,7 +262,7 @@ mod tests {
     use uringcore_io::{Backend, DriverConfig};
 
     use super::*;
-    use crate::shared_state::SharedState;
+    use crate::transport::shared_state::SharedState;
 
     #[test]
     fn a_transport_is_listed_once_however_often_its_held_bytes_are_asked_for() {

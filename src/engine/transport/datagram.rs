@@ -22,10 +22,10 @@ use std::collections::VecDeque;
 
 use uringcore_io::{Driver, Errno, Interest, Outcome, SendMsg, net};
 
-use crate::backlog::Backlog;
 use crate::event::{CopiedDatagram, Event, Received};
-use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
-use crate::queue::Queue;
+use crate::event_queue::Queue;
+use crate::transport::backlog::Backlog;
+use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 
 /// How large the datagrams of a socket may be, which decides how they are received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,8 +12,8 @@ use uringcore_io::{Completion, Driver};
 use uringcore_quic::EndpointStats;
 
 use crate::event::Event;
-use crate::queue::Queue;
-use crate::quic_socket::QuicSocket;
+use crate::event_queue::Queue;
+use crate::quic::socket::QuicSocket;
 use crate::table::{Key, Table};
 
 #[derive(Default)]

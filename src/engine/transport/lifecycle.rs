@@ -33,10 +33,10 @@ use std::os::fd::{OwnedFd, RawFd};
 use uringcore_io::{Driver, OpId, Token};
 
 use crate::event::Event;
-use crate::queue::Queue;
-use crate::shared_state::{self, SharedState};
+use crate::event_queue::Queue;
 use crate::table::Key;
 use crate::token::{Owner, Route};
+use crate::transport::shared_state::{self, SharedState};
 
 /// What a producer has to do after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

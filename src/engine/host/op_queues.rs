@@ -25,9 +25,9 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use uringcore_io::Outcome;
 
-use crate::poll::Direction;
-use crate::socket_op::{Attempt, SocketOp};
+use crate::host::socket_op::{Attempt, SocketOp};
 use crate::table::Key;
+use crate::watchers::Direction;
 
 /// One direction of one descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `sending` | bounded batches in flight out of pooled buffers; the fall-back when the kernel refuses GSO |
 //! | `buffers` | the pooled send buffers |
-//! | `sockets` | the sockets beside the first: after a client's migration, of a server's preferred address |
+//! | `additional` | the sockets beside the first: after a client's migration, of a server's preferred address |
 //!
 //! Here: receiving (GRO cut, one copy per batch), ICMP errors, the orderly end, and when the memory of a flood goes
 //! back to the system. Not here: anything of the protocol (`uringcore_quic`), and what becomes of the
@@ -19,15 +19,15 @@ use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
 use uringcore_quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
-use crate::socket::SocketFd;
+use crate::quic::descriptor::SocketFd;
 
+mod additional;
 mod buffers;
 mod sending;
-mod sockets;
 
+use additional::MoreSockets;
 use buffers::BufferPool;
 use sending::{Batch, InFlight};
-use sockets::MoreSockets;
 
 /// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
 /// of the socket above.

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use bytes::Bytes;
 use uringcore_io::{Driver, Errno, Interest, OpId, Outcome, SendMsg, SockAddr, Token, net};
 
-use crate::poll::Direction;
+use crate::watchers::Direction;
 
 pub enum SocketOp {
     Recv(u32),

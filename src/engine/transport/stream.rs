@@ -28,13 +28,13 @@ use bytes::{Buf, Bytes};
 use uringcore_io::net;
 use uringcore_io::{Driver, Errno, Interest, Outcome};
 
-use crate::backlog::Backlog;
 use crate::event::{Event, StreamBytes};
-use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
-use crate::poll::Direction;
-use crate::queue::Queue;
-use crate::shared_state;
-use crate::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
+use crate::event_queue::Queue;
+use crate::transport::backlog::Backlog;
+use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
+use crate::transport::shared_state;
+use crate::transport::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
+use crate::watchers::Direction;
 
 /// What ends the received bytes, kept while the reader is paused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -70,7 +70,7 @@ mod tests {
         let pem = params.self_signed(&key).unwrap().pem();
         std::fs::write(&path, pem).unwrap();
         let child = || {
-            let test = "system::tests::child_of_system_roots";
+            let test = "host::system::tests::child_of_system_roots";
             let output = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", test, "--ignored", "--nocapture"])
                 .env("SSL_CERT_FILE", &path)

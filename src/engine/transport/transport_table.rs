@@ -6,16 +6,16 @@ use std::os::fd::RawFd;
 
 use uringcore_io::{Completion, Driver};
 
-use crate::datagram::DatagramSocket;
 use crate::event::Event;
-use crate::lifecycle::Lifecycle;
-use crate::poll::Direction;
-use crate::queue::Queue;
-use crate::shared_state::SharedState;
-use crate::stream::{ReadEnd, Stream};
+use crate::event_queue::Queue;
 use crate::table::{Key, Table};
 use crate::transport::Transport;
-use crate::write_coalescer::Blocks;
+use crate::transport::datagram::DatagramSocket;
+use crate::transport::lifecycle::Lifecycle;
+use crate::transport::shared_state::SharedState;
+use crate::transport::stream::{ReadEnd, Stream};
+use crate::transport::write_coalescer::Blocks;
+use crate::watchers::Direction;
 
 #[derive(Default)]
 pub(crate) struct Transports {

@@ -1,21 +1,42 @@
-//! A stream or a datagram socket, where the two are alike: the commands of their life, the flush, the
-//! routing of a completion.
+//! Streams and datagram sockets, and what both have in common: the commands of their life, the flush, the routing of a
+//! completion.
 //!
-//! What each does with what it carries is in `stream` and `datagram`, the rules of life in `lifecycle`.
+//! | file | content |
+//! | --- | --- |
+//! | `transport_table` | the transports by key, and those with work for the next flush |
+//! | `lifecycle` | the phases of a transport, from its opening to its end; paused readers and producers |
+//! | `shared_state` | [`SharedState`]: the state of a transport that any thread may read |
+//! | `stream` | the bytes of a stream: write queue, receive |
+//! | `write_coalescer` | the last small writes of a stream, gathered in one block |
+//! | `datagram` | the datagrams of a socket: send queue, receive |
+//! | `backlog` | data that arrived for a paused reader |
 //!
-//! What few transports have at a time (a backlog, the cause of the end, waiters for an empty queue) is in a box
+//! State that few transports have at a time (a backlog, the cause of the end, waiters for an empty queue) is in a box
 //! that other transports go without.
 
 use std::os::fd::OwnedFd;
 
 use uringcore_io::{Completion, Driver, Outcome};
 
-use crate::datagram::DatagramSocket;
 use crate::event::Event;
-use crate::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
-use crate::queue::Queue;
-use crate::shared_state;
-use crate::stream::Stream;
+use crate::event_queue::Queue;
+
+pub(crate) mod backlog;
+pub(crate) mod datagram;
+pub(crate) mod lifecycle;
+pub(crate) mod shared_state;
+pub(crate) mod stream;
+pub(crate) mod transport_table;
+pub(crate) mod write_coalescer;
+
+pub use datagram::DatagramSize;
+pub use lifecycle::WriteOutcome;
+pub use shared_state::{HIGH_MARK_BYTES, SharedState};
+pub use stream::NextReceive;
+
+use datagram::DatagramSocket;
+use lifecycle::{Lifecycle, SUB_RECV, SUB_SEND};
+use stream::Stream;
 
 pub(crate) enum Transport {
     Stream(Stream),

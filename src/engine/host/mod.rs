@@ -1,0 +1,26 @@
+//! Parts that only a host uses. An [`Engine`](crate::Engine) works without them.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `timers` | [`Timers`]: a host's timers in the order in which they are due |
+//! | `op_queues` | [`OpQueues`]: queues of operations on the host's own sockets, one for each descriptor and direction |
+//! | `socket_op` | [`SocketOp`]: an operation in such a queue, and how the driver starts it |
+//! | `poll_timeout` | [`PollTimeout`]: how long a turn may block in the kernel |
+//! | `direct_cache` | [`DirectMappedCache`]: a cache with one slot for each hash |
+//! | `system` | [`SystemClock`] and [`system_roots`]: the clock and the certificate store that protocols need |
+//!
+//! Nothing here depends on the engine's turn.
+
+pub(crate) mod direct_cache;
+pub(crate) mod op_queues;
+pub(crate) mod poll_timeout;
+pub(crate) mod socket_op;
+pub(crate) mod system;
+pub(crate) mod timers;
+
+pub use direct_cache::DirectMappedCache;
+pub use op_queues::{OpQueueId, OpQueues, Start};
+pub use poll_timeout::PollTimeout;
+pub use socket_op::{Attempt, SocketOp};
+pub use system::{SystemClock, system_roots};
+pub use timers::{TimerKey, Timers};
