@@ -1,4 +1,4 @@
-//! What a host is told, one [`Event`] at a time, in the order in which it happened.
+//! Events for a host, one [`EngineEvent`] at a time, in the order in which they happened; and received data.
 
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -9,15 +9,15 @@ use uringcore_io::{Datagram, Errno, Outcome, RecvBuf, SockAddr};
 use crate::table::Key;
 use crate::watchers::{Direction, Readiness};
 
-/// Received stream bytes: still in the kernel's buffer, or copied out of it, once, because the reader was
-/// paused and others wait for the buffer.
+/// Received stream bytes: in a buffer of the driver, or copied out of it, once, because the reader was paused and others
+/// need the buffer.
 pub enum StreamBytes {
     Buffer(RecvBuf),
     Copied(Bytes),
 }
 
 impl StreamBytes {
-    /// All but the first `taken` bytes, out of the kernel's buffer.
+    /// Returns all but the first `taken` bytes, copied out of the driver's buffer.
     pub fn into_rest(self, taken: usize) -> Bytes {
         match self {
             Self::Buffer(buf) => Bytes::copy_from_slice(&buf[taken..]),
@@ -37,7 +37,7 @@ impl std::ops::Deref for StreamBytes {
     }
 }
 
-/// A received datagram: still in the kernel's buffer, or copied out of it.
+/// A received datagram: in a buffer of the driver, or copied out of it.
 pub enum Received {
     Buffer(Datagram),
     Copied(Box<CopiedDatagram>),
@@ -57,7 +57,7 @@ impl Received {
         }
     }
 
-    /// The sender's IP address and port; `None` for another address family.
+    /// The sender's IP address and port. `None` for another address family.
     pub fn remote(&self) -> Option<SocketAddr> {
         match self {
             Self::Buffer(datagram) => datagram.remote(),
@@ -65,7 +65,7 @@ impl Received {
         }
     }
 
-    /// The sender's address in the kernel's form; its length is zero when there is none.
+    /// The sender's address in the kernel's form. Its length is zero if there is none.
     pub fn raw_remote(&self) -> SockAddr {
         match self {
             Self::Buffer(datagram) => datagram.raw_remote(),
@@ -73,7 +73,7 @@ impl Received {
         }
     }
 
-    /// The same out of the kernel's buffer, which others wait for.
+    /// Copies the datagram out of the driver's buffer, which others need.
     pub(crate) fn into_copied(self) -> Box<CopiedDatagram> {
         match self {
             Self::Buffer(datagram) => Box::new(CopiedDatagram {
@@ -86,15 +86,15 @@ impl Received {
     }
 }
 
-const _: () = assert!(size_of::<Event>() <= 48);
+const _: () = assert!(size_of::<EngineEvent>() <= 48);
 
-pub enum Event {
-    /// A listener accepted a connection.
+pub enum EngineEvent {
+    /// A listener has accepted a connection.
     Accepted {
         listener: Key,
         fd: OwnedFd,
     },
-    /// Accepting failed and stopped; the host re-arms with `resume_listener` when it sees fit.
+    /// Accepting failed and has stopped. The host calls [`Listeners::resume`](crate::Listeners::resume) to accept again.
     AcceptFailed {
         listener: Key,
         error: Errno,
@@ -103,14 +103,14 @@ pub enum Event {
         stream: Key,
         data: StreamBytes,
     },
-    /// Much has arrived lately, and there is more, or the end: the host receives from the socket into memory
-    /// of its own, as much as it likes, and says what came of it with `received`. If others than the host know
-    /// the descriptor it looks first whether that is still the stream's.
+    /// The stream has data or its end, and its last receives were large. The host receives from the socket into its own
+    /// memory, as much as it likes, and reports the result by [`Transports::received`](crate::Transports::received). If
+    /// the program can close the descriptor, the host checks first that the number is still the stream's.
     StreamReadable {
         stream: Key,
         fd: RawFd,
     },
-    /// The peer finished sending. Reading is over.
+    /// The peer has finished sending. Nothing more is read.
     StreamEof {
         stream: Key,
     },
@@ -122,43 +122,44 @@ pub enum Event {
         socket: Key,
         error: Errno,
     },
-    /// The write queue fell to the low mark after having been above the high one.
+    /// The write queue has fallen to its low mark after it was above the high one.
     Writable {
         transport: Key,
     },
-    /// The write queue is empty (told once when asked for with `notify_when_flushed`).
+    /// The write queue is empty. One event for each call of
+    /// [`Transports::notify_when_flushed`](crate::Transports::notify_when_flushed).
     Flushed {
         transport: Key,
     },
-    /// Receiving or sending a stream failed, and it has ended. [`Event::Lost`] follows.
+    /// A receive or a send of a stream failed, which ends the stream. [`EngineEvent::Lost`] follows.
     Failed {
         transport: Key,
         side: Direction,
         error: Errno,
     },
-    /// Nothing is read or sent any more: what was written before `close` is with the kernel, or dropped.
-    /// The host has the descriptor until it answers with `release`.
+    /// Nothing is read or sent any more: the bytes written before `close` are with the kernel, or dropped. The host keeps
+    /// the descriptor until it calls [`Transports::release`](crate::Transports::release).
     Lost {
         transport: Key,
     },
-    /// The last event of a released transport: no operation of it is in flight any more.
+    /// The last event of a released transport: none of its operations is in flight.
     Closed {
         transport: Key,
     },
-    /// A watched descriptor was ready. The watcher re-arms itself at the next flush. The host compares
-    /// the serial with its own: a callback before this event may have registered somebody else.
+    /// A watched descriptor was ready. The next flush arms the watcher again. The host compares the serial number with
+    /// the one of its registration, because a callback before this event may have replaced it.
     PollReady(Readiness),
-    /// The one result of an operation that the host started with `start_op`.
+    /// The result of a single operation.
     OpDone {
         op: Key,
         outcome: Outcome,
     },
-    /// The endpoint has connection events to be polled.
+    /// A QUIC socket has events of connections, for [`QuicSocket::poll_event`](crate::QuicSocket::poll_event).
     QuicReady {
-        endpoint: Key,
+        socket: Key,
     },
-    /// The last event of an endpoint.
+    /// The last event of a QUIC socket.
     QuicClosed {
-        endpoint: Key,
+        socket: Key,
     },
 }

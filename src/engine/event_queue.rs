@@ -1,68 +1,73 @@
-//! What the host is to hear, in the order in which it happened.
+//! The events that the host has not taken yet, in the order in which they happened.
 
 use std::collections::VecDeque;
 
-use crate::event::Event;
+use crate::event::EngineEvent;
 use crate::table::Key;
 
-pub(crate) enum Queued {
-    Event(Event),
+pub(crate) enum QueuedEvent {
+    Event(EngineEvent),
     /// A transport that reads has a piece of its backlog due.
     Backlog(Key),
-    /// A shared listener was readable: a connection is accepted where this is taken.
+    /// A shared listener was readable. A connection is accepted when the host takes this entry.
     Acceptable(Key),
-    /// A shared datagram socket was readable: a datagram is received where this is taken.
+    /// A shared datagram socket was readable. A datagram is received when the host takes this entry.
     Receivable(Key),
-    /// What was here is told already, or nobody's: hosts give each entry its place, and count.
+    /// The event was taken ahead or dropped. Its entry stays, because hosts count the entries and give each a position
+    /// among their callbacks.
     Nothing,
 }
 
 #[derive(Default)]
-pub(crate) struct Queue(VecDeque<Queued>);
+pub(crate) struct EventQueue(VecDeque<QueuedEvent>);
 
-impl Queue {
-    pub(crate) fn push(&mut self, event: Event) {
-        self.0.push_back(Queued::Event(event));
+impl EventQueue {
+    pub(crate) fn push(&mut self, event: EngineEvent) {
+        self.0.push_back(QueuedEvent::Event(event));
     }
 
     pub(crate) fn push_backlog(&mut self, key: Key) {
-        self.0.push_back(Queued::Backlog(key));
+        self.0.push_back(QueuedEvent::Backlog(key));
     }
 
     pub(crate) fn push_acceptable(&mut self, key: Key) {
-        self.0.push_back(Queued::Acceptable(key));
+        self.0.push_back(QueuedEvent::Acceptable(key));
     }
 
     pub(crate) fn push_receivable(&mut self, key: Key) {
-        self.0.push_back(Queued::Receivable(key));
+        self.0.push_back(QueuedEvent::Receivable(key));
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Queued> {
+    pub(crate) fn pop(&mut self) -> Option<QueuedEvent> {
         self.0.pop_front()
     }
 
-    /// The first event of which `is_it` holds, taken out of its turn.
-    pub(crate) fn take_first(&mut self, is_it: impl Fn(&Event) -> bool) -> Option<Event> {
-        let is_it = |queued: &Queued| matches!(queued, Queued::Event(event) if is_it(event));
-        let queued = self.0.iter_mut().find(|queued| is_it(queued))?;
-        match std::mem::replace(queued, Queued::Nothing) {
-            Queued::Event(event) => Some(event),
+    /// Takes the first event that matches, ahead of those before it.
+    pub(crate) fn take_first(
+        &mut self,
+        matches: impl Fn(&EngineEvent) -> bool,
+    ) -> Option<EngineEvent> {
+        let is_match =
+            |entry: &QueuedEvent| matches!(entry, QueuedEvent::Event(event) if matches(event));
+        let entry = self.0.iter_mut().find(|entry| is_match(entry))?;
+        match std::mem::replace(entry, QueuedEvent::Nothing) {
+            QueuedEvent::Event(event) => Some(event),
             _ => None,
         }
     }
 
-    /// Drops the events of which `keep` does not hold.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Event) -> bool) {
-        for queued in &mut self.0 {
-            if let Queued::Event(event) = queued
+    /// Drops the events for which `keep` returns false.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&EngineEvent) -> bool) {
+        for entry in &mut self.0 {
+            if let QueuedEvent::Event(event) = entry
                 && !keep(event)
             {
-                *queued = Queued::Nothing;
+                *entry = QueuedEvent::Nothing;
             }
         }
     }
 
-    pub(crate) fn front(&self) -> Option<&Queued> {
+    pub(crate) fn front(&self) -> Option<&QueuedEvent> {
         self.0.front()
     }
 

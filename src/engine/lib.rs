@@ -6,19 +6,21 @@
 //! 1. [`Engine::flush`] submits the commands that the callbacks of the last turn gave.
 //! 2. [`Engine::enter`] enters the kernel once.
 //! 3. [`Engine::process`] routes the completions to their owners.
-//! 4. The host takes each [`Event`] from [`Engine::next_event`] and runs its callbacks.
+//! 4. The host takes each [`EngineEvent`] from [`Engine::next_event`] and runs its callbacks.
 //!
 //! | file | content |
 //! | --- | --- |
-//! | `turn` | [`Engine`]: the turn, the routing of completions; in its folder the commands by kind |
-//! | `event` | [`Event`]: the events of a host |
+//! | `turn` | [`Engine`]: the turn, the routing of completions |
+//! | `callbacks` | the host's callbacks, at whose ends held bytes are sent |
+//! | `event` | [`EngineEvent`]: the events of a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `token` | the token of an operation, from which its completion finds its owner |
 //! | `table` | [`Table`]: a slab whose keys carry a generation |
-//! | `listener` | one listening socket |
-//! | `watchers` | readiness watchers (`add_reader` and `add_writer`) |
-//! | `operations` | single operations for which a host waits |
-//! | `write_delay` | how long written bytes wait for others, to leave in one system call |
+//! | `listener` | [`Listeners`]: listening sockets |
+//! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
+//! | `operations` | [`Operations`]: single operations for which a host waits |
+//! | `held_writes` | the transports and connections whose written bytes are held |
+//! | `write_delay` | how long written bytes are held, to leave in one system call with others |
 //! | `receive_budget` | the limit of completions in a turn in which the host receives |
 //! | `stats` | [`EngineStats`]: the counters |
 //! | `transport/` | streams and datagram sockets |
@@ -30,8 +32,10 @@
 
 #![forbid(unsafe_code)]
 
+mod callbacks;
 mod event;
 mod event_queue;
+mod held_writes;
 mod host;
 mod listener;
 mod operations;
@@ -45,15 +49,19 @@ mod turn;
 mod watchers;
 mod write_delay;
 
-pub use event::{CopiedDatagram, Event, Received, StreamBytes};
+pub use event::{CopiedDatagram, EngineEvent, Received, StreamBytes};
 pub use host::{
     Attempt, DirectMappedCache, OpQueueId, OpQueues, PollTimeout, SocketOp, Start, SystemClock,
     TimerKey, Timers, system_roots,
 };
+pub use listener::Listeners;
+pub use operations::Operations;
 pub use quic::{QuicSocket, SocketFd};
 pub use stats::EngineStats;
 pub use table::{Key, Table};
 pub use token::{Owner, Route};
-pub use transport::{DatagramSize, HIGH_MARK_BYTES, NextReceive, SharedState, WriteOutcome};
-pub use turn::{Engine, Piece};
-pub use watchers::{Direction, Readiness};
+pub use transport::{
+    DatagramSize, HIGH_MARK_BYTES, NextReceive, Piece, SharedState, Transports, WriteOutcome,
+};
+pub use turn::Engine;
+pub use watchers::{Direction, Readiness, Watchers};

@@ -1,24 +1,26 @@
-//! One listening socket, lent by the host: how connections are accepted on it, and the end of that.
+//! Listening sockets, lent by the host: how connections are accepted on one, and the end of that.
 //!
-//! A listener that is the loop's alone has a multishot accept, which brings connections without a system
-//! call for each. In the kernel that accept waits *exclusively*: each client wakes one waiter, always the
-//! first. On a socket that other processes or threads accept on as well, the first one would get all
-//! clients, also while it computes or is stopped. So a *shared* listener waits for readiness, which wakes
-//! all waiters, and accepts one connection where the host takes the event: a turn that computes leaves the
-//! next client to the others, and a listener that is stopped before that has accepted nothing.
+//! A listener that belongs to the loop alone has a multishot accept, which brings connections without a system call
+//! for each. The kernel makes such accepts wait *exclusively*: each client wakes one waiter, always the first. If
+//! other processes or threads accept on the same socket, the first one would get all clients, even while it computes
+//! or is stopped. So a *shared* listener waits for readiness, which wakes all waiters, and accepts one connection when
+//! the host takes the event. While a process computes, the others accept the next clients. A listener that is stopped
+//! before its event has accepted nothing.
 //!
 //! A shared listener costs a connection 2 µs more, of 25. Two workers share 60 requests as 33 and 27 (stock
 //! asyncio: 31 and 29). If a request computes for 20 ms, they share 60 as 31 and 29; stock asyncio, which accepts
 //! its whole backlog at once, as 48 and 12; uvloop as 32 and 28.
 
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
 use uringcore_io::net::{self, FileId};
 use uringcore_io::{Backend, Completion, Driver, Errno, Interest, OpId, Outcome};
 
-use crate::event::Event;
-use crate::event_queue::Queue;
-use crate::table::Key;
+use crate::event::EngineEvent;
+use crate::event_queue::EventQueue;
+use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 
 pub(crate) struct Listener {
@@ -26,17 +28,18 @@ pub(crate) struct Listener {
     key: Key,
     op: Option<OpId>,
     stopping: bool,
-    shared: Option<Shared>,
+    shared: Option<SharedListener>,
 }
 
-/// What a listener needs that others accept on as well.
-struct Shared {
-    /// The socket, unless it could not be asked for. The host may close it and another one get its number.
+/// State of a listener on which others accept as well.
+struct SharedListener {
+    /// The identity of the socket, if the kernel gave it: the host may close the socket, and another one may get its
+    /// number.
     file: Option<FileId>,
-    /// A wait for readiness has ended, and the number was the socket's then: the next wait needs no other
-    /// registration.
+    /// A wait for readiness has ended while the number belonged to the socket. The next wait uses the registration of
+    /// that one.
     has_waited: bool,
-    /// The host is to take a connection in its place among the events.
+    /// An entry in the queue of events stands for a connection to accept.
     is_queued: bool,
 }
 
@@ -51,15 +54,15 @@ impl Listener {
         }
     }
 
-    /// Others accept on the socket from now on.
+    /// Makes the listener a shared one.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if self.shared.is_none() {
-            self.shared = Some(Shared {
+            self.shared = Some(SharedListener {
                 file: net::file_of(self.fd),
                 has_waited: false,
                 is_queued: false,
             });
-            // Its last completion begins the wait for readiness.
+            // The last completion of the accept begins the wait for readiness.
             if let Some(op) = self.op {
                 driver.cancel(op);
             }
@@ -73,15 +76,15 @@ impl Listener {
         let token = Route::new(Owner::Listener, 0, self.key).token();
         let op = match &self.shared {
             None => driver.accept(self.fd, token),
-            Some(Shared {
+            Some(SharedListener {
                 is_queued: true, ..
             }) => return,
-            Some(Shared {
+            Some(SharedListener {
                 has_waited: true, ..
             }) if driver.backend() == Backend::Epoll => {
                 driver.poll_again(self.fd, Interest::Read, token)
             }
-            // The socket is the program's, which may close it: nobody is accepted from then on.
+            // The program may close the socket, which is its own. Then accepting ends.
             Some(_) => driver.poll_unheld(self.fd, Interest::Read, token),
         };
         self.op = Some(op);
@@ -103,7 +106,7 @@ impl Listener {
         &mut self,
         completion: Completion,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) {
         if !completion.more() {
             self.op = None;
@@ -130,9 +133,8 @@ impl Listener {
         }
     }
 
-    /// The host takes what comes of a readiness: one connection, a failure, or nothing where somebody else
-    /// was faster.
-    pub(crate) fn accept_one(&mut self, driver: &mut Driver) -> Option<Event> {
+    /// The host takes the entry of a readiness: accepts one connection. `None` if another process was faster.
+    pub(crate) fn accept_one(&mut self, driver: &mut Driver) -> Option<EngineEvent> {
         let shared = self.shared.as_mut()?;
         shared.is_queued = false;
         if self.stopping {
@@ -152,16 +154,16 @@ impl Listener {
         }
     }
 
-    fn failed(&mut self, error: Errno, driver: &mut Driver) -> Option<Event> {
+    fn failed(&mut self, error: Errno, driver: &mut Driver) -> Option<EngineEvent> {
         match error {
-            // The client gave up between SYN and accept, or another process has it: more may come.
+            // The client gave up between SYN and accept, or another process accepted it. More may come.
             Errno(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) => self.arm(driver),
-            // The multishot accept that `share` has cancelled, or one whose last connection is the parent's.
+            // `share` has cancelled the multishot accept, or the parent process has its last connection.
             Errno::CANCELED => self.arm(driver),
             // The host closed the socket: there is nothing left to accept on, and nothing to report.
             Errno(libc::EBADF) => {}
             error => {
-                return Some(Event::AcceptFailed {
+                return Some(EngineEvent::AcceptFailed {
                     listener: self.key,
                     error,
                 });
@@ -170,10 +172,57 @@ impl Listener {
         None
     }
 
-    fn accepted(&self, fd: OwnedFd) -> Event {
-        Event::Accepted {
+    fn accepted(&self, fd: OwnedFd) -> EngineEvent {
+        EngineEvent::Accepted {
             listener: self.key,
             fd,
         }
+    }
+}
+
+/// The listening sockets of an [`Engine`](crate::Engine), for commands.
+pub struct Listeners<'a> {
+    pub(crate) listeners: &'a mut Table<Listener>,
+    pub(crate) driver: &'a mut Driver,
+}
+
+impl Listeners<'_> {
+    /// Accepts on a listening socket of the host on which nobody else accepts.
+    pub fn open(&mut self, fd: RawFd) -> Key {
+        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        self.resume(key);
+        key
+    }
+
+    /// Accepts on a listening socket on which other processes or threads may accept as well: one connection a turn,
+    /// when the host takes the event.
+    pub fn open_shared(&mut self, fd: RawFd) -> Key {
+        let key = self.listeners.insert_with(|key| Listener::new(fd, key));
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.share(self.driver);
+        }
+        self.resume(key);
+        key
+    }
+
+    /// Arms a listener again after [`EngineEvent::AcceptFailed`].
+    pub fn resume(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.arm(self.driver);
+        }
+    }
+
+    /// Stops accepting and releases the socket before it returns, so that the host can close it and its address is
+    /// free. Costs one system call.
+    pub fn stop(&mut self, key: Key) -> io::Result<()> {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.stop(self.driver);
+            if listener.has_ended() {
+                self.listeners.remove(key);
+            } else if !self.driver.is_suspended() {
+                self.driver.enter(Some(Duration::ZERO))?;
+            }
+        }
+        Ok(())
     }
 }

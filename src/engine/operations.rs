@@ -1,83 +1,88 @@
-//! Operations that a host waits for one by one: each has a key, one result, and its memory in the
-//! driver's slot until the kernel is done with it.
+//! Single operations for which a host waits. Each has a key and one result.
 //!
-//! Here: which key stands for which operation of the driver. Not here: what an operation does (the
-//! driver), and who waits for it (the host). The table is as long as the driver's slab allows: an
-//! operation beyond that completes at once with ENOBUFS.
+//! The table maps keys to operations of the driver, which keeps the memory of an operation until the kernel has
+//! completed it. The table has no bound of its own: an operation beyond the driver's bound completes at once with
+//! ENOBUFS.
 
 use uringcore_io::{Driver, OpId, Token};
 
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
 
-/// The state of an operation.
-enum State {
-    /// It has a key; the driver does not know of it yet.
+enum OperationState {
+    /// The operation has a key and is not started.
     Reserved,
     Started(OpId),
-    /// Its completion was routed; the key is taken until the host hears of it.
+    /// The completion was routed. The key stays in use until the host takes the event.
     Completed,
 }
 
 #[derive(Default)]
-pub(crate) struct Ops {
-    table: Table<State>,
+pub(crate) struct OperationTable {
+    table: Table<OperationState>,
 }
 
-impl Ops {
-    pub(crate) fn reserve(&mut self) -> Key {
-        self.table.insert_with(|_| State::Reserved)
-    }
-
-    /// False for a key that is not reserved: then nothing was started.
-    pub(crate) fn start(
-        &mut self,
-        key: Key,
-        driver: &mut Driver,
-        start: impl FnOnce(&mut Driver, Token) -> OpId,
-    ) -> bool {
-        match self.table.get_mut(key) {
-            Some(state @ State::Reserved) => {
-                let token = Route::new(Owner::Op, 0, key).token();
-                *state = State::Started(start(driver, token));
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Asks the operation to end. True if it never began and is forgotten: no event will tell of it.
-    pub(crate) fn cancel(&mut self, key: Key, driver: &mut Driver) -> bool {
-        match self.table.get(key) {
-            Some(State::Reserved) => {
-                self.table.remove(key);
-                true
-            }
-            Some(State::Started(op)) => {
-                driver.cancel(*op);
-                false
-            }
-            Some(State::Completed) | None => false,
-        }
-    }
-
-    /// True if the host is to hear of this completion.
+impl OperationTable {
+    /// True if the completion becomes an event.
     pub(crate) fn handle_completion(&mut self, key: Key) -> bool {
         match self.table.get_mut(key) {
             Some(state) => {
-                *state = State::Completed;
+                *state = OperationState::Completed;
                 true
             }
             None => false,
         }
     }
 
-    /// The host heard of the end: the key is free for another one.
+    /// The host has taken the event. The key is free for another operation.
     pub(crate) fn release(&mut self, key: Key) {
         self.table.remove(key);
     }
 
     pub(crate) fn len(&self) -> usize {
         self.table.len()
+    }
+}
+
+/// The single operations of an [`Engine`](crate::Engine), for commands.
+pub struct Operations<'a> {
+    pub(crate) operations: &'a mut OperationTable,
+    pub(crate) driver: &'a mut Driver,
+}
+
+impl Operations<'_> {
+    /// Reserves a key for an operation that [`start`](Self::start) starts later.
+    pub fn reserve(&mut self) -> Key {
+        let table = &mut self.operations.table;
+        table.insert_with(|_| OperationState::Reserved)
+    }
+
+    /// Starts the one-shot operation of a reserved key. `start` queues it on the driver with the token that it gets.
+    /// The result comes as [`EngineEvent::OpDone`](crate::EngineEvent::OpDone). False if the key was cancelled before.
+    pub fn start(&mut self, key: Key, start: impl FnOnce(&mut Driver, Token) -> OpId) -> bool {
+        match self.operations.table.get_mut(key) {
+            Some(state @ OperationState::Reserved) => {
+                let token = Route::new(Owner::Op, 0, key).token();
+                *state = OperationState::Started(start(self.driver, token));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Cancels an operation. Its event still comes, with ECANCELED or with a result that was faster. True if the
+    /// operation was never started: then no event comes, and the key is free.
+    pub fn cancel(&mut self, key: Key) -> bool {
+        match self.operations.table.get(key) {
+            Some(OperationState::Reserved) => {
+                self.operations.release(key);
+                true
+            }
+            Some(OperationState::Started(op)) => {
+                self.driver.cancel(*op);
+                false
+            }
+            Some(OperationState::Completed) | None => false,
+        }
     }
 }

@@ -53,7 +53,7 @@ impl Engine {
             datagrams: transports.iter().count() - streams,
             readers: self.watchers.count(Direction::Read),
             writers: self.watchers.count(Direction::Write),
-            ops: self.ops.len(),
+            ops: self.operations.len(),
             quic_endpoints: self.quic.len(),
             quic_connections: self.quic.connections(),
             quic: self.quic.totals(),

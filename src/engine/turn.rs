@@ -1,85 +1,64 @@
-//! The turn: one [`Engine`] owns a driver and the tables, and routes completions to their owners.
+//! The turn: an [`Engine`] owns the driver and the tables, and routes completions to their owners.
 //!
-//! The host's loop is `flush`, `enter`, `process`, then `next_event` until it is empty. Commands
-//! between turns only change state and list their owner as dirty; `flush` turns that into queued
-//! operations, and `enter` submits them with the same system call that waits. The commands are in the
-//! files below:
-//!
-//! | file | commands on |
-//! | --- | --- |
-//! | `transports` | streams and datagram sockets |
-//! | `writes` | writes of the host: sent at once, or delayed to leave together |
-//! | `listeners` | listening sockets |
-//! | `watchers` | readiness watchers |
-//! | `ops` | single operations that a host waits for |
-//! | `quic` | QUIC endpoints |
+//! Commands between turns change state and list their owner as dirty. `flush` turns that into queued operations, and
+//! `enter` submits them in the system call that also waits. Commands are methods of the things that they are about:
+//! [`Engine::transports`], [`Engine::listeners`], [`Engine::watchers`], [`Engine::operations`], [`Engine::quic`].
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use uringcore_io::{Backend, Completion, Driver, DriverConfig, Entered, SetupError, Waker};
-use uringcore_quic::ConnectionKey;
+use uringcore_io::{
+    Backend, Completion, Driver, DriverConfig, Entered, Outcome, SetupError, Token, Waker,
+};
 
-use crate::event::Event;
-use crate::event_queue::{Queue, Queued};
-use crate::listener::Listener;
-use crate::operations::Ops;
+use crate::event::EngineEvent;
+use crate::event_queue::{EventQueue, QueuedEvent};
+use crate::held_writes::HeldWrites;
+use crate::listener::{Listener, Listeners};
+use crate::operations::{OperationTable, Operations};
+use crate::quic::QuicSocket;
 use crate::quic::sockets::QuicSockets;
 use crate::receive_budget::ReceiveBudget;
 use crate::table::{Key, Table};
 use crate::token::{Owner, Route};
-use crate::transport::transport_table::Transports;
-use crate::watchers::Watchers;
-use crate::write_delay::WriteDelay;
-use writes::Held;
+use crate::transport::Transports;
+use crate::transport::transport_table::TransportTable;
+use crate::watchers::{WatcherTable, Watchers};
 
-pub use writes::Piece;
-
-mod listeners;
-mod ops;
-mod quic;
-mod transports;
-mod watchers;
-mod writes;
-
+/// Transports, listeners, watchers, operations and QUIC sockets on one driver.
 pub struct Engine {
     pub(crate) driver: Driver,
-    pub(crate) transports: Transports,
+    pub(crate) transports: TransportTable,
     pub(crate) listeners: Table<Listener>,
     pub(crate) quic: QuicSockets,
-    pub(crate) watchers: Watchers,
-    pub(crate) ops: Ops,
+    pub(crate) watchers: WatcherTable,
+    pub(crate) operations: OperationTable,
     batch: VecDeque<Completion>,
-    pub(crate) events: Queue,
+    pub(crate) events: EventQueue,
     pub(crate) turns: u64,
     receive_budget: ReceiveBudget,
-    delay: WriteDelay,
-    /// The transports and connections whose bytes wait for others, each once.
-    held: Vec<Held>,
-    /// The connections among them; a transport has a flag.
-    held_connections: HashSet<(Key, ConnectionKey)>,
-    /// When a busy loop last asked epoll.
+    pub(crate) held: HeldWrites,
+    /// When a busy loop last looked at its epoll set.
     looked: Instant,
 }
 
 impl Engine {
     pub fn new(config: &DriverConfig) -> Result<Self, SetupError> {
+        let now = Instant::now();
         Ok(Self {
             driver: Driver::new(config)?,
-            transports: Transports::default(),
+            transports: TransportTable::default(),
             listeners: Table::default(),
             quic: QuicSockets::default(),
-            watchers: Watchers::default(),
-            ops: Ops::default(),
+            watchers: WatcherTable::default(),
+            operations: OperationTable::default(),
             batch: VecDeque::new(),
-            events: Queue::default(),
+            events: EventQueue::default(),
             turns: 0,
             receive_budget: ReceiveBudget::new(),
-            delay: WriteDelay::new(Instant::now()),
-            held: Vec::new(),
-            held_connections: HashSet::new(),
-            looked: Instant::now(),
+            held: HeldWrites::new(now),
+            looked: now,
         })
     }
 
@@ -99,17 +78,85 @@ impl Engine {
         &mut self.driver
     }
 
-    /// How many turns there have been.
+    /// The number of turns so far.
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
+    // Commands -----------------------------------------------------------------------------------
+
+    #[inline]
+    pub fn transports(&mut self) -> Transports<'_> {
+        Transports {
+            transports: &mut self.transports,
+            driver: &mut self.driver,
+            events: &mut self.events,
+            held: &mut self.held,
+            receive_budget: &mut self.receive_budget,
+        }
+    }
+
+    pub fn listeners(&mut self) -> Listeners<'_> {
+        Listeners {
+            listeners: &mut self.listeners,
+            driver: &mut self.driver,
+        }
+    }
+
+    pub fn watchers(&mut self) -> Watchers<'_> {
+        Watchers {
+            watchers: &mut self.watchers,
+            driver: &mut self.driver,
+        }
+    }
+
+    pub fn operations(&mut self) -> Operations<'_> {
+        Operations {
+            operations: &mut self.operations,
+            driver: &mut self.driver,
+        }
+    }
+
+    /// Adds a QUIC socket. `make` gets the token that its operations have to carry; the token's `sub` byte is free for
+    /// the socket's own use.
+    pub fn open_quic(
+        &mut self,
+        make: impl FnOnce(&mut Driver, Token) -> io::Result<QuicSocket>,
+    ) -> io::Result<Key> {
+        let driver = &mut self.driver;
+        self.quic
+            .open(|key| make(driver, Route::new(Owner::Quic, 0, key).token()))
+    }
+
+    /// A QUIC socket, for commands. The next flush sends what they produce.
+    pub fn quic(&mut self, key: Key) -> Option<&mut QuicSocket> {
+        self.quic.get(key)
+    }
+
+    /// Ends a single operation now instead of in a later turn. Returns its outcome, which then is no event. `None`: the
+    /// operation was never started, its event was taken, or the kernel does not release it yet.
+    pub fn end_operation(&mut self, key: Key, now: Instant) -> io::Result<Option<Outcome>> {
+        for _ in 0..END_TRIES {
+            let is_done =
+                |event: &EngineEvent| matches!(event, EngineEvent::OpDone { op, .. } if *op == key);
+            if let Some(EngineEvent::OpDone { outcome, .. }) = self.events.take_first(is_done) {
+                self.operations.release(key);
+                return Ok(Some(outcome));
+            }
+            if self.operations().cancel(key) {
+                return Ok(None);
+            }
+            self.driver.enter(Some(Duration::ZERO))?;
+            self.process(now);
+        }
+        Ok(None)
+    }
+
     // The turn -----------------------------------------------------------------------------------
 
-    /// Turns what was commanded since the last flush into queued operations. A datagram of a QUIC endpoint that is
-    /// alone leaves at once.
+    /// Turns the commands since the last flush into queued operations. A lone datagram of a QUIC socket is sent at once.
     pub fn flush(&mut self, now: Instant) {
-        self.end_writes();
+        self.held.end_turn();
         if self.transports.needs_flush() {
             self.transports.flush(&mut self.driver, &mut self.events);
         }
@@ -121,10 +168,10 @@ impl Engine {
         }
     }
 
-    /// True if a turn that must not wait would do nothing at all; it is counted as one.
+    /// True if a turn that must not wait would do nothing. Such a turn is counted.
     ///
-    /// With epoll the kernel cannot be asked for nothing. A host that watches but one descriptor, which
-    /// is its way of being woken, asks it now and then (`is_time_to_look`).
+    /// A ring shows without a system call that nothing is ready; an epoll set does not. A host that watches a single
+    /// descriptor, which is the one that wakes it, looks at its epoll set from time to time (`is_time_to_look`).
     pub fn skip_turn(&mut self) -> bool {
         let is_quiet = self.events.len() == 0
             && !self.transports.needs_flush()
@@ -138,47 +185,47 @@ impl Engine {
         is_quiet
     }
 
-    /// True if epoll has not been asked for a while: the clock is read once in so many turns.
+    /// True if the last look at the epoll set was [`LOOK_INTERVAL`] ago. Most turns do not read the clock for it.
     fn is_time_to_look(&mut self) -> bool {
-        if !self.turns.is_multiple_of(TURNS_WITHOUT_THE_CLOCK) {
+        if !self.turns.is_multiple_of(TURNS_PER_CLOCK_READ) {
             return false;
         }
         let now = Instant::now();
-        let is_time = now.saturating_duration_since(self.looked) >= TIME_WITHOUT_A_LOOK;
+        let is_time = now.saturating_duration_since(self.looked) >= LOOK_INTERVAL;
         if is_time {
             self.looked = now;
         }
         is_time
     }
 
-    /// True when a turn that must not wait still needs the system call.
+    /// True if a turn that must not wait still needs the system call.
     pub fn needs_enter(&self) -> bool {
         self.driver.needs_enter()
     }
 
-    /// How many entries there are for [`take_event`](Self::take_event).
+    /// The number of entries for [`take_event`](Self::take_event).
     pub fn events_ready(&self) -> usize {
         self.events.len()
     }
 
-    /// Submits what is queued and waits for at most `timeout` (`None`: until something happens), or
-    /// less when an endpoint's timer is due. The host may release its interpreter lock around this.
+    /// Submits queued operations and waits for at most `timeout` (`None`: until an operation completes or the host is
+    /// woken). The host may release its interpreter lock around this call.
     pub fn enter(&mut self, timeout: Option<Duration>) -> io::Result<Entered> {
         self.driver.bring_at_most(self.receive_budget.next_turn());
         self.driver.enter(timeout)
     }
 
-    /// True when somebody here goes by the clock: the times that `flush` and `process` are told matter.
+    /// True if there are QUIC sockets. Then the times that `flush` and `process` get must be exact.
     pub fn has_endpoints(&self) -> bool {
         !self.quic.is_empty()
     }
 
-    /// The earliest timer of an endpoint, as of the last flush.
+    /// The earliest timer of a QUIC socket, as of the last flush.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.quic.next_deadline()
     }
 
-    /// Routes all ready completions and due timers. What the host is to hear is in `next_event`.
+    /// Routes all ready completions, and runs due timers. The events are for [`next_event`](Self::next_event).
     pub fn process(&mut self, now: Instant) {
         self.turns += 1;
         let mut batch = std::mem::take(&mut self.batch);
@@ -192,8 +239,8 @@ impl Engine {
         }
     }
 
-    /// The next thing that the host is to hear of.
-    pub fn next_event(&mut self) -> Option<Event> {
+    /// Takes the next event.
+    pub fn next_event(&mut self) -> Option<EngineEvent> {
         while self.events.len() > 0 {
             let event = self.take_event();
             if event.is_some() {
@@ -203,60 +250,60 @@ impl Engine {
         None
     }
 
-    /// The next entry of what the host is to hear. `None` where it has come to nothing: its transport was
-    /// paused or closed since. A host with callbacks of its own among which each event has its place takes
-    /// as many entries as there were.
-    pub fn take_event(&mut self) -> Option<Event> {
+    /// Takes the next entry of the queue. `None` if its transport was paused or closed since the entry was queued. A
+    /// host whose callbacks and events share one order takes as many entries as [`events_ready`](Self::events_ready)
+    /// said.
+    pub fn take_event(&mut self) -> Option<EngineEvent> {
         let event = match self.events.pop()? {
-            Queued::Event(event) => {
+            QueuedEvent::Event(event) => {
                 let (driver, events) = (&mut self.driver, &mut self.events);
                 self.transports.still_due(event, driver, events)?
             }
-            Queued::Backlog(key) => self.transports.next_of_backlog(key)?,
-            Queued::Acceptable(key) => {
+            QueuedEvent::Backlog(key) => self.transports.next_of_backlog(key)?,
+            QueuedEvent::Acceptable(key) => {
                 let listener = self.listeners.get_mut(key)?;
                 listener.accept_one(&mut self.driver)?
             }
-            Queued::Receivable(key) => self.transports.receive_one(key)?,
-            Queued::Nothing => return None,
+            QueuedEvent::Receivable(key) => self.transports.receive_one(key)?,
+            QueuedEvent::Nothing => return None,
         };
         match &event {
-            Event::OpDone { op, .. } => self.ops.release(*op),
-            Event::PollReady(ready) => self.watchers.reported(*ready),
+            EngineEvent::OpDone { op, .. } => self.operations.release(*op),
+            EngineEvent::PollReady(ready) => self.watchers.reported(*ready),
             _ => {}
         }
         Some(event)
     }
 
-    /// True if the next event is data of this stream: a host that gathers waits for it.
+    /// True if the next event is data of this stream. A host that gathers data delivers that as well first.
     pub fn next_is_data_of(&self, key: Key) -> bool {
         matches!(
             self.events.front(),
-            Some(Queued::Event(Event::StreamData { stream, .. })) if *stream == key
+            Some(QueuedEvent::Event(EngineEvent::StreamData { stream, .. })) if *stream == key
         )
     }
 
-    /// True if [`rest`](Self::rest) is no more than a note: nothing has to be sent or taken back.
+    /// True if [`rest`](Self::rest) sends nothing and cancels nothing.
     pub fn rests_at_once(&self) -> bool {
         self.driver.suspends_at_once()
     }
 
-    /// The host stops running turns for an unknown time: what it commanded last is sent, and all that
-    /// waits is taken back from the kernel, so that the next turn may run on any thread.
+    /// The host stops running turns for an unknown time. The last commands are submitted, and pending operations are
+    /// taken back from the kernel, so that the next turn may run on any thread.
     pub fn rest(&mut self, limit: Duration) {
         self.driver.suspend(limit);
     }
 
-    /// Cancels everything and waits up to `limit` for the kernel to let go. What was accepted for
-    /// sending is sent, as far as the sockets take it without waiting.
+    /// Cancels everything and waits up to `limit` until the kernel has completed it. Accepted bytes are sent as far as
+    /// the sockets take them without waiting.
     pub fn shutdown(&mut self, limit: Duration) {
         self.flush(Instant::now());
         self.events.clear();
         self.driver.shutdown(limit);
     }
 
-    /// Another process is about to have the engine's sockets: nothing is taken out of them ahead from now on,
-    /// in either process.
+    /// Another process is about to get the sockets of the engine. From now on, in either process, nothing is accepted
+    /// or received before the host takes the event.
     pub fn share_sockets(&mut self) {
         for listener in self.listeners.iter_mut() {
             listener.share(&mut self.driver);
@@ -264,13 +311,12 @@ impl Engine {
         self.transports.share_datagrams(&mut self.driver);
     }
 
-    /// In a forked child: leaves the parent's kernel state alone, and what it has begun to it: connections
-    /// that were accepted and not told yet, QUIC endpoints, and what was commanded since the last flush
-    /// where the host did not rest before, because another thread forked.
+    /// In a forked child: leaves to the parent its kernel state, the accepted connections whose events were not taken,
+    /// the QUIC sockets, and the commands since the last flush. There are such commands if another thread forked.
     pub fn after_fork_in_child(&mut self) {
         self.driver.after_fork_in_child();
         self.events
-            .retain(|event| !matches!(event, Event::Accepted { .. }));
+            .retain(|event| !matches!(event, EngineEvent::Accepted { .. }));
         let (driver, events) = (&mut self.driver, &mut self.events);
         self.transports.leave_queues_to_parent(driver, events);
         self.quic.leave_to_parent();
@@ -300,12 +346,12 @@ impl Engine {
                     .watchers
                     .handle_completion(sub, key, &completion.outcome);
                 if let Some(ready) = fired {
-                    events.push(Event::PollReady(ready));
+                    events.push(EngineEvent::PollReady(ready));
                 }
             }
             Owner::Op => {
-                if self.ops.handle_completion(key) {
-                    events.push(Event::OpDone {
+                if self.operations.handle_completion(key) {
+                    events.push(EngineEvent::OpDone {
                         op: key,
                         outcome: completion.outcome,
                     });
@@ -318,5 +364,9 @@ impl Engine {
     }
 }
 
-const TURNS_WITHOUT_THE_CLOCK: u64 = 16;
-const TIME_WITHOUT_A_LOOK: Duration = Duration::from_micros(50);
+/// A skipped turn of an epoll loop reads the clock only once in so many turns.
+const TURNS_PER_CLOCK_READ: u64 = 16;
+/// The longest time without a look at the epoll set while turns are skipped.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+/// A cancellation takes one system call; the others are for a completion queue that was full.
+const END_TRIES: usize = 3;

@@ -1,16 +1,18 @@
-//! Readiness watchers: what asyncio calls readers and writers, one entry a descriptor.
+//! Readiness watchers: asyncio's readers and writers, one entry for each descriptor and direction.
 //!
-//! A watcher is a one-shot poll that is armed again at the flush after the host was told that it fired.
-//! The callbacks of a turn run before that flush, so it behaves level-triggered, at no extra system call except
-//! where a wake-up has to be checked (`asks_again`); and a host that takes no events for many turns has one event
-//! of it.
+//! A watcher is a one-shot poll. After the host takes its event, the next flush arms it again. The callbacks of a turn
+//! run before that flush, so a watcher behaves level-triggered, and it costs no system call beyond the turn's own,
+//! except where a wake-up has to be confirmed (`must_confirm`). A host that takes no events for many turns has one event
+//! of each watcher.
 //!
-//! **Invariant.** Every registration has a serial of its own, and an event names the registration that
-//! it is about: one that was replaced or removed in the meantime is never told of its predecessor's
-//! readiness, for the descriptor's number may belong to another file by then.
+//! **Invariant.** Each registration has a serial number, and an event names its registration. A registration that
+//! replaced another one never gets its predecessor's readiness, because the descriptor's number may belong to another
+//! file by then.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use uringcore_io::{Backend, Driver, Errno, Interest, OpId, Outcome, net};
 
@@ -44,17 +46,17 @@ impl Direction {
     }
 }
 
-struct Watch {
+struct Watcher {
     op: Option<OpId>,
-    /// Tells this registration from all others, on whatever descriptor.
+    /// Unique among all registrations of all descriptors.
     serial: u64,
-    /// A poll(2) confirms the wake-up before the host gets its event.
-    asks_again: bool,
+    /// A poll(2) has to confirm the wake-up before the host gets its event.
+    must_confirm: bool,
 }
 
-impl Watch {
-    /// What the operation's token has room for. It wraps: a poll that was discarded has no completion that names it,
-    /// so the one in flight is the only one of its descriptor and direction.
+impl Watcher {
+    /// The part of the serial number that fits into a token. It wraps, and still tells registrations apart: a discarded
+    /// poll has no completion, so at most one poll of a descriptor and direction is in flight.
     fn generation(&self) -> u16 {
         self.serial as u16
     }
@@ -69,63 +71,63 @@ pub struct Readiness {
 }
 
 #[derive(Default)]
-pub(crate) struct Watchers {
-    watches: HashMap<(RawFd, u8), Watch>,
+pub(crate) struct WatcherTable {
+    watchers: HashMap<(RawFd, u8), Watcher>,
     to_arm: Vec<(RawFd, Direction)>,
     last_serial: u64,
     count: [usize; 2],
 }
 
-impl Watchers {
-    /// Registers, or registers anew: the host has another callback, and perhaps another file under
-    /// the same number. The serial is in every event of this registration.
+impl WatcherTable {
+    /// Registers a descriptor. An earlier registration is replaced: the host has another callback, and perhaps another
+    /// file with the same number. Returns the serial number, which is in each event of this registration.
     pub(crate) fn add(&mut self, fd: RawFd, direction: Direction, driver: &mut Driver) -> u64 {
         self.remove(fd, direction, driver);
         self.last_serial += 1;
-        let watch = Watch {
+        let watcher = Watcher {
             op: None,
             serial: self.last_serial,
-            asks_again: driver.backend() == Backend::Uring && net::wakes_for_nothing(fd),
+            must_confirm: driver.backend() == Backend::Uring && net::wakes_for_nothing(fd),
         };
-        self.watches.insert((fd, direction.sub()), watch);
+        self.watchers.insert((fd, direction.sub()), watcher);
         self.count[direction as usize] += 1;
         self.to_arm.push((fd, direction));
         self.last_serial
     }
 
-    /// `None`: it was not registered. Else whether its poll was in flight, and is being cancelled.
+    /// Ends a registration. True if its poll was in flight and is being cancelled; `None` if there was no registration.
     pub(crate) fn remove(
         &mut self,
         fd: RawFd,
         direction: Direction,
         driver: &mut Driver,
     ) -> Option<bool> {
-        let watch = self.watches.remove(&(fd, direction.sub()))?;
-        if let Some(op) = watch.op {
-            // Its slot lives on in the driver, and nobody hears of its completion.
+        let watcher = self.watchers.remove(&(fd, direction.sub()))?;
+        if let Some(op) = watcher.op {
+            // The driver keeps the slot until the completion, which it drops.
             driver.discard(op);
         }
         self.count[direction as usize] -= 1;
-        Some(watch.op.is_some())
+        Some(watcher.op.is_some())
     }
 
     pub(crate) fn flush(&mut self, driver: &mut Driver) {
         for (fd, direction) in self.to_arm.drain(..) {
-            let Some(watch) = self.watches.get_mut(&(fd, direction.sub())) else {
+            let Some(watcher) = self.watchers.get_mut(&(fd, direction.sub())) else {
                 continue;
             };
-            if watch.op.is_none() {
+            if watcher.op.is_none() {
                 let key = Key {
                     index: fd as u32,
-                    generation: watch.generation(),
+                    generation: watcher.generation(),
                 };
                 let token = Route::new(Owner::Poll, direction.sub(), key).token();
-                watch.op = Some(driver.poll(fd, direction.interest(), token));
+                watcher.op = Some(driver.poll(fd, direction.interest(), token));
             }
         }
     }
 
-    /// The watcher that fired, if it is still registered.
+    /// Returns the registration that fired, if it still exists.
     pub(crate) fn handle_completion(
         &mut self,
         sub: u8,
@@ -133,28 +135,28 @@ impl Watchers {
         outcome: &Outcome,
     ) -> Option<Readiness> {
         let fd = key.index as RawFd;
-        let watch = self.watches.get_mut(&(fd, sub))?;
-        if watch.generation() != key.generation {
+        let watcher = self.watchers.get_mut(&(fd, sub))?;
+        if watcher.generation() != key.generation {
             return None;
         }
-        watch.op = None;
-        let serial = watch.serial;
+        watcher.op = None;
+        let serial = watcher.serial;
         let direction = Direction::of_sub(sub);
         match outcome {
-            // The host closed the file and forgot the watcher. What epoll does: it is never told of
-            // again. Telling it would repeat for ever.
+            // The host closed the file and left the watcher. Like an epoll set, the table drops it without an event,
+            // because an event would repeat for ever.
             Outcome::Done(Err(Errno(libc::EBADF))) => {
-                self.watches.remove(&(fd, sub));
+                self.watchers.remove(&(fd, sub));
                 self.count[direction as usize] -= 1;
                 None
             }
-            // No slot, or cancelled by the kernel: not the descriptor's fault, nothing is ready.
+            // The driver had no slot, or the kernel cancelled the poll: nothing is ready.
             Outcome::Done(Err(Errno::NO_BUFFERS | Errno::CANCELED)) => {
                 self.to_arm.push((fd, direction));
                 None
             }
             Outcome::Done(Ok(_))
-                if watch.asks_again && !net::is_ready(fd, direction.interest()) =>
+                if watcher.must_confirm && !net::is_ready(fd, direction.interest()) =>
             {
                 self.to_arm.push((fd, direction));
                 None
@@ -167,10 +169,10 @@ impl Watchers {
         }
     }
 
-    /// The host has this event: the watcher is armed again at the next flush, if it still is the same.
+    /// The host has taken this event. The next flush arms the watcher again, unless it was replaced.
     pub(crate) fn reported(&mut self, ready: Readiness) {
-        let watch = self.watches.get(&(ready.fd, ready.direction.sub()));
-        if watch.is_some_and(|watch| watch.serial == ready.serial) {
+        let watcher = self.watchers.get(&(ready.fd, ready.direction.sub()));
+        if watcher.is_some_and(|watcher| watcher.serial == ready.serial) {
             self.to_arm.push((ready.fd, ready.direction));
         }
     }
@@ -184,20 +186,45 @@ impl Watchers {
     }
 }
 
+/// The readiness watchers of an [`Engine`](crate::Engine), for commands.
+pub struct Watchers<'a> {
+    pub(crate) watchers: &'a mut WatcherTable,
+    pub(crate) driver: &'a mut Driver,
+}
+
+impl Watchers<'_> {
+    /// Watches `fd`, and replaces an earlier registration. Returns the serial number that is in the events of this one.
+    pub fn add(&mut self, fd: RawFd, direction: Direction) -> u64 {
+        self.watchers.add(fd, direction, self.driver)
+    }
+
+    /// Ends a registration; true if there was one. Afterwards the kernel holds no reference to the file: once the caller
+    /// closes it, the peer sees the end and the address is free. A poll in the ring would hold it until the ring is
+    /// entered, so this enters it, as an epoll set would need its `epoll_ctl`.
+    pub fn remove(&mut self, fd: RawFd, direction: Direction) -> io::Result<bool> {
+        let driver = &mut *self.driver;
+        let was_in_flight = self.watchers.remove(fd, direction, driver);
+        let is_uring = driver.backend() == Backend::Uring;
+        if was_in_flight == Some(true) && is_uring && !driver.is_suspended() {
+            driver.enter(Some(Duration::ZERO))?;
+        }
+        Ok(was_in_flight.is_some())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::io::Write;
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
-    use uringcore_io::{Backend, DriverConfig};
+    use uringcore_io::DriverConfig;
 
     use super::*;
 
-    /// What a turn tells of the watchers.
-    fn turn(watchers: &mut Watchers, driver: &mut Driver) -> Vec<u64> {
+    /// The serial numbers of the events of one turn.
+    fn turn(watchers: &mut WatcherTable, driver: &mut Driver) -> Vec<u64> {
         let mut done = VecDeque::new();
         watchers.flush(driver);
         driver.enter(Some(Duration::ZERO)).unwrap();
@@ -209,7 +236,7 @@ mod tests {
         routes.map(|ready| ready.serial).collect()
     }
 
-    /// A token has 16 bits of a registration's serial: here the descriptor's next one has the same.
+    /// A token has 16 bits of the serial number. Here two registrations of a descriptor have the same 16 bits.
     #[test]
     fn a_registration_with_the_generation_of_an_earlier_one_gets_its_own_events_alone() {
         for backend in [Backend::Uring, Backend::Epoll] {
@@ -219,10 +246,10 @@ mod tests {
             };
             let mut driver = Driver::new(&config).unwrap_or_else(|error| panic!("{error}"));
             let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut watchers = Watchers::default();
+            let mut watchers = WatcherTable::default();
             let first = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);
             assert_eq!(turn(&mut watchers, &mut driver), []);
-            // The poll in flight fires, and nobody has been told when its registration is replaced.
+            // The poll in flight fires, and its registration is replaced before the event is taken.
             theirs.write_all(b"1").unwrap();
             watchers.last_serial = first + u64::from(u16::MAX);
             let second = watchers.add(ours.as_raw_fd(), Direction::Read, &mut driver);

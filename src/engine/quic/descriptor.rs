@@ -1,14 +1,13 @@
-//! Who closes the descriptor of a QUIC endpoint: the engine, or the host that lent it.
+//! The descriptor of a QUIC socket, which either the engine or the host closes.
 //!
-//! Streams and datagram sockets leave theirs with the host until it releases them.
+//! Descriptors of streams and datagram sockets stay with the host until it releases them.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A socket on the engine.
+/// The descriptor of a socket on the engine.
 ///
-/// An `Owned` one is closed by the driver (cancel-all hard-linked to close). A `Lent` one stays the
-/// host's: the engine cancels its operations, waits for their last completions and then says so, and
-/// the host closes it. The host promises to keep a lent descriptor open until then.
+/// The driver closes an `Owned` one (cancel-all hard-linked to close). A `Lent` one stays the host's, which keeps it open
+/// until the engine has cancelled its operations and queued the socket's last event.
 #[derive(Debug)]
 pub enum SocketFd {
     Owned(OwnedFd),

@@ -1,14 +1,14 @@
-//! One UDP socket joined with the QUIC state machines: completions in, GSO batches out.
+//! A UDP socket and the QUIC state machines of its connections: completions in, GSO batches out.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `sending` | bounded batches in flight out of pooled buffers; the fall-back when the kernel refuses GSO |
+//! | `sending` | bounded batches in flight from pooled buffers; single datagrams if the kernel refuses GSO |
 //! | `buffers` | the pooled send buffers |
-//! | `additional` | the sockets beside the first: after a client's migration, of a server's preferred address |
+//! | `additional` | further sockets of an endpoint: after a client's migration, of a server's preferred address |
 //!
-//! Here: receiving (GRO cut, one copy per batch), ICMP errors, the orderly end, and when the memory of a flood goes
-//! back to the system. Not here: anything of the protocol (`uringcore_quic`), and what becomes of the
-//! connections' events (the host's).
+//! This file receives (cuts GRO batches, copies each batch once), reads ICMP errors, ends the socket in order, and
+//! returns the memory of a flood to the system. The protocol is in `uringcore_proto::quic`; the host handles the events
+//! of connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,63 +17,61 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
-use uringcore_quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
+use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
-use crate::quic::descriptor::SocketFd;
+use super::descriptor::SocketFd;
 
 mod additional;
 mod buffers;
 mod sending;
 
-use additional::MoreSockets;
+use additional::AdditionalSockets;
 use buffers::BufferPool;
 use sending::{Batch, InFlight};
 
-/// The endpoint's own part of a token (`token::Route::sub`): this in the lower two bits, the number
-/// of the socket above.
+/// The `sub` byte of a token (`token::Route`): one of these in the lower two bits, the number of the socket above.
 const SUB_RECV: u8 = 0;
 const SUB_SEND: u8 = 1;
 const SUB_CLOSE: u8 = 2;
 
 /// A UDP socket with its QUIC connections.
 ///
-/// The engine calls [`handle_completion`](Self::handle_completion) for each completion and
-/// [`flush`](Self::flush) once a turn. The host commands through [`protocol`](Self::protocol) and
-/// takes events from [`poll_event`](Self::poll_event) when it is told that there are some.
+/// The engine calls [`handle_completion`](Self::handle_completion) for each completion and [`flush`](Self::flush) once a
+/// turn. The host gives commands through [`protocol`](Self::protocol) and takes events from
+/// [`poll_event`](Self::poll_event) after [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady).
 pub struct QuicSocket {
-    /// `None` once the driver closes it.
+    /// `None` when the driver has closed it.
     fd: Option<SocketFd>,
     raw_fd: RawFd,
     token: Token,
     protocol: Endpoint,
     receiving: Option<OpId>,
-    /// Sockets beside the first.
-    more: MoreSockets,
+    additional: AdditionalSockets,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
-    /// What the kernel did not take and must be offered again.
+    /// Batches that the kernel did not take, to be sent again.
     again: VecDeque<Batch>,
     buffers: BufferPool,
-    /// An event taken early, to know that there is one.
+    /// An event that was taken to find out if there is one.
     peeked: Option<(ConnectionKey, Event)>,
-    /// The host was told about events and has not yet seen the last of them.
+    /// The host has got [`EngineEvent::QuicReady`](crate::EngineEvent::QuicReady) and not taken all events since.
     reported: bool,
-    state: State,
+    phase: SocketPhase,
     failure: Option<Errno>,
-    /// This is a forked child, and the connections are its parent's. Two processes with the same keys would
-    /// use the same nonces (RFC 9001 section 5.3): nothing is sent from here.
+    /// This process is a forked child, and the connections belong to its parent. Two processes with the same keys would
+    /// use the same nonces (RFC 9001 section 5.3), so the child sends nothing.
     is_parents: bool,
-    /// When the flood of the process will be over. The first endpoint that sees it over gives its memory back.
+    /// The end of a flood in this process. The first socket that reaches it returns the freed memory to the system.
     flood_over_at: Option<Instant>,
     counters: QuicSocketStats,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum SocketPhase {
     Open,
-    /// No new connections; the end comes with the end of the last one.
+    /// New connections are refused. The socket ends with its last connection.
     Draining,
-    /// Connections are closed, which is said, and said again to a peer that goes on talking.
+    /// All connections are closed. A peer that still sends gets CONNECTION_CLOSE again.
     Closing {
         until: Instant,
     },
@@ -82,7 +80,7 @@ enum State {
     Ended,
 }
 
-/// Counters of one endpoint's socket.
+/// Counters of a QUIC socket.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct QuicSocketStats {
     pub datagrams_received: u64,
@@ -94,8 +92,8 @@ pub struct QuicSocketStats {
 }
 
 impl QuicSocket {
-    /// Joins a bound UDP socket with `protocol`. The socket is prepared (error queue, GRO, ECN,
-    /// packet info, no fragmentation); `token` is what its operations carry, `sub` left zero.
+    /// Prepares a bound UDP socket (error queue, GRO, ECN, packet info, no fragmentation) for the connections of
+    /// `protocol`. `token` is the token of its operations, with a `sub` byte of zero.
     pub fn new(fd: SocketFd, mut protocol: Endpoint, token: Token) -> io::Result<Self> {
         let raw_fd = fd.raw();
         let info = net::prepare_quic_socket(raw_fd)?;
@@ -115,14 +113,14 @@ impl QuicSocket {
             token,
             protocol,
             receiving: None,
-            more: MoreSockets::default(),
+            additional: AdditionalSockets::default(),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             again: VecDeque::new(),
             buffers: BufferPool::new(BUFFERS_KEPT_MAX),
             peeked: None,
             reported: false,
-            state: State::Open,
+            phase: SocketPhase::Open,
             failure: None,
             is_parents: false,
             flood_over_at: None,
@@ -132,7 +130,7 @@ impl QuicSocket {
 
     // For the host -------------------------------------------------------------------------------
 
-    /// The state machines, for commands. What they want to send goes out at the next flush.
+    /// The state machines, for commands. The next flush sends their packets.
     pub fn protocol(&mut self) -> &mut Endpoint {
         &mut self.protocol
     }
@@ -141,21 +139,21 @@ impl QuicSocket {
         self.raw_fd
     }
 
-    /// Takes a further bound UDP socket for good. Returns the number by which the protocol knows
-    /// it; there may be 63. It is closed with the endpoint, or by `remove_socket`.
+    /// Takes over a further bound UDP socket, of at most 63. Returns its number in the protocol. It is closed with this
+    /// socket, or by [`remove_socket`](Self::remove_socket).
     pub fn add_socket(&mut self, fd: OwnedFd) -> io::Result<u32> {
-        match self.state {
-            State::Open | State::Draining => self.more.add(fd),
+        match self.phase {
+            SocketPhase::Open | SocketPhase::Draining => self.additional.add(fd),
             _ => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
     }
 
-    /// Closes a further socket. What a connection still sends through it is lost.
+    /// Closes a further socket. Packets that a connection still sends through it are lost.
     pub fn remove_socket(&mut self, number: u32) {
-        self.more.close(number);
+        self.additional.close(number);
     }
 
-    /// Connections that are not yet forgotten, closing ones included.
+    /// The number of connections, closing ones included.
     pub fn connections(&self) -> usize {
         self.protocol.len()
     }
@@ -168,58 +166,57 @@ impl QuicSocket {
         self.counters
     }
 
-    /// The error that ended the socket, if one did.
+    /// The error that ended the socket, if there was one.
     pub fn failure(&self) -> Option<Errno> {
         self.failure
     }
 
-    /// The next event of a connection; those of one connection come in a row.
+    /// Takes the next event of a connection. Events of one connection follow each other.
     pub fn poll_event(&mut self) -> Option<(ConnectionKey, Event)> {
         let event = self.peeked.take().or_else(|| self.protocol.poll_event());
         self.reported = event.is_some();
         event
     }
 
-    /// Refuses new connections from now on, and closes the socket when the last one there is has
-    /// ended.
+    /// Refuses new connections from now on, and closes the socket when the last connection has ended.
     pub fn drain(&mut self) {
-        if self.state == State::Open {
+        if self.phase == SocketPhase::Open {
             self.protocol.refuse_incoming();
-            self.state = State::Draining;
+            self.phase = SocketPhase::Draining;
         }
     }
 
-    /// Closes all connections with `code`, and the socket once the peers have heard of it: each has
-    /// answered or had its three probe time-outs (RFC 9000 section 10.2), or [`CLOSING_MAX`] is over.
+    /// Closes all connections with `code`. The socket closes when each connection is over (RFC 9000 section 10.2: the
+    /// peer has answered, or three probe time-outs have passed), at the latest after [`CLOSING_MAX`].
     pub fn close(&mut self, now: Instant, code: u64, reason: &[u8]) {
-        if matches!(self.state, State::Open | State::Draining) {
+        if matches!(self.phase, SocketPhase::Open | SocketPhase::Draining) {
             self.protocol.refuse_incoming();
             self.protocol.close_all(now, code, reason);
-            self.state = State::Closing {
+            self.phase = SocketPhase::Closing {
                 until: now + CLOSING_MAX,
             };
         }
     }
 
-    /// True if the socket has this number and is the host's to close.
+    /// True if `fd` is this socket's descriptor and the host has to close it.
     pub fn is_lent(&self, fd: RawFd) -> bool {
         matches!(self.fd, Some(SocketFd::Lent(lent)) if lent == fd)
-            && !matches!(self.state, State::Ending | State::Ended)
+            && !matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended)
     }
 
-    /// Makes a lent descriptor the endpoint's own: it closes it at the end, and the host need not.
+    /// Takes ownership of a lent descriptor: the socket closes it at its end instead of the host.
     pub fn own(&mut self, fd: OwnedFd) {
         debug_assert!(self.is_lent(fd.as_raw_fd()));
         self.fd = Some(SocketFd::Owned(fd));
     }
 
     pub fn is_closing(&self) -> bool {
-        self.state != State::Open
+        self.phase != SocketPhase::Open
     }
 
     // For the engine -----------------------------------------------------------------------------
 
-    /// True once for every time that the host has to be told to poll events.
+    /// True if the host needs an event to poll the events of connections. Then false until it has taken them all.
     pub(crate) fn take_events_ready(&mut self) -> bool {
         if self.reported {
             return false;
@@ -231,30 +228,30 @@ impl QuicSocket {
         self.reported
     }
 
-    /// True when nothing of this endpoint is in the kernel and the host has seen all events.
+    /// True when no operation of this socket is in the kernel and the host has taken all events.
     pub(crate) fn has_ended(&self) -> bool {
-        self.state == State::Ended && !self.reported
+        self.phase == SocketPhase::Ended && !self.reported
     }
 
-    /// In a forked child: ends with the next flush, without a word to the peers.
+    /// In a forked child: ends the socket with the next flush and sends nothing to the peers.
     pub(crate) fn leave_to_parent(&mut self) {
         self.is_parents = true;
         self.again.clear();
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::Open | State::Draining => {
+        match self.phase {
+            SocketPhase::Open | SocketPhase::Draining => {
                 let timeout = self.protocol.next_timeout();
                 timeout.into_iter().chain(self.flood_over_at).min()
             }
-            State::Closing { until } => self
+            SocketPhase::Closing { until } => self
                 .protocol
                 .next_timeout()
                 .into_iter()
                 .chain([until])
                 .min(),
-            State::Ending | State::Ended => None,
+            SocketPhase::Ending | SocketPhase::Ended => None,
         }
     }
 
@@ -278,7 +275,7 @@ impl QuicSocket {
                 match (more, socket) {
                     (true, _) => {}
                     (false, 0) => self.receiving = None,
-                    (false, number) => self.more.receive_ended(number),
+                    (false, number) => self.additional.receive_ended(number),
                 }
                 match outcome {
                     Outcome::Datagram(Ok(datagram)) => self.receive(&datagram, socket, now),
@@ -288,18 +285,18 @@ impl QuicSocket {
             }
             (SUB_SEND, Outcome::Done(result)) => self.sent(op, result, now),
             (SUB_CLOSE, _) if socket == 0 => self.fd = None,
-            (SUB_CLOSE, _) => self.more.closed(socket),
-            _ => debug_assert!(false, "a completion of a kind that no QUIC endpoint starts"),
+            (SUB_CLOSE, _) => self.additional.closed(socket),
+            _ => debug_assert!(false, "a completion of a kind that no QUIC socket starts"),
         }
-        if self.state == State::Ending {
+        if self.phase == SocketPhase::Ending {
             self.end_if_released();
         }
     }
 
-    /// Arms the receive, and turns what the state machines want to send into sends, as far as the
-    /// bound allows; the rest follows when sends complete.
+    /// Arms the receives, and sends packets of the state machines as far as the bound of sends in flight allows. The rest
+    /// follows when sends complete.
     pub fn flush(&mut self, driver: &mut Driver, now: Instant) {
-        if self.state == State::Ended {
+        if self.phase == SocketPhase::Ended {
             return;
         }
         if self.is_parents && self.failure.is_none() {
@@ -310,12 +307,13 @@ impl QuicSocket {
                 b"the connection is the parent process's",
             );
         }
-        let is_ending = matches!(self.state, State::Ending | State::Ended);
+        let is_ending = matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended);
         if self.receiving.is_none() && !is_ending {
             self.receiving = Some(driver.recv_msg(self.raw_fd, self.token_for(SUB_RECV)));
         }
         let token = self.token;
-        self.more.flush(driver, |sub| token | u64::from(sub) << 48);
+        self.additional
+            .flush(driver, |sub| token | u64::from(sub) << 48);
         self.send(driver, now);
         self.flood_over_at = self.protocol.budget().flood_over_at(now);
         let all_sent = self.in_flight.is_empty() && self.again.is_empty();
@@ -327,7 +325,7 @@ impl QuicSocket {
     fn fd_of(&self, socket: u32) -> Option<RawFd> {
         match socket {
             0 => Some(self.raw_fd),
-            number => self.more.raw_fd(number),
+            number => self.additional.raw_fd(number),
         }
     }
 
@@ -337,11 +335,11 @@ impl QuicSocket {
 
     // Receiving ----------------------------------------------------------------------------------
 
-    /// Cuts a GRO batch into its datagrams: one copy for all of them, because the state machine
-    /// decrypts in place and keeps what it cannot deliver yet, while the kernel's buffer must go back. Where much
-    /// is kept already each has a copy of its own, for one that is kept would keep them all.
+    /// Cuts a GRO batch into its datagrams. The batch is copied once, because the state machine decrypts in place and keeps
+    /// data that it cannot deliver yet, while the kernel's buffer must return. If the state machine keeps many datagrams
+    /// already, each datagram is copied alone, because a kept one would keep the memory of its batch.
     fn receive(&mut self, datagram: &Datagram, socket: u32, now: Instant) {
-        if self.state == State::Ending || self.state == State::Ended {
+        if self.phase == SocketPhase::Ending || self.phase == SocketPhase::Ended {
             return;
         }
         let payload = datagram.payload();
@@ -375,14 +373,14 @@ impl QuicSocket {
             self.counters.datagrams_received += 1;
             let one = match rest.len() > segment {
                 true => rest.split_to(segment),
-                // The last one, or the only one: nothing to share the memory with.
+                // The last or only datagram: none is left to share the memory with.
                 false => std::mem::take(&mut rest),
             };
             self.protocol.handle_datagram_at(now, socket, meta, one);
         }
     }
 
-    /// An error on the receiving side is an ICMP report of an earlier send, or the socket's end.
+    /// A receive failed: either with the ICMP report of an earlier send, or because the socket has ended.
     fn receive_failed(&mut self, error: Errno, socket: u32, now: Instant) {
         if error.0 == libc::ECANCELED {
             return;
@@ -392,7 +390,7 @@ impl QuicSocket {
         match socket {
             _ if is_transient(error) => {}
             0 => self.fail(error, now),
-            number => self.more.close(number),
+            number => self.additional.close(number),
         }
     }
 
@@ -412,7 +410,7 @@ impl QuicSocket {
         }
     }
 
-    /// The socket is of no more use: every connection ends, and so does the endpoint.
+    /// The socket failed: closes every connection and the socket.
     fn fail(&mut self, error: Errno, now: Instant) {
         log::warn!("a QUIC socket failed and is closed: {error}");
         self.failure = Some(error);
@@ -422,17 +420,17 @@ impl QuicSocket {
     // The end ------------------------------------------------------------------------------------
 
     fn may_end(&self, now: Instant) -> bool {
-        match self.state {
-            State::Draining => self.protocol.may_end(),
-            State::Closing { until } => {
+        match self.phase {
+            SocketPhase::Draining => self.protocol.may_end(),
+            SocketPhase::Closing { until } => {
                 self.failure.is_some() || until <= now || self.protocol.may_end()
             }
-            State::Open | State::Ending | State::Ended => false,
+            SocketPhase::Open | SocketPhase::Ending | SocketPhase::Ended => false,
         }
     }
 
     fn release(&mut self, driver: &mut Driver) {
-        self.state = State::Ending;
+        self.phase = SocketPhase::Ending;
         match self.fd.take() {
             Some(SocketFd::Owned(fd)) => {
                 // `fd` stays `Some` until the close completes, so that the end waits for it.
@@ -441,20 +439,21 @@ impl QuicSocket {
             }
             _ => driver.cancel_fd(self.raw_fd),
         }
-        self.more.close_all();
+        self.additional.close_all();
         let token = self.token;
-        self.more.flush(driver, |sub| token | u64::from(sub) << 48);
+        self.additional
+            .flush(driver, |sub| token | u64::from(sub) << 48);
         self.end_if_released();
     }
 
     fn end_if_released(&mut self) {
-        if self.receiving.is_none() && self.fd.is_none() && self.more.is_empty() {
-            self.state = State::Ended;
+        if self.receiving.is_none() && self.fd.is_none() && self.additional.is_empty() {
+            self.phase = SocketPhase::Ended;
         }
     }
 }
 
-/// Errors that a socket reports and survives.
+/// True for errors after which the socket still works.
 fn is_transient(error: Errno) -> bool {
     !matches!(
         error.0,
@@ -462,7 +461,7 @@ fn is_transient(error: Errno) -> bool {
     )
 }
 
-/// Reports that say that nobody is there (RFC 1122 section 3.2.2.1), as against "packet too big".
+/// True for reports of an unreachable destination (RFC 1122 section 3.2.2.1), unlike "packet too big".
 fn is_unreachable(error: Errno) -> bool {
     matches!(
         error.0,
@@ -479,12 +478,12 @@ fn is_unreachable(error: Errno) -> bool {
 
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
-/// How long a closed endpoint stays at most for peers that did not hear of it. Three probe time-outs
-/// are a fraction of a second on most paths; a path without an estimate must not hold up a program.
+/// The longest time that a closing socket stays open for peers that have not answered. Three probe time-outs are a
+/// fraction of a second on most paths; a path without an estimate must not delay the end of a program.
 const CLOSING_MAX: Duration = Duration::from_secs(3);
-/// What the kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`; 128 since Linux 6.9, 64 before).
+/// The most segments that every kernel takes in one GSO batch (`UDP_MAX_SEGMENTS`: 128 since Linux 6.9, 64 before).
 const GSO_SEGMENTS_MAX: usize = 64;
-/// Send buffers kept for use again.
+/// Free send buffers that are kept.
 const BUFFERS_KEPT_MAX: usize = 16;
-/// Below this a burst of one turn can overflow the socket.
+/// A burst of one turn can overflow a smaller socket buffer.
 const SOCKET_BUFFER_GOOD: usize = 2 << 20;

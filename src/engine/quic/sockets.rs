@@ -1,8 +1,7 @@
-//! The engine's QUIC endpoints: which of them have work this turn, and whose clock is due next.
+//! The QUIC sockets of an engine: those with work for the next flush, and the next deadline.
 //!
-//! A client program may have thousands, each with one connection, so nothing that happens every turn
-//! goes through all of them: a turn costs what its own endpoints cost. Not here: what an endpoint
-//! does (`quic_socket`).
+//! A client program may have thousands of sockets, each with one connection. So no step of a turn goes through all of
+//! them: a turn handles the sockets with work and the due deadlines.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,25 +10,25 @@ use std::time::Instant;
 use uringcore_io::{Completion, Driver};
 use uringcore_quic::EndpointStats;
 
-use crate::event::Event;
-use crate::event_queue::Queue;
+use crate::event::EngineEvent;
+use crate::event_queue::EventQueue;
 use crate::quic::socket::QuicSocket;
 use crate::table::{Key, Table};
 
 #[derive(Default)]
 pub(crate) struct QuicSockets {
-    /// Boxed, because the table keeps its slots after a peak and an endpoint is large.
-    table: Table<Box<Entry>>,
-    /// Endpoints that something happened to since they were flushed, each once.
+    /// Boxed, because the table keeps its slots after a peak and a socket is large.
+    table: Table<Box<SocketEntry>>,
+    /// Sockets with commands or completions since their last flush, each once.
     dirty: Vec<Key>,
-    /// One entry for each endpoint that waits for a time, as [`Entry::deadline`] says.
+    /// One entry for each socket with a [`SocketEntry::deadline`].
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Of the endpoints that are gone.
+    /// Counters of the sockets that have ended.
     past: EndpointStats,
 }
 
-struct Entry {
-    endpoint: QuicSocket,
+struct SocketEntry {
+    socket: QuicSocket,
     is_dirty: bool,
     deadline: Option<Instant>,
 }
@@ -37,9 +36,9 @@ struct Entry {
 impl QuicSockets {
     pub fn open(&mut self, make: impl FnOnce(Key) -> io::Result<QuicSocket>) -> io::Result<Key> {
         let key = self.table.try_insert_with(|key| {
-            make(key).map(|endpoint| {
-                Box::new(Entry {
-                    endpoint,
+            make(key).map(|socket| {
+                Box::new(SocketEntry {
+                    socket,
                     is_dirty: false,
                     deadline: None,
                 })
@@ -49,10 +48,10 @@ impl QuicSockets {
         Ok(key)
     }
 
-    /// The endpoint for commands; it will be flushed.
+    /// A socket for commands. The next flush includes it.
     pub fn get(&mut self, key: Key) -> Option<&mut QuicSocket> {
         self.mark_dirty(key);
-        Some(&mut self.table.get_mut(key)?.endpoint)
+        Some(&mut self.table.get_mut(key)?.socket)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -63,17 +62,17 @@ impl QuicSockets {
         self.table.len()
     }
 
-    /// Connections of all endpoints together.
+    /// The number of connections of all sockets.
     pub fn connections(&self) -> usize {
         let each = self.table.iter();
-        each.map(|(_, entry)| entry.endpoint.connections()).sum()
+        each.map(|(_, entry)| entry.socket.connections()).sum()
     }
 
-    /// What all endpoints have counted, those that are gone included.
+    /// The counters of all sockets, those that have ended included.
     pub fn totals(&self) -> EndpointStats {
         let mut sum = self.past;
         for (_, entry) in self.table.iter() {
-            sum += entry.endpoint.protocol_stats();
+            sum += entry.socket.protocol_stats();
         }
         sum
     }
@@ -82,19 +81,19 @@ impl QuicSockets {
         !self.dirty.is_empty()
     }
 
-    /// When a flushed endpoint's timer is due next.
+    /// The earliest timer of the flushed sockets.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
     pub fn handle_completion(&mut self, key: Key, sub: u8, completion: Completion, now: Instant) {
-        if let Some(endpoint) = self.get(key) {
-            endpoint.handle_completion(sub, completion, now);
+        if let Some(socket) = self.get(key) {
+            socket.handle_completion(sub, completion, now);
         }
     }
 
-    pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut Queue) {
-        // The list keeps its memory: it is needed again in the next turn.
+    pub fn flush(&mut self, driver: &mut Driver, now: Instant, events: &mut EventQueue) {
+        // The list keeps its memory for the next turn.
         let mut dirty = std::mem::take(&mut self.dirty);
         let mut asks_others = false;
         for key in dirty.drain(..) {
@@ -102,19 +101,19 @@ impl QuicSockets {
                 continue;
             };
             entry.is_dirty = false;
-            entry.endpoint.flush(driver, now);
-            asks_others |= entry.endpoint.protocol().take_asks_others();
-            if entry.endpoint.take_events_ready() {
-                events.push(Event::QuicReady { endpoint: key });
+            entry.socket.flush(driver, now);
+            asks_others |= entry.socket.protocol().take_asks_others();
+            if entry.socket.take_events_ready() {
+                events.push(EngineEvent::QuicReady { socket: key });
             }
             self.enter_deadline(key);
             let entry = self.table.get(key);
-            if entry.is_some_and(|entry| entry.endpoint.has_ended()) {
+            if entry.is_some_and(|entry| entry.socket.has_ended()) {
                 self.forget_deadline(key);
                 if let Some(mut entry) = self.table.remove(key) {
-                    self.past += entry.endpoint.protocol().stats();
+                    self.past += entry.socket.protocol().stats();
                 }
-                events.push(Event::QuicClosed { endpoint: key });
+                events.push(EngineEvent::QuicClosed { socket: key });
             }
         }
         dirty.append(&mut self.dirty);
@@ -124,35 +123,36 @@ impl QuicSockets {
         }
     }
 
-    /// Fires what is due, and tells the host of events that this turn's completions and timers made.
-    pub fn handle_timeouts(&mut self, now: Instant, events: &mut Queue) {
+    /// Runs due timers. Queues an event for each socket whose completions and timers in this turn made events of
+    /// connections.
+    pub fn handle_timeouts(&mut self, now: Instant, events: &mut EventQueue) {
         while let Some((_, raw)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             let key = Key::from_u64(raw);
-            // Entered again by the flush that follows.
+            // The flush that follows enters the next deadline.
             self.forget_deadline(key);
-            if let Some(endpoint) = self.get(key) {
-                endpoint.handle_timeout(now);
+            if let Some(socket) = self.get(key) {
+                socket.handle_timeout(now);
             }
         }
         for key in &self.dirty {
             let entry = self.table.get_mut(*key);
-            if entry.is_some_and(|entry| entry.endpoint.take_events_ready()) {
-                events.push(Event::QuicReady { endpoint: *key });
+            if entry.is_some_and(|entry| entry.socket.take_events_ready()) {
+                events.push(EngineEvent::QuicReady { socket: *key });
             }
         }
     }
 
-    /// In a forked child: all of them end with the next flush.
+    /// In a forked child: all sockets end with the next flush.
     pub fn leave_to_parent(&mut self) {
         let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
         for key in keys {
-            if let Some(endpoint) = self.get(key) {
-                endpoint.leave_to_parent();
+            if let Some(socket) = self.get(key) {
+                socket.leave_to_parent();
             }
         }
     }
 
-    /// The process holds too much, and one of the others has it.
+    /// The process holds more data than it may, and another socket has some of it: each flush sheds its own share.
     fn mark_all_dirty(&mut self) {
         let keys: Vec<Key> = self.table.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.mark_dirty(key));
@@ -170,7 +170,7 @@ impl QuicSockets {
         let Some(entry) = self.table.get_mut(key) else {
             return;
         };
-        let deadline = entry.endpoint.next_deadline();
+        let deadline = entry.socket.next_deadline();
         let entered = std::mem::replace(&mut entry.deadline, deadline);
         if entered == deadline {
             return;

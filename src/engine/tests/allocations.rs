@@ -124,7 +124,10 @@ fn a_small_write_that_the_socket_takes_at_once_allocates_nothing() {
         let mut engine = engine(backend);
         let mut one = connection(&mut engine);
         let count = allocations_a_round(|| {
-            assert_eq!(engine.write_copy(one.key, b"hello"), WriteOutcome::Queued);
+            assert_eq!(
+                engine.transports().write_copy(one.key, b"hello"),
+                WriteOutcome::Queued
+            );
             flush_and_send(&mut engine);
             one.expect(5);
         });
@@ -146,7 +149,7 @@ fn small_writes_that_go_through_the_driver_allocate_nothing() {
                 engine.begin_callbacks(pair.len());
                 for one in &pair {
                     for _ in 0..writes {
-                        engine.write_copy(one.key, b"hello");
+                        engine.transports().write_copy(one.key, b"hello");
                     }
                 }
                 flush_and_send(&mut engine);
@@ -165,7 +168,9 @@ fn bytes_of_somebodys_own_cost_no_more_than_their_making() {
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         let count = allocations_a_round(|| {
             for one in &pair {
-                engine.write(one.key, Bytes::copy_from_slice(b"hello"));
+                engine
+                    .transports()
+                    .write(one.key, Bytes::copy_from_slice(b"hello"));
             }
             flush_and_send(&mut engine);
             pair.iter_mut().for_each(|one| one.expect(5));
@@ -182,8 +187,8 @@ fn a_head_and_a_body_are_sent_without_an_allocation() {
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         let count = allocations_a_round(|| {
             for one in &pair {
-                engine.write_copy(one.key, b"head");
-                engine.write(one.key, body.clone());
+                engine.transports().write_copy(one.key, b"head");
+                engine.transports().write(one.key, body.clone());
             }
             flush_and_send(&mut engine);
             pair.iter_mut().for_each(|one| one.expect(4 + 8192));
@@ -198,7 +203,10 @@ fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
         let mut engine = engine(backend);
         let mut one = stalled(&mut engine);
         let count = allocations_a_round(|| {
-            assert_eq!(engine.write_copy(one.key, b"hello"), WriteOutcome::Queued);
+            assert_eq!(
+                engine.transports().write_copy(one.key, b"hello"),
+                WriteOutcome::Queued
+            );
             turn(&mut engine, Duration::ZERO, |_, _| {});
         });
         assert!(count <= 1, "{}: {count}", backend.as_str());
@@ -213,7 +221,10 @@ fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
             |_, _| {},
             |engine| engine.stats().write_queue_bytes == 0,
         );
-        engine.finish_writing(one.key).expect("half-closed");
+        engine
+            .transports()
+            .finish_writing(one.key)
+            .expect("half-closed");
         let got = reader.join().expect("reader").expect("read");
         let hellos = b"hello".repeat((WARMING_UP + ROUNDS) as usize);
         assert!(waiting >= hellos.len() && got.ends_with(&hellos));
@@ -223,10 +234,12 @@ fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
 /// A connection with a send in flight, which its full socket does not take.
 fn stalled(engine: &mut Engine) -> Connection {
     let one = connection(engine);
-    engine.set_marks(one.key, 1 << 20, 4 << 20);
+    engine.transports().set_marks(one.key, 1 << 20, 4 << 20);
     let filler = [0; 65536];
     while net::send_pieces(one.fd.as_raw_fd(), [&filler[..]].into_iter()).is_ok() {}
-    engine.write(one.key, Bytes::from_static(&[0; 65536]));
+    engine
+        .transports()
+        .write(one.key, Bytes::from_static(&[0; 65536]));
     turn(engine, Duration::ZERO, |_, _| {});
     assert!(engine.stats().write_queue_bytes > 0);
     one

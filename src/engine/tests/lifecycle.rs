@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{DatagramSize, Engine, Event, Key, SharedState, WriteOutcome};
+use uringcore_engine::{DatagramSize, Engine, EngineEvent, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
 
 /// One end of a pair, driven by the engine. Nobody reads the other end.
@@ -39,11 +39,17 @@ impl Case {
             };
             let shared = SharedState::default();
             let key = if is_stream {
-                engine.open_stream(fd.as_raw_fd(), shared.clone())
+                engine
+                    .transports()
+                    .open_stream(fd.as_raw_fd(), shared.clone())
             } else {
-                engine.open_datagram(fd.as_raw_fd(), DatagramSize::Large, shared.clone())
+                engine.transports().open_datagram(
+                    fd.as_raw_fd(),
+                    DatagramSize::Large,
+                    shared.clone(),
+                )
             };
-            engine.start(key);
+            engine.transports().start(key);
             turn(&mut engine, Duration::ZERO, |_, _| {});
             let name = format!("{} stream: {is_stream}", backend.as_str());
             Case {
@@ -61,7 +67,7 @@ impl Case {
     fn write(&mut self, size: usize) -> WriteOutcome {
         let data = Bytes::from(vec![7; size]);
         if self.is_stream {
-            return self.engine.write(self.key, data);
+            return self.engine.transports().write(self.key, data);
         }
         let message = SendMsg {
             data,
@@ -70,7 +76,7 @@ impl Case {
             ecn: None,
             src_ip: None,
         };
-        self.engine.send_datagram(self.key, message)
+        self.engine.transports().send_datagram(self.key, message)
     }
 
     /// Writes until the socket takes no more and something is queued.
@@ -89,7 +95,7 @@ impl Case {
     }
 
     fn ends(mut self) {
-        if !self.engine.release(self.key, Some(self.fd)) {
+        if !self.engine.transports().release(self.key, Some(self.fd)) {
             let mut reported = Vec::new();
             turn_until(
                 &mut self.engine,
@@ -102,13 +108,13 @@ impl Case {
     }
 }
 
-fn name(event: &Event) -> &'static str {
+fn name(event: &EngineEvent) -> &'static str {
     match event {
-        Event::Writable { .. } => "writable",
-        Event::Flushed { .. } => "flushed",
-        Event::Failed { .. } | Event::DatagramError { .. } => "failed",
-        Event::Lost { .. } => "lost",
-        Event::Closed { .. } => "closed",
+        EngineEvent::Writable { .. } => "writable",
+        EngineEvent::Flushed { .. } => "flushed",
+        EngineEvent::Failed { .. } | EngineEvent::DatagramError { .. } => "failed",
+        EngineEvent::Lost { .. } => "lost",
+        EngineEvent::Closed { .. } => "closed",
         _ => "data",
     }
 }
@@ -117,7 +123,7 @@ fn name(event: &Event) -> &'static str {
 fn a_close_with_nothing_to_send_is_told_in_its_place() {
     for mut case in Case::all() {
         case.write(10);
-        case.engine.close(case.key);
+        case.engine.transports().close(case.key);
         assert!(
             case.shared.is_closing() && case.shared.is_quiet(),
             "{}",
@@ -135,7 +141,7 @@ fn a_close_with_nothing_to_send_is_told_in_its_place() {
 fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
     for mut case in Case::all() {
         case.fill();
-        case.engine.close(case.key);
+        case.engine.transports().close(case.key);
         assert!(
             case.shared.is_closing() && !case.shared.is_quiet(),
             "{}",
@@ -161,9 +167,9 @@ fn a_close_with_a_queue_is_told_when_the_queue_is_sent() {
 fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
     for mut case in Case::all() {
         case.fill();
-        case.engine.close(case.key);
-        case.engine.abort(case.key);
-        case.engine.abort(case.key);
+        case.engine.transports().close(case.key);
+        case.engine.transports().abort(case.key);
+        case.engine.transports().abort(case.key);
         assert!(
             case.shared.is_quiet() && case.shared.queued() == 0,
             "{}",
@@ -180,7 +186,7 @@ fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
 fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
     for mut case in Case::all() {
         case.fill();
-        case.engine.close(case.key);
+        case.engine.transports().close(case.key);
         let end = Instant::now() + Duration::from_secs(10);
         while !case.shared.is_quiet() {
             assert!(Instant::now() < end, "{}", case.name);
@@ -213,10 +219,10 @@ fn a_failure_is_told_before_the_end() {
             &mut case.peer,
             OwnedFd::from(UnixDatagram::unbound().expect("any")),
         );
-        case.engine.pause_reading(case.key);
+        case.engine.transports().pause_reading(case.key);
         drop(gone);
         case.write(10);
-        case.engine.close(case.key);
+        case.engine.transports().close(case.key);
         let mut reported = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
         while !reported.contains(&"lost") {
@@ -231,9 +237,17 @@ fn a_failure_is_told_before_the_end() {
 #[test]
 fn what_is_asked_for_is_told_when_the_queue_is_empty() {
     for mut case in Case::all() {
-        assert!(case.engine.notify_when_flushed(case.key), "{}", case.name);
+        assert!(
+            case.engine.transports().notify_when_flushed(case.key),
+            "{}",
+            case.name
+        );
         case.fill();
-        assert!(!case.engine.notify_when_flushed(case.key), "{}", case.name);
+        assert!(
+            !case.engine.transports().notify_when_flushed(case.key),
+            "{}",
+            case.name
+        );
         let mut reported = Vec::new();
         let end = Instant::now() + Duration::from_secs(10);
         while !reported.contains(&"flushed") {

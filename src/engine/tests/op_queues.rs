@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, tcp_pair, turn};
-use uringcore_engine::{Engine, Event, Key, OpQueueId, OpQueues, SocketOp, Start};
+use uringcore_engine::{Engine, EngineEvent, Key, OpQueueId, OpQueues, SocketOp, Start};
 use uringcore_io::{Backend, Errno, Outcome};
 
 const FD: RawFd = 7;
@@ -379,7 +379,7 @@ impl Host {
     }
 
     fn ask(&mut self, fd: RawFd, op: SocketOp) -> Key {
-        let key = self.engine.reserve_op();
+        let key = self.engine.operations().reserve();
         self.op_queues.join(key, fd, SOCKET, op);
         key
     }
@@ -397,18 +397,18 @@ impl Host {
         self.op_queues.begin_turn(Instant::now);
         while let Some(Start { key, queue_id, op }) = self.op_queues.take_start() {
             let queue = |driver: &mut _, token| op.queue(driver, queue_id.fd, token);
-            assert!(self.engine.start_op(key, queue));
+            assert!(self.engine.operations().start(key, queue));
         }
         let (op_queues, done) = (&mut self.op_queues, &mut self.done);
         turn(
             &mut self.engine,
             Duration::from_millis(20),
             |engine, event| {
-                let Event::OpDone { op: key, outcome } = event else {
+                let EngineEvent::OpDone { op: key, outcome } = event else {
                     panic!("an event that nobody asked for");
                 };
                 match op_queues.rest_of(queue_id, key, &outcome) {
-                    Some(rest) => op_queues.go_on(queue_id, engine.reserve_op(), rest),
+                    Some(rest) => op_queues.go_on(queue_id, engine.operations().reserve(), rest),
                     None => {
                         op_queues.land(queue_id, key, &outcome, everyone);
                         done.push((key, outcome));

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
-use uringcore_engine::{DatagramSize, Engine, Event, SharedState, StreamBytes};
+use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
 /// A pattern in which a piece that is missing, doubled or out of place shows.
@@ -38,12 +38,12 @@ fn read_piece_by_piece(
             heard.len()
         );
         turn(engine, Duration::from_millis(20), |engine, event| {
-            if let Event::StreamData { data, .. } = event {
+            if let EngineEvent::StreamData { data, .. } = event {
                 heard.extend_from_slice(&data);
-                engine.pause_reading(key);
+                engine.transports().pause_reading(key);
             }
         });
-        engine.resume_reading(key);
+        engine.transports().resume_reading(key);
         seen(engine);
     }
     heard
@@ -109,18 +109,18 @@ fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
         arrive(&mut engine, b"2");
         engine.process(Instant::now());
         arrive(&mut engine, b"3");
-        engine.pause_reading(key);
+        engine.transports().pause_reading(key);
         engine.process(Instant::now());
         let end = Instant::now() + Duration::from_secs(10);
         let mut heard = Vec::new();
         while heard.len() < 3 {
             assert!(Instant::now() < end, "{}: {heard:?}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::StreamData { data, .. } = event {
+                if let EngineEvent::StreamData { data, .. } = event {
                     heard.extend_from_slice(&data);
                 }
             });
-            engine.resume_reading(key);
+            engine.transports().resume_reading(key);
         }
         assert_eq!(heard, b"123", "{}", backend.as_str());
     }
@@ -135,8 +135,11 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
             ours.set_nonblocking(true).expect("nonblocking");
             let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
             let target = ours.local_addr().expect("address");
-            let key = engine.open_datagram(ours.as_raw_fd(), size, SharedState::default());
-            engine.start(key);
+            let key =
+                engine
+                    .transports()
+                    .open_datagram(ours.as_raw_fd(), size, SharedState::default());
+            engine.transports().start(key);
             turn(&mut engine, Duration::ZERO, |_, _| {});
             for number in 0..COUNT {
                 peer.send_to(&number.to_be_bytes(), target).expect("send");
@@ -147,14 +150,14 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
                 let name = backend.as_str();
                 assert!(Instant::now() < end, "{name} {size:?}: {}", heard.len());
                 turn(&mut engine, Duration::from_millis(20), |engine, event| {
-                    if let Event::DatagramReceived { datagram, .. } = event {
+                    if let EngineEvent::DatagramReceived { datagram, .. } = event {
                         heard.push(u32::from_be_bytes(
                             datagram.payload().try_into().expect("four bytes"),
                         ));
-                        engine.pause_reading(key);
+                        engine.transports().pause_reading(key);
                     }
                 });
-                engine.resume_reading(key);
+                engine.transports().resume_reading(key);
             }
             assert!(heard.iter().copied().eq(0..COUNT), "{size:?}: {heard:?}");
             let held = engine.stats().datagrams_held;
@@ -191,15 +194,15 @@ fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
                     heard.len()
                 );
                 turn(engine, Duration::from_millis(20), |engine, event| {
-                    if let Event::StreamData { data, .. } = event {
+                    if let EngineEvent::StreamData { data, .. } = event {
                         heard.extend_from_slice(&data);
                         by_host.push(matches!(data, StreamBytes::Copied(_)));
                         if pauses {
-                            engine.pause_reading(key);
+                            engine.transports().pause_reading(key);
                         }
                     }
                 });
-                engine.resume_reading(key);
+                engine.transports().resume_reading(key);
             }
             assert!(heard == sent, "{}", backend.as_str());
             writer.join().expect("writer").expect("written");
@@ -234,7 +237,7 @@ fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
         while !ended {
             assert!(Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                ended |= matches!(event, Event::StreamEof { .. });
+                ended |= matches!(event, EngineEvent::StreamEof { .. });
             });
         }
     }
@@ -256,7 +259,7 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
         other_peer.write_all(&large).expect("written");
         while heard != [large.len(); 2] {
             turn(&mut engine, Duration::from_secs(1), |_, event| {
-                if let Event::StreamData { stream, data } = event {
+                if let EngineEvent::StreamData { stream, data } = event {
                     heard[usize::from(stream == streams[1])] += data.len();
                 }
             });
@@ -271,7 +274,7 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
             engine.enter(Some(Duration::from_secs(1))).expect("enter");
             engine.process(Instant::now());
             while let Some(event) = engine.next_event() {
-                let Event::StreamReadable { stream, fd } = event else {
+                let EngineEvent::StreamReadable { stream, fd } = event else {
                     panic!("{}: another event", backend.as_str());
                 };
                 receive_all_due(&mut engine, stream, fd, ROOM, |_, _| order.push(stream));
@@ -308,12 +311,12 @@ fn what_a_reader_has_scheduled_comes_before_its_next_bytes() {
                 let mut hear = |engine: &mut Engine, data: StreamBytes| {
                     pieces += 1;
                     heard.extend_from_slice(&data);
-                    engine.wait_a_turn(stream);
+                    engine.transports().wait_a_turn(stream);
                 };
                 while let Some(event) = engine.next_event() {
                     match event {
-                        Event::StreamData { data, .. } => hear(&mut engine, data),
-                        Event::StreamReadable { fd, .. } => {
+                        EngineEvent::StreamData { data, .. } => hear(&mut engine, data),
+                        EngineEvent::StreamReadable { fd, .. } => {
                             receive_all_due(&mut engine, stream, fd, room, &mut hear);
                         }
                         _ => panic!("{}: another event", backend.as_str()),

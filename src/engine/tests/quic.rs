@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn};
 use rcgen::{CertificateParams, KeyPair};
-use uringcore_engine::{Engine, Event, Key, QuicSocket, SocketFd, SystemClock};
+use uringcore_engine::{Engine, EngineEvent, Key, QuicSocket, SocketFd, SystemClock};
 use uringcore_io::Backend;
 use uringcore_quic::tls::{Identity, Roots};
 use uringcore_quic::{
@@ -99,7 +99,7 @@ impl Host {
             });
             let (events, ended) = (&mut self.events, &mut self.ended);
             turn(&mut self.engine, wait, |engine, event| match event {
-                Event::QuicReady { endpoint } => {
+                EngineEvent::QuicReady { socket: endpoint } => {
                     let open = engine.quic(endpoint).expect("a ready endpoint is open");
                     while let Some((connection, event)) = open.poll_event() {
                         events
@@ -108,7 +108,7 @@ impl Host {
                             .push(event);
                     }
                 }
-                Event::QuicClosed { endpoint } => ended.push(endpoint),
+                EngineEvent::QuicClosed { socket: endpoint } => ended.push(endpoint),
                 _ => {}
             });
         }

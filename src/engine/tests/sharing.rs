@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{
-    Attempt, DatagramSize, Direction, Engine, Event, Key, OpQueueId, OpQueues, SharedState,
+    Attempt, DatagramSize, Direction, Engine, EngineEvent, Key, OpQueueId, OpQueues, SharedState,
     SocketOp,
 };
 use uringcore_io::{Backend, Errno, Outcome};
@@ -29,7 +29,7 @@ fn connect(listener: &TcpListener) -> TcpStream {
 fn accepted_in_a_turn(engine: &mut Engine) -> usize {
     let mut count = 0;
     turn(engine, Duration::ZERO, |_, event| {
-        count += usize::from(matches!(event, Event::Accepted { .. }));
+        count += usize::from(matches!(event, EngineEvent::Accepted { .. }));
     });
     count
 }
@@ -39,7 +39,7 @@ fn turn_until_accepted(engine: &mut Engine, wanted: usize) {
     turn_until(
         engine,
         |_, event| {
-            let is_one = matches!(event, Event::Accepted { .. });
+            let is_one = matches!(event, EngineEvent::Accepted { .. });
             count.set(count.get() + usize::from(is_one));
         },
         |_| count.get() >= wanted,
@@ -59,7 +59,7 @@ fn an_engine_that_does_not_turn_holds_no_client_up() {
         let listener = listener();
         let mut engines = [engine(backend), engine(backend)];
         for engine in &mut engines {
-            engine.listen_shared(listener.as_raw_fd());
+            engine.listeners().open_shared(listener.as_raw_fd());
             turn(engine, Duration::ZERO, |_, _| {});
         }
         for busy in 0..2 {
@@ -79,7 +79,7 @@ fn a_shared_listener_brings_one_client_a_turn() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut engine = engine(backend);
-        engine.listen_shared(listener.as_raw_fd());
+        engine.listeners().open_shared(listener.as_raw_fd());
         let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
         let mut counts = Vec::new();
         while counts.iter().sum::<usize>() < CLIENTS {
@@ -94,14 +94,14 @@ fn a_shared_listener_that_is_stopped_before_its_event_is_taken_has_accepted_noth
     on_each_backend(|backend| {
         let listener = listener();
         let mut engine = engine(backend);
-        let key = engine.listen_shared(listener.as_raw_fd());
+        let key = engine.listeners().open_shared(listener.as_raw_fd());
         let _client = connect(&listener);
         while engine.events_ready() == 0 {
             engine.flush(std::time::Instant::now());
             engine.enter(Some(Duration::from_secs(10))).expect("enter");
             engine.process(std::time::Instant::now());
         }
-        engine.stop_listener(key).expect("stop");
+        engine.listeners().stop(key).expect("stop");
         assert!(engine.next_event().is_none());
         listener.accept().expect("the connection is still there");
         assert_eq!(engine.stats().listeners, 0);
@@ -121,7 +121,7 @@ fn a_listener_becomes_a_shared_one_and_loses_no_client() {
             turn(&mut busy, Duration::ZERO, |_, _| {});
         }
         let mut other = engine(backend);
-        other.listen_shared(listener.as_raw_fd());
+        other.listeners().open_shared(listener.as_raw_fd());
         let _clients: Vec<_> = (0..CLIENTS).map(|_| connect(&listener)).collect();
         turn_until_accepted(&mut other, CLIENTS);
         let _last = connect(&listener);
@@ -141,14 +141,17 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
             for number in 0..4 {
                 peer.send_to(&[number], address).expect("send");
             }
-            let key = engine.open_datagram(ours.as_raw_fd(), size, SharedState::default());
-            engine.share_datagrams(key);
-            engine.start(key);
+            let key =
+                engine
+                    .transports()
+                    .open_datagram(ours.as_raw_fd(), size, SharedState::default());
+            engine.transports().share_datagrams(key);
+            engine.transports().start(key);
             let mut got = Vec::new();
             while got.len() < 2 {
                 let before = got.len();
                 turn(&mut engine, Duration::from_secs(10), |_, event| {
-                    if let Event::DatagramReceived { datagram, .. } = event {
+                    if let EngineEvent::DatagramReceived { datagram, .. } = event {
                         assert_eq!(datagram.remote(), peer.local_addr().ok());
                         got.push(datagram.payload().to_vec());
                     }
@@ -161,11 +164,11 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
                 engine.enter(Some(Duration::from_secs(10))).expect("enter");
                 engine.process(std::time::Instant::now());
             }
-            engine.close(key);
+            engine.transports().close(key);
             turn(&mut engine, Duration::ZERO, |engine, event| {
-                assert!(!matches!(event, Event::DatagramReceived { .. }));
-                if let Event::Lost { .. } = event {
-                    engine.release(key, None);
+                assert!(!matches!(event, EngineEvent::DatagramReceived { .. }));
+                if let EngineEvent::Lost { .. } = event {
+                    engine.transports().release(key, None);
                 }
             });
             assert_eq!(got, [[0], [1]]);

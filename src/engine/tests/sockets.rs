@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{BACKENDS, engine, turn, turn_until};
-use uringcore_engine::{DatagramSize, Direction, Event, SharedState, WriteOutcome};
+use uringcore_engine::{DatagramSize, Direction, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::{Errno, FileOutcome, FileRequest, Outcome, ReadTarget, SendMsg, SockAddr};
 
 fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
@@ -41,19 +41,19 @@ fn a_stopped_listener_frees_its_address_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         listener.set_nonblocking(true).expect("nonblocking");
         let addr = listener.local_addr().expect("address");
-        let key = engine.listen(listener.as_raw_fd());
+        let key = engine.listeners().open(listener.as_raw_fd());
         let _client = TcpStream::connect(addr).expect("connect");
         let mut accepted: Vec<OwnedFd> = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while accepted.is_empty() {
             assert!(std::time::Instant::now() < end);
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::Accepted { fd, .. } = event {
+                if let EngineEvent::Accepted { fd, .. } = event {
                     accepted.push(fd);
                 }
             });
         }
-        engine.stop_listener(key).expect("stop");
+        engine.listeners().stop(key).expect("stop");
         drop(listener);
         assert!(
             TcpStream::connect(addr).is_err(),
@@ -79,40 +79,42 @@ fn datagrams_go_both_ways_and_the_socket_ends() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(
+        let key = engine.transports().open_datagram(
             ours.as_raw_fd(),
             DatagramSize::Buffer,
             SharedState::default(),
         );
-        engine.start(key);
+        engine.transports().start(key);
         peer.send_to(b"ping", addr).expect("send");
         let mut senders = Vec::new();
         let end = std::time::Instant::now() + Duration::from_secs(10);
         while senders.is_empty() {
             assert!(std::time::Instant::now() < end);
             turn(&mut engine, Duration::from_millis(20), |engine, event| {
-                if let Event::DatagramReceived { datagram, .. } = event {
+                if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     assert_eq!(datagram.payload(), b"ping");
                     let sender = datagram.remote().expect("an internet address");
                     senders.push(sender);
                     assert_eq!(
-                        engine.send_datagram(key, message(b"pong", sender)),
+                        engine
+                            .transports()
+                            .send_datagram(key, message(b"pong", sender)),
                         WriteOutcome::Queued
                     );
                 }
             });
         }
-        engine.close(key);
+        engine.transports().close(key);
         let mut fd = Some(OwnedFd::from(ours));
         let mut reported = Vec::new();
         turn_until(
             &mut engine,
             |engine, event| match event {
-                Event::Lost { .. } => {
+                EngineEvent::Lost { .. } => {
                     reported.push("lost");
-                    assert!(!engine.release(key, fd.take()));
+                    assert!(!engine.transports().release(key, fd.take()));
                 }
-                Event::Closed { .. } => reported.push("closed"),
+                EngineEvent::Closed { .. } => reported.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().datagrams == 0,
@@ -132,14 +134,18 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(
+        let key = engine.transports().open_datagram(
             ours.as_raw_fd(),
             DatagramSize::Large,
             SharedState::default(),
         );
         let mut sent = 0;
         // What the socket takes is no part of the queue.
-        while engine.send_datagram(key, connected(&[7; 1000])) == WriteOutcome::Queued {
+        while engine
+            .transports()
+            .send_datagram(key, connected(&[7; 1000]))
+            == WriteOutcome::Queued
+        {
             sent += 1;
             assert!(sent < 10_000, "the queue has no bound");
         }
@@ -149,7 +155,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
         let mut buf = [0; 1000];
         turn_until(
             &mut engine,
-            |_, event| resumed |= matches!(event, Event::Writable { .. }),
+            |_, event| resumed |= matches!(event, EngineEvent::Writable { .. }),
             |engine| {
                 while peer.recv(&mut buf).is_ok() {}
                 engine.stats().write_queue_bytes == 0
@@ -176,7 +182,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
         ours.set_nonblocking(true).expect("nonblocking");
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("timeout");
-        let key = engine.open_datagram(
+        let key = engine.transports().open_datagram(
             ours.as_raw_fd(),
             DatagramSize::Large,
             SharedState::default(),
@@ -199,7 +205,9 @@ fn datagrams_keep_their_order_however_full_the_socket() {
             // One, then a few, then many in a turn.
             for _ in 0..(next % 97).min(count - next) + 1 {
                 if next < count {
-                    engine.send_datagram(key, connected(&next.to_le_bytes()));
+                    engine
+                        .transports()
+                        .send_datagram(key, connected(&next.to_le_bytes()));
                     next += 1;
                 }
             }
@@ -221,12 +229,12 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
         let mut engine = engine(backend);
         let (ours, peer) = UnixDatagram::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
-        let key = engine.open_datagram(
+        let key = engine.transports().open_datagram(
             ours.as_raw_fd(),
             DatagramSize::Large,
             SharedState::default(),
         );
-        engine.start(key);
+        engine.transports().start(key);
         let sent: Vec<u8> = (0..150_000u32).map(|i| (i % 253) as u8).collect();
         peer.send(&sent).expect("send");
         peer.send(b"").expect("send");
@@ -235,22 +243,22 @@ fn a_large_datagram_arrives_whole_and_waits_for_a_paused_reader() {
         while got.is_empty() {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |engine, event| {
-                if let Event::DatagramReceived { datagram, .. } = event {
+                if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     got.push(datagram.payload().to_vec());
-                    engine.pause_reading(key);
+                    engine.transports().pause_reading(key);
                 }
             });
         }
         for _ in 0..3 {
             turn(&mut engine, Duration::from_millis(5), |_, event| {
-                assert!(!matches!(event, Event::DatagramReceived { .. }));
+                assert!(!matches!(event, EngineEvent::DatagramReceived { .. }));
             });
         }
-        engine.resume_reading(key);
+        engine.transports().resume_reading(key);
         while got.len() < 2 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::DatagramReceived { datagram, .. } = event {
+                if let EngineEvent::DatagramReceived { datagram, .. } = event {
                     assert_eq!(datagram.raw_remote().len(), 0, "an unnamed sender");
                     got.push(datagram.payload().to_vec());
                 }
@@ -268,7 +276,7 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
         let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let fd = ours.as_raw_fd();
-        engine.watch(fd, Direction::Read);
+        engine.watchers().add(fd, Direction::Read);
         peer.send_to(b"x", ours.local_addr().expect("address"))
             .expect("send");
         let mut fired = 0;
@@ -276,18 +284,28 @@ fn a_watcher_is_level_triggered_until_it_is_removed() {
         while fired < 5 {
             assert!(std::time::Instant::now() < end);
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::PollReady(ready) = event {
+                if let EngineEvent::PollReady(ready) = event {
                     assert_eq!((ready.fd, ready.direction), (fd, Direction::Read));
                     fired += 1; // the datagram is never read
                 }
             });
         }
-        assert!(engine.unwatch(fd, Direction::Read).expect("unwatch"));
-        assert!(!engine.unwatch(fd, Direction::Read).expect("unwatch"));
+        assert!(
+            engine
+                .watchers()
+                .remove(fd, Direction::Read)
+                .expect("unwatch")
+        );
+        assert!(
+            !engine
+                .watchers()
+                .remove(fd, Direction::Read)
+                .expect("unwatch")
+        );
         for _ in 0..5 {
             turn(&mut engine, Duration::from_millis(1), |_, event| {
                 assert!(
-                    !matches!(event, Event::PollReady(_)),
+                    !matches!(event, EngineEvent::PollReady(_)),
                     "{}",
                     backend.as_str()
                 );
@@ -305,13 +323,18 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
         let peer = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let fd = ours.as_raw_fd();
         for _ in 0..100 {
-            engine.watch(fd, Direction::Read);
+            engine.watchers().add(fd, Direction::Read);
             turn(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing is readable")
             });
-            assert!(engine.unwatch(fd, Direction::Read).expect("unwatch"));
+            assert!(
+                engine
+                    .watchers()
+                    .remove(fd, Direction::Read)
+                    .expect("unwatch")
+            );
         }
-        engine.watch(fd, Direction::Read);
+        engine.watchers().add(fd, Direction::Read);
         peer.send_to(b"x", ours.local_addr().expect("address"))
             .expect("send");
         let mut fired = false;
@@ -319,7 +342,7 @@ fn a_watcher_registered_again_does_not_hear_its_predecessor() {
         while !fired {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                fired |= matches!(event, Event::PollReady(_));
+                fired |= matches!(event, EngineEvent::PollReady(_));
             });
         }
     }
@@ -332,8 +355,8 @@ fn an_operation_answers_once_and_frees_its_key() {
         let (reader, writer) = std::io::pipe().expect("pipe");
         uringcore_io::net::set_nonblocking(reader.as_raw_fd(), true).expect("nonblocking");
         let read = |engine: &mut uringcore_engine::Engine| {
-            let key = engine.reserve_op();
-            assert!(engine.start_op(key, |driver, token| {
+            let key = engine.operations().reserve();
+            assert!(engine.operations().start(key, |driver, token| {
                 let request = FileRequest::Read {
                     fd: reader.as_raw_fd(),
                     target: ReadTarget::allocate(8),
@@ -349,7 +372,7 @@ fn an_operation_answers_once_and_frees_its_key() {
         std::io::Write::write_all(&mut &writer, b"abc").expect("write");
         while outcomes.is_empty() {
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::OpDone { op, outcome } = event {
+                if let EngineEvent::OpDone { op, outcome } = event {
                     outcomes.push((op, outcome));
                 }
             });
@@ -360,16 +383,20 @@ fn an_operation_answers_once_and_frees_its_key() {
         assert_eq!(engine.stats().ops, 0);
 
         // Cancelled before it started: nothing is told. Cancelled later: ECANCELED is.
-        let unstarted = engine.reserve_op();
-        assert!(engine.cancel_op(unstarted));
-        assert!(!engine.start_op(unstarted, |_, _| panic!("started")));
+        let unstarted = engine.operations().reserve();
+        assert!(engine.operations().cancel(unstarted));
+        assert!(
+            !engine
+                .operations()
+                .start(unstarted, |_, _| panic!("started"))
+        );
         let second = read(&mut engine);
         assert_ne!(second, first);
         turn(&mut engine, Duration::ZERO, |_, _| panic!("too early"));
-        assert!(!engine.cancel_op(second));
+        assert!(!engine.operations().cancel(second));
         while outcomes.is_empty() {
             turn(&mut engine, Duration::from_millis(20), |_, event| {
-                if let Event::OpDone { op, outcome } = event {
+                if let EngineEvent::OpDone { op, outcome } = event {
                     outcomes.push((op, outcome));
                 }
             });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{BACKENDS, bytes, engine, open, tcp_pair, turn, turn_until};
-use uringcore_engine::{Engine, Event, SharedState, WriteOutcome};
+use uringcore_engine::{Engine, EngineEvent, SharedState, WriteOutcome};
 use uringcore_io::net;
 
 #[test]
@@ -19,9 +19,11 @@ fn what_is_written_arrives_whole_and_in_order() {
         let key = open(&mut engine, &fd);
         let expected: Vec<u8> = (0..32_000_000u32).map(|i| (i / 7) as u8).collect();
         for piece in expected.chunks(30_001) {
-            engine.write(key, Bytes::copy_from_slice(piece));
+            engine
+                .transports()
+                .write(key, Bytes::copy_from_slice(piece));
         }
-        engine.close(key);
+        engine.transports().close(key);
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             peer.read_to_end(&mut got).map(|_| got)
@@ -31,11 +33,11 @@ fn what_is_written_arrives_whole_and_in_order() {
         turn_until(
             &mut engine,
             |engine, event| match event {
-                Event::Lost { .. } => {
+                EngineEvent::Lost { .. } => {
                     reported.push("lost");
-                    assert!(!engine.release(key, fd.take()));
+                    assert!(!engine.transports().release(key, fd.take()));
                 }
-                Event::Closed { .. } => reported.push("closed"),
+                EngineEvent::Closed { .. } => reported.push("closed"),
                 _ => {}
             },
             |engine| engine.stats().streams == 0,
@@ -56,7 +58,7 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.set_marks(key, 1000, 4000);
+        engine.transports().set_marks(key, 1000, 4000);
         // A full socket, or the engine would give it what is above the mark at once.
         let filler = [0; 65536];
         let mut filled = 0;
@@ -64,15 +66,15 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
             filled += sent;
         }
         assert_eq!(
-            engine.write(key, Bytes::from(vec![1; 4000])),
+            engine.transports().write(key, Bytes::from(vec![1; 4000])),
             WriteOutcome::Queued
         );
         assert_eq!(
-            engine.write(key, Bytes::from(vec![1; 1])),
+            engine.transports().write(key, Bytes::from(vec![1; 1])),
             WriteOutcome::PauseWriting
         );
         assert_eq!(
-            engine.write(key, Bytes::from(vec![1; 999])),
+            engine.transports().write(key, Bytes::from(vec![1; 999])),
             WriteOutcome::Queued
         );
         let reader =
@@ -80,11 +82,11 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let mut resumed = 0;
         turn_until(
             &mut engine,
-            |_, event| resumed += usize::from(matches!(event, Event::Writable { .. })),
+            |_, event| resumed += usize::from(matches!(event, EngineEvent::Writable { .. })),
             |engine| engine.stats().write_queue_bytes == 0,
         );
         turn(&mut engine, Duration::ZERO, |_, event| {
-            resumed += usize::from(matches!(event, Event::Writable { .. }));
+            resumed += usize::from(matches!(event, EngineEvent::Writable { .. }));
         });
         assert_eq!(resumed, 1);
         reader.join().expect("reader").expect("all of it arrived");
@@ -97,13 +99,17 @@ fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let shared = SharedState::default();
-        let key = engine.open_stream(fd.as_raw_fd(), shared.clone());
-        engine.start(key);
+        let key = engine
+            .transports()
+            .open_stream(fd.as_raw_fd(), shared.clone());
+        engine.transports().start(key);
         let fill = |engine: &mut Engine| {
             let mut written = 0;
             while shared.queued() <= shared.high_mark() {
                 written += FILLER_BYTES;
-                engine.write(key, Bytes::from(vec![1; FILLER_BYTES]));
+                engine
+                    .transports()
+                    .write(key, Bytes::from(vec![1; FILLER_BYTES]));
             }
             written
         };
@@ -126,7 +132,7 @@ fn a_producer_that_fills_the_queue_again_before_it_is_told_goes_on_later() {
                 assert!(engine.next_event().is_none() && shared.is_above());
             }
             while let Some(event) = engine.next_event() {
-                reported += usize::from(matches!(event, Event::Writable { .. }));
+                reported += usize::from(matches!(event, EngineEvent::Writable { .. }));
             }
         }
         assert!(refilled && !shared.is_above() && shared.queued() <= shared.low_mark());
@@ -142,7 +148,7 @@ fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
         let fill = |engine: &mut Engine| {
             for _ in 0..1000 {
                 let data = Bytes::from(vec![1; FILLER_BYTES]);
-                if engine.write(key, data) == WriteOutcome::PauseWriting {
+                if engine.transports().write(key, data) == WriteOutcome::PauseWriting {
                     return true;
                 }
             }
@@ -150,9 +156,9 @@ fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
         };
         assert!(fill(&mut engine));
         assert!(!fill(&mut engine), "reported once");
-        engine.change_producer(key);
+        engine.transports().change_producer(key);
         assert_eq!(
-            engine.write(key, Bytes::from_static(b"x")),
+            engine.transports().write(key, Bytes::from_static(b"x")),
             WriteOutcome::PauseWriting
         );
     }
@@ -179,17 +185,17 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
                 &mut engine,
                 Duration::from_millis(20),
                 |engine, event| match event {
-                    Event::StreamData { data, .. } => {
+                    EngineEvent::StreamData { data, .. } => {
                         got.extend(bytes(&data));
                         pieces += 1;
                         // Every piece pauses: what the kernel delivers meanwhile must be kept.
-                        engine.pause_reading(key);
+                        engine.transports().pause_reading(key);
                     }
-                    Event::StreamEof { .. } => eof = true,
+                    EngineEvent::StreamEof { .. } => eof = true,
                     _ => {}
                 },
             );
-            engine.resume_reading(key);
+            engine.transports().resume_reading(key);
             if got.len() == expected.len()
                 && let Some(writer) = writer.take()
             {
@@ -207,8 +213,13 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.write(key, Bytes::from_static(b"question"));
-        engine.finish_writing(key).expect("not yet shut down");
+        engine
+            .transports()
+            .write(key, Bytes::from_static(b"question"));
+        engine
+            .transports()
+            .finish_writing(key)
+            .expect("not yet shut down");
         let answerer = std::thread::spawn(move || {
             let mut question = Vec::new();
             peer.read_to_end(&mut question).expect("read");
@@ -223,8 +234,8 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
                 &mut engine,
                 Duration::from_millis(20),
                 |_, event| match event {
-                    Event::StreamData { data, .. } => got.extend(bytes(&data)),
-                    Event::StreamEof { .. } => eof = true,
+                    EngineEvent::StreamData { data, .. } => got.extend(bytes(&data)),
+                    EngineEvent::StreamEof { .. } => eof = true,
                     _ => {}
                 },
             );
@@ -232,7 +243,7 @@ fn half_close_sends_the_queue_then_fin_and_still_reads() {
         assert_eq!(answerer.join().expect("answerer"), b"question");
         assert_eq!(got, b"answer");
         assert_eq!(
-            engine.write(key, Bytes::from_static(b"more")),
+            engine.transports().write(key, Bytes::from_static(b"more")),
             WriteOutcome::Lost
         );
     }
@@ -251,10 +262,10 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
         turn_until(
             &mut engine,
             |engine, event| {
-                if let Event::Failed { error, .. } = event {
+                if let EngineEvent::Failed { error, .. } = event {
                     ended = Some(error);
                     // Nothing is in flight: the end is at once, and no event follows.
-                    assert!(engine.release(key, None));
+                    assert!(engine.transports().release(key, None));
                 }
             },
             |engine| engine.stats().streams == 0,
@@ -275,11 +286,13 @@ fn abort_drops_the_queue() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.write(key, Bytes::from(vec![0; 64 << 20]));
+        engine
+            .transports()
+            .write(key, Bytes::from(vec![0; 64 << 20]));
         turn(&mut engine, Duration::ZERO, |_, _| {});
-        engine.abort(key);
+        engine.transports().abort(key);
         assert_eq!(engine.stats().write_queue_bytes, 0);
-        engine.release(key, Some(fd));
+        engine.transports().release(key, Some(fd));
         turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         // A reset (unsent data was dropped) or an early end: either way not everything.
@@ -297,10 +310,10 @@ fn what_was_written_in_the_turn_of_an_abort_is_tried_first() {
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         turn(&mut engine, Duration::ZERO, |_, _| {});
-        engine.write(key, Bytes::from_static(b"last "));
-        engine.write(key, Bytes::from_static(b"words"));
-        engine.abort(key);
-        engine.release(key, Some(fd));
+        engine.transports().write(key, Bytes::from_static(b"last "));
+        engine.transports().write(key, Bytes::from_static(b"words"));
+        engine.transports().abort(key);
+        engine.transports().release(key, Some(fd));
         turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
         peer.read_to_end(&mut got).expect("read");
@@ -314,12 +327,12 @@ fn a_close_after_a_write_that_the_socket_takes_is_quiet_at_once() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.write(key, Bytes::from_static(b"bye"));
-        engine.close(key);
-        engine.release(key, Some(fd));
+        engine.transports().write(key, Bytes::from_static(b"bye"));
+        engine.transports().close(key);
+        engine.transports().release(key, Some(fd));
         turn_until(
             &mut engine,
-            |_, event| assert!(!matches!(event, Event::Lost { .. })),
+            |_, event| assert!(!matches!(event, EngineEvent::Lost { .. })),
             |engine| engine.stats().streams == 0,
         );
         let mut got = Vec::new();
@@ -335,16 +348,19 @@ fn what_grows_large_is_sent_at_once() {
         let (fd, peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         engine.begin_callbacks(2);
-        engine.write(key, Bytes::from(vec![1; 500]));
+        engine.transports().write(key, Bytes::from(vec![1; 500]));
         // This one waits, unless the thread was held up.
-        engine.write(key, Bytes::from(vec![1; 500]));
-        engine.write(key, Bytes::from(vec![2; 40_000]));
+        engine.transports().write(key, Bytes::from(vec![1; 500]));
+        engine.transports().write(key, Bytes::from(vec![2; 40_000]));
         let mut got = vec![0; 41_000];
         peer.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("a limit");
         (&peer).read_exact(&mut got).expect("without a turn");
         assert_eq!((got[999], got[1000]), (1, 2), "{}", backend.as_str());
-        assert!(engine.notify_when_flushed(key), "nothing is left");
+        assert!(
+            engine.transports().notify_when_flushed(key),
+            "nothing is left"
+        );
     }
 }
 
@@ -354,9 +370,13 @@ fn a_large_write_that_the_socket_takes_pauses_nobody() {
         let mut engine = engine(backend);
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        engine.set_marks(key, 10, 1000);
-        engine.write(key, Bytes::from_static(b"first "));
-        let outcome = engine.write(key, Bytes::from(vec![b'x'; 2000]));
+        engine.transports().set_marks(key, 10, 1000);
+        engine
+            .transports()
+            .write(key, Bytes::from_static(b"first "));
+        let outcome = engine
+            .transports()
+            .write(key, Bytes::from(vec![b'x'; 2000]));
         assert_eq!(outcome, WriteOutcome::Queued, "{}", backend.as_str());
         let mut got = vec![0; 2006];
         peer.read_exact(&mut got).expect("sent without a turn");
@@ -377,10 +397,10 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
         while reported.is_empty() {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(&mut engine, Duration::from_millis(20), |engine, event| {
-                if let Event::StreamData { data, .. } = event {
+                if let EngineEvent::StreamData { data, .. } = event {
                     reported.push(String::from_utf8(bytes(&data)).expect("text"));
-                    engine.pause_reading(key);
-                    engine.put_back(key, data.into_rest(4));
+                    engine.transports().pause_reading(key);
+                    engine.transports().put_back(key, data.into_rest(4));
                 }
             });
         }
@@ -389,20 +409,20 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
         drop(peer);
         for _ in 0..5 {
             turn(&mut engine, Duration::from_millis(5), |_, event| {
-                assert!(!matches!(event, Event::Failed { .. }));
+                assert!(!matches!(event, EngineEvent::Failed { .. }));
             });
         }
-        engine.resume_reading(key);
+        engine.transports().resume_reading(key);
         while reported.len() < 3 {
             assert!(std::time::Instant::now() < end, "{}", backend.as_str());
             turn(
                 &mut engine,
                 Duration::from_millis(20),
                 |_, event| match event {
-                    Event::StreamData { data, .. } => {
+                    EngineEvent::StreamData { data, .. } => {
                         reported.push(String::from_utf8(bytes(&data)).expect("text"));
                     }
-                    Event::Failed { error, .. } => reported.push(format!("{}", error.0)),
+                    EngineEvent::Failed { error, .. } => reported.push(format!("{}", error.0)),
                     _ => {}
                 },
             );
@@ -457,14 +477,16 @@ fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
                     &mut engine,
                     Duration::from_millis(20),
                     |engine, event| match event {
-                        Event::StreamData { stream, data } if stream == a => {
+                        EngineEvent::StreamData { stream, data } if stream == a => {
                             heard.extend_from_slice(&bytes(&data));
                             if heard.len() == 1 {
-                                engine.pause_reading(a);
+                                engine.transports().pause_reading(a);
                             }
                         }
-                        Event::StreamEof { stream } if stream == a => heard.push(b'E'),
-                        Event::StreamData { stream, .. } if stream == b => engine.resume_reading(a),
+                        EngineEvent::StreamEof { stream } if stream == a => heard.push(b'E'),
+                        EngineEvent::StreamData { stream, .. } if stream == b => {
+                            engine.transports().resume_reading(a)
+                        }
                         _ => {}
                     },
                 );

@@ -1,22 +1,22 @@
-//! What arrived for a reader that had paused, in order, until it reads again.
+//! Data that arrived for a paused reader, in order, until it reads again.
 //!
-//! It goes out one piece a turn: a reader that pauses after each piece is given one, and what waits behind
-//! it is not touched. Whoever owns a backlog arms no receive while there is something in it, so that it
-//! holds no more than a receive had brought before it was stopped.
+//! One piece is delivered in each turn, so a reader that pauses after each piece leaves the others untouched. The owner
+//! of a backlog arms no receive while the backlog has data. So it holds no more than one receive brought before it was
+//! cancelled.
 //!
-//! The bytes are copied out of the kernel's buffer once, because other streams wait for that buffer, and then only
-//! moved. After a pause a stream receives one piece at a time for a while, so that the next pause cancels nothing;
-//! a multishot receive would bring megabytes after each pause.
+//! Bytes are copied out of the driver's buffer once, because other streams need that buffer, and then only moved. After a
+//! pause a stream receives one piece at a time for a while, so that the next pause cancels nothing: a multishot receive
+//! would bring megabytes after each pause.
 
 use std::collections::VecDeque;
 
-/// Boxed for the sake of idle transports, which have room for a pointer.
-pub(crate) struct Backlog<T>(Option<Box<Waiting<T>>>);
+/// Boxed, because an idle transport has room for a pointer only.
+pub(crate) struct Backlog<T>(Option<Box<Pieces<T>>>);
 
-struct Waiting<T> {
+struct Pieces<T> {
     pieces: VecDeque<T>,
-    /// A note in the queue of events says that a piece is due.
-    noted: bool,
+    /// An entry in the queue of events stands for the next piece.
+    is_queued: bool,
 }
 
 impl<T> Default for Backlog<T> {
@@ -26,11 +26,11 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    fn waiting(&mut self) -> &mut Waiting<T> {
+    fn waiting(&mut self) -> &mut Pieces<T> {
         self.0.get_or_insert_with(|| {
-            Box::new(Waiting {
+            Box::new(Pieces {
                 pieces: VecDeque::new(),
-                noted: false,
+                is_queued: false,
             })
         })
     }
@@ -39,29 +39,29 @@ impl<T> Backlog<T> {
         self.iter().next().is_none()
     }
 
-    /// Keeps what arrived last.
+    /// Keeps data that has just arrived.
     pub(crate) fn push(&mut self, piece: T) {
         self.waiting().pieces.push_back(piece);
     }
 
-    /// Keeps what the reader did not take of the latest piece.
+    /// Keeps the rest of the latest piece, of which the reader took a part.
     pub(crate) fn put_back(&mut self, piece: T) {
         self.waiting().pieces.push_front(piece);
     }
 
-    /// True: a piece is due, and the caller queues the note that says so.
-    pub(crate) fn note(&mut self) -> bool {
+    /// True if a piece is due and not queued yet. The caller queues its entry.
+    pub(crate) fn queue_next(&mut self) -> bool {
         let waiting = self.0.as_deref_mut();
-        waiting.is_some_and(|w| !w.pieces.is_empty() && !std::mem::replace(&mut w.noted, true))
+        waiting.is_some_and(|w| !w.pieces.is_empty() && !std::mem::replace(&mut w.is_queued, true))
     }
 
-    /// The note's turn has come: the piece, if the reader still reads.
+    /// The host takes the entry: returns the next piece, if the reader still reads.
     pub(crate) fn next(&mut self, reading: bool) -> Option<T> {
-        self.0.as_mut()?.noted = false;
+        self.0.as_mut()?.is_queued = false;
         self.take(reading)
     }
 
-    /// The first piece, ahead of any note.
+    /// Takes the first piece, ahead of an entry.
     pub(crate) fn take(&mut self, reading: bool) -> Option<T> {
         if reading {
             self.0.as_mut()?.pieces.pop_front()
@@ -74,7 +74,7 @@ impl<T> Backlog<T> {
         self.0.iter().flat_map(|waiting| &waiting.pieces)
     }
 
-    /// A note that is queued stays: it finds nothing.
+    /// Drops all pieces. An entry in the queue of events stays and finds nothing.
     pub(crate) fn clear(&mut self) {
         if let Some(waiting) = &mut self.0 {
             waiting.pieces.clear();

@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 
 use uringcore_io::{Driver, Errno, Interest, Outcome, SendMsg, net};
 
-use crate::event::{CopiedDatagram, Event, Received};
-use crate::event_queue::Queue;
+use crate::event::{CopiedDatagram, EngineEvent, Received};
+use crate::event_queue::EventQueue;
 use crate::transport::backlog::Backlog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 
@@ -72,7 +72,7 @@ impl DatagramSocket {
     /// Accepts a datagram. What only waited for the end of the turn is tried before the producer is told
     /// to pause: that says that the socket has no room, and a datagram that can never leave (RFC 768 has
     /// 16 bits for its length) or a burst that the kernel takes whole says no such thing.
-    pub(crate) fn send(&mut self, message: SendMsg, events: &mut Queue) -> WriteOutcome {
+    pub(crate) fn send(&mut self, message: SendMsg, events: &mut EventQueue) -> WriteOutcome {
         if !self.life.is_open() {
             return WriteOutcome::Lost;
         }
@@ -89,7 +89,7 @@ impl DatagramSocket {
     }
 
     /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
-    pub(crate) fn send_now(&mut self, events: &mut Queue) {
+    pub(crate) fn send_now(&mut self, events: &mut EventQueue) {
         while self.life.is_sending()
             && self.life.send_op.is_none()
             && !self.queue.is_empty()
@@ -97,7 +97,7 @@ impl DatagramSocket {
         {}
     }
 
-    pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_sending() {
             return;
         }
@@ -117,7 +117,7 @@ impl DatagramSocket {
         &mut self,
         result: Result<u32, Errno>,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) {
         let mut bytes = std::mem::take(&mut self.sending_bytes);
         if result.is_err() && self.size == DatagramSize::Large {
@@ -142,7 +142,7 @@ impl DatagramSocket {
     }
 
     /// True: the socket has no room for the first of the queue.
-    fn send_burst(&mut self, events: &mut Queue) -> bool {
+    fn send_burst(&mut self, events: &mut EventQueue) -> bool {
         match net::send_many(self.life.fd, self.queue.iter()) {
             Ok(count) => {
                 let gone = self.queue.drain(..count);
@@ -159,7 +159,7 @@ impl DatagramSocket {
         }
     }
 
-    fn left(&mut self, bytes: usize, error: Option<Errno>, events: &mut Queue) {
+    fn left(&mut self, bytes: usize, error: Option<Errno>, events: &mut EventQueue) {
         self.life.shared.sub_queued(bytes);
         if let Some(error) = error {
             self.fail(error, events);
@@ -168,7 +168,7 @@ impl DatagramSocket {
     }
 
     /// In a forked child, of a socket that is not flushed: the parent sends what is queued.
-    pub(crate) fn leave_queue_to_parent(&mut self, events: &mut Queue) {
+    pub(crate) fn leave_queue_to_parent(&mut self, events: &mut EventQueue) {
         if self.life.is_sending() && !self.queue.is_empty() {
             let bytes = self.queue.drain(..).map(|message| cost(&message)).sum();
             self.left(bytes, Some(Errno::CANCELED), events);
@@ -191,11 +191,11 @@ impl DatagramSocket {
     }
 
     /// While there is a backlog nothing more is asked for: it can wait in the socket.
-    pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_reading() {
             return;
         }
-        if self.backlog.note() {
+        if self.backlog.queue_next() {
             events.push_backlog(self.life.key);
         }
         if self.life.recv_op.is_none() && self.backlog.is_empty() && !self.is_receivable_queued {
@@ -208,7 +208,12 @@ impl DatagramSocket {
         }
     }
 
-    pub(crate) fn received(&mut self, outcome: Outcome, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn received(
+        &mut self,
+        outcome: Outcome,
+        driver: &mut Driver,
+        events: &mut EventQueue,
+    ) {
         if !self.life.is_open() {
             return;
         }
@@ -254,20 +259,20 @@ impl DatagramSocket {
 
     /// The shared socket was readable, and the host takes what there is. What the reader does not want
     /// any more stays in the socket.
-    pub(crate) fn receive_one(&mut self) -> Option<Event> {
+    pub(crate) fn receive_one(&mut self) -> Option<EngineEvent> {
         self.is_receivable_queued = false;
         let socket = self.life.key;
         match self.try_receive() {
-            Ok(datagram) => Some(Event::DatagramReceived {
+            Ok(datagram) => Some(EngineEvent::DatagramReceived {
                 socket,
                 datagram: datagram?,
             }),
-            Err(error) => Some(Event::DatagramError { socket, error }),
+            Err(error) => Some(EngineEvent::DatagramError { socket, error }),
         }
     }
 
     /// Another datagram of a shared socket, without a wait.
-    pub(crate) fn receive_another(&mut self, events: &mut Queue) -> Option<Received> {
+    pub(crate) fn receive_another(&mut self, events: &mut EventQueue) -> Option<Received> {
         if !self.is_shared || self.is_receivable_queued {
             return None;
         }
@@ -317,7 +322,7 @@ impl DatagramSocket {
     }
 
     /// The socket is readable, and its datagrams may be larger than the ring's buffers.
-    fn receive_large(&mut self, events: &mut Queue) {
+    fn receive_large(&mut self, events: &mut EventQueue) {
         self.large.reserve_exact(LARGE_BYTES_MAX);
         for _ in 0..LARGE_PER_TURN {
             match net::recv_from(self.life.fd, &mut self.large) {
@@ -343,16 +348,16 @@ impl DatagramSocket {
     }
 
     /// True if the reader still wants it is seen when its turn comes.
-    fn queue_received(&self, datagram: Received, events: &mut Queue) {
-        events.push(Event::DatagramReceived {
+    fn queue_received(&self, datagram: Received, events: &mut EventQueue) {
+        events.push(EngineEvent::DatagramReceived {
             socket: self.life.key,
             datagram,
         });
     }
 
-    fn fail(&mut self, error: Errno, events: &mut Queue) {
+    fn fail(&mut self, error: Errno, events: &mut EventQueue) {
         self.life.errors_unreported += 1;
-        events.push(Event::DatagramError {
+        events.push(EngineEvent::DatagramError {
             socket: self.life.key,
             error,
         });

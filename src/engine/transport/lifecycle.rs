@@ -1,55 +1,54 @@
-//! The life of a transport, whether it carries a stream or datagrams: where it stands between its opening
-//! and its end, when its reader reads, and when its producer has to wait.
+//! The life of a transport, of streams and datagram sockets alike: its phases from the opening to the end, the paused
+//! reader, and the paused producer.
 //!
-//! | phase | sent | delivered | leaves by |
+//! | phase | sent | delivered | ends by |
 //! | --- | --- | --- | --- |
-//! | `Open` | what is accepted | what arrives, from `start` on and unless paused | `close` and an empty queue, `abort`, a failure |
-//! | `Failed` | nothing | what arrived before | the host being told of the failure |
+//! | `Open` | accepted data | arriving data, after `start` and unless paused | `close` and an empty queue, `abort`, a failure |
+//! | `Failed` | nothing | data that arrived before | the event of the failure, when the host takes it |
 //! | `Quiet` | nothing | nothing | `release` |
 //! | `Releasing` | | | the last completion |
 //! | `Ended` | | | |
 //!
-//! `close` ends reading at once and sending after the queue: an open transport that is closing takes
-//! nothing more. The end has two steps, because asyncio's protocols find their socket open in
-//! `connection_lost`: a quiet transport has its descriptor until the host releases it.
+//! `close` ends reading at once and sending after the queue. An open transport that is closing accepts nothing more. The
+//! end has two steps, because asyncio's protocols find their socket open in `connection_lost`: a quiet transport keeps
+//! its descriptor until the host releases it.
 //!
-//! What the host is told, by key, for both kinds alike:
+//! Events, by key, for streams and datagram sockets alike:
 //!
-//! - `Writable`: the queue fell to its low mark, after a command had said `PauseWriting`, and was not filled
-//!   again before this is told.
-//! - `Flushed`: the queue is empty, if that was asked for.
-//! - `Failed`: receiving or sending a stream failed. Being told makes the transport quiet.
-//! - `Lost`: the transport is quiet; it is time for `connection_lost`. Due in the place in which asyncio
-//!   would call it: that of `close` if the queue was empty then or is when this place comes, else as
-//!   soon as the queue is with the kernel; that of `abort`; behind a failure's own event. So each of
-//!   those queues a `Lost`, and the first that finds the transport quiet is told, once.
-//! - `Closed`: the last one. No operation is in flight on the descriptor.
+//! - `Writable`: the queue has fallen to its low mark after a command returned `PauseWriting`. The event is dropped if
+//!   the queue is above its high mark again when the host would take it.
+//! - `Flushed`: the queue is empty. Only on request.
+//! - `Failed`: a receive or a send of a stream failed. The transport becomes quiet when the host takes the event.
+//! - `Lost`: the transport is quiet, and the host calls `connection_lost`. asyncio would call it in the position of
+//!   `close`, if the queue is empty then; as soon as the kernel has taken the queue, if not; in the position of `abort`;
+//!   or after the event of a failure. So each of these queues a `Lost`, and the host gets the first that finds the
+//!   transport quiet.
+//! - `Closed`: the last event. No operation is in flight on the descriptor.
 //!
-//! What the transport shows to other threads is its [`SharedState`], where the flags have their one place. Not
-//! here: bytes and datagrams (`stream`, `datagram`), and what is common to the commands (`transport`).
+//! [`SharedState`] shows the transport to other threads and is the only place of the flags.
 
 use std::os::fd::{OwnedFd, RawFd};
 
 use uringcore_io::{Driver, OpId, Token};
 
-use crate::event::Event;
-use crate::event_queue::Queue;
+use crate::event::EngineEvent;
+use crate::event_queue::EventQueue;
 use crate::table::Key;
 use crate::token::{Owner, Route};
 use crate::transport::shared_state::{self, SharedState};
 
-/// What a producer has to do after a command.
+/// The result of a write for its producer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteOutcome {
     Queued,
-    /// The queue rose above the high mark: tell the producer to pause.
+    /// The queue has risen above the high mark: the producer has to pause.
     PauseWriting,
-    /// The transport is closed or failed; what was to be sent went nowhere.
+    /// The transport is closed or has failed. The data was dropped.
     Lost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Phase {
+enum TransportPhase {
     Open,
     Failed,
     Quiet,
@@ -61,17 +60,17 @@ pub(crate) struct Lifecycle {
     pub(crate) fd: RawFd,
     pub(crate) key: Key,
     pub(crate) shared: SharedState,
-    phase: Phase,
-    /// The host may hear of what arrives.
+    phase: TransportPhase,
+    /// Reading has begun.
     is_started: bool,
     is_lost_reported: bool,
-    /// Errors that are no end (those of datagrams) whose events wait in the queue: the end comes after.
+    /// Queued events of errors that do not end the transport (those of datagrams). The end comes after them.
     pub(crate) errors_unreported: u32,
-    /// A [`Event::Writable`] waits in the queue.
+    /// An [`EngineEvent::Writable`] is queued.
     is_fall_unreported: bool,
     wants_flushed: bool,
     is_dirty: bool,
-    /// Listed among those whose bytes wait for others, and for nothing else.
+    /// Listed in `held_writes`.
     pub(crate) is_held: bool,
     is_being_closed: bool,
     pub(crate) recv_op: Option<OpId>,
@@ -88,7 +87,7 @@ impl Lifecycle {
             fd,
             key,
             shared,
-            phase: Phase::Open,
+            phase: TransportPhase::Open,
             is_started: false,
             is_lost_reported: false,
             errors_unreported: 0,
@@ -106,7 +105,7 @@ impl Lifecycle {
         Route::new(Owner::Transport, sub, self.key).token()
     }
 
-    /// True the first time since the last flush: the transport is then listed for it.
+    /// True for the first time since the last flush. The caller then lists the transport for the next one.
     pub(crate) fn mark_dirty(&mut self) -> bool {
         !std::mem::replace(&mut self.is_dirty, true)
     }
@@ -122,7 +121,7 @@ impl Lifecycle {
         self.is_started = true;
     }
 
-    /// Nothing will ever arrive.
+    /// Ends reading without an event: nothing will arrive any more.
     pub(crate) fn stop(&mut self) {
         self.is_started = false;
     }
@@ -131,19 +130,19 @@ impl Lifecycle {
         self.shared.set(shared_state::PAUSED, paused);
     }
 
-    /// The reader takes what there is.
+    /// True if the reader takes data.
     pub(crate) fn wants_input(&self) -> bool {
         self.is_started && !self.shared.is_paused()
     }
 
-    /// What arrives now is asked for.
+    /// True if the engine receives.
     pub(crate) fn is_reading(&self) -> bool {
         self.is_open() && self.wants_input()
     }
 
-    /// What arrived still goes to the reader, now or when it resumes.
+    /// True if data that has arrived still goes to the reader, now or when it resumes.
     pub(crate) fn is_delivering(&self) -> bool {
-        self.phase <= Phase::Failed && !self.shared.is_closing()
+        self.phase <= TransportPhase::Failed && !self.shared.is_closing()
     }
 
     pub(crate) fn cancel_receive(&self, driver: &mut Driver) {
@@ -154,17 +153,17 @@ impl Lifecycle {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// What was accepted is sent.
+    /// True if accepted data is sent.
     pub(crate) fn is_sending(&self) -> bool {
-        self.phase == Phase::Open
+        self.phase == TransportPhase::Open
     }
 
-    /// The queue is above its mark and the producer does not know.
+    /// True if the queue is above its high mark and the producer is not paused.
     pub(crate) fn is_too_full(&self) -> bool {
         !self.shared.is_above() && self.shared.queued() > self.shared.high_mark()
     }
 
-    /// Tells the producer to pause if that is so.
+    /// Pauses the producer if the queue has risen above its high mark.
     pub(crate) fn rise(&self) -> WriteOutcome {
         if self.is_too_full() {
             self.shared.set(shared_state::ABOVE, true);
@@ -173,19 +172,19 @@ impl Lifecycle {
         WriteOutcome::Queued
     }
 
-    /// The counterpart, told in an event because the producer is not the caller.
-    pub(crate) fn fall(&mut self, events: &mut Queue) {
+    /// Queues [`EngineEvent::Writable`] if the queue of a paused producer has fallen to its low mark.
+    pub(crate) fn fall(&mut self, events: &mut EventQueue) {
         let has_fallen = self.shared.is_above() && self.shared.queued() <= self.shared.low_mark();
         if has_fallen && !std::mem::replace(&mut self.is_fall_unreported, true) {
-            events.push(Event::Writable {
+            events.push(EngineEvent::Writable {
                 transport: self.key,
             });
         }
     }
 
-    /// The turn of that event has come: whether the producer may go on. Not where it has filled the queue
-    /// again since, for which it was not told to pause once more.
-    pub(crate) fn tell_fall(&mut self) -> bool {
+    /// The host takes [`EngineEvent::Writable`]: true if the producer may go on. False if it has filled the queue above
+    /// the high mark since: the producer stays paused.
+    pub(crate) fn take_fall(&mut self) -> bool {
         self.is_fall_unreported = false;
         let goes_on = self.shared.is_above() && self.shared.queued() <= self.shared.high_mark();
         if goes_on {
@@ -194,12 +193,12 @@ impl Lifecycle {
         goes_on
     }
 
-    /// Another producer, which was told nothing.
+    /// A new producer begins unpaused.
     pub(crate) fn change_producer(&self) {
         self.shared.set(shared_state::ABOVE, false);
     }
 
-    /// The queue is gone, whatever the kernel still takes of it.
+    /// The queue is dropped. The kernel may still take bytes of the send in flight.
     pub(crate) fn drop_queue(&self, driver: &mut Driver) {
         self.shared.sub_queued(self.shared.queued());
         if let Some(op) = self.send_op {
@@ -207,38 +206,39 @@ impl Lifecycle {
         }
     }
 
-    /// Asks for one [`Event::Flushed`].
+    /// Asks for one [`EngineEvent::Flushed`].
     pub(crate) fn want_flushed(&mut self, wants: bool) {
         self.wants_flushed = wants;
     }
 
-    /// The queue is empty and nothing is in flight: whoever waits for it hears of it.
-    pub(crate) fn drained(&mut self, events: &mut Queue) {
+    /// The queue is empty and no send is in flight: queues [`EngineEvent::Flushed`] on request, and ends a closing
+    /// transport.
+    pub(crate) fn drained(&mut self, events: &mut EventQueue) {
         if std::mem::take(&mut self.wants_flushed) {
-            events.push(Event::Flushed {
+            events.push(EngineEvent::Flushed {
                 transport: self.key,
             });
         }
-        if self.phase == Phase::Open && self.shared.is_closing() {
+        if self.phase == TransportPhase::Open && self.shared.is_closing() {
             self.become_quiet(events);
         }
     }
 
     // The end ------------------------------------------------------------------------------------
 
-    /// Open, and not closing.
+    /// True if the transport is open and not closing.
     pub(crate) fn is_open(&self) -> bool {
-        self.phase == Phase::Open && !self.shared.is_closing()
+        self.phase == TransportPhase::Open && !self.shared.is_closing()
     }
 
     pub(crate) fn is_failed(&self) -> bool {
-        self.phase == Phase::Failed
+        self.phase == TransportPhase::Failed
     }
 
-    /// Nothing more is accepted; `is_drained`: there is nothing to send either.
-    pub(crate) fn close(&mut self, is_drained: bool, events: &mut Queue) {
+    /// Accepts nothing more. `is_drained` means that there is nothing to send either.
+    pub(crate) fn close(&mut self, is_drained: bool, events: &mut EventQueue) {
         self.shared.set(shared_state::CLOSING, true);
-        if is_drained && self.phase == Phase::Open {
+        if is_drained && self.phase == TransportPhase::Open {
             self.become_quiet(events);
         } else {
             self.queue_lost(events);
@@ -246,52 +246,52 @@ impl Lifecycle {
     }
 
     pub(crate) fn fail(&mut self) {
-        self.phase = Phase::Failed;
+        self.phase = TransportPhase::Failed;
         self.shared.set(shared_state::FAILED, true);
     }
 
-    pub(crate) fn become_quiet(&mut self, events: &mut Queue) {
-        self.phase = Phase::Quiet;
+    pub(crate) fn become_quiet(&mut self, events: &mut EventQueue) {
+        self.phase = TransportPhase::Quiet;
         self.shared
             .set(shared_state::CLOSING | shared_state::QUIET, true);
         self.queue_lost(events);
     }
 
-    fn queue_lost(&self, events: &mut Queue) {
-        events.push(Event::Lost {
+    fn queue_lost(&self, events: &mut EventQueue) {
+        events.push(EngineEvent::Lost {
             transport: self.key,
         });
     }
 
-    /// True if the event whose turn has come is the one to be told.
-    pub(crate) fn tell_lost(&mut self) -> bool {
-        let is_due = self.phase == Phase::Quiet && self.errors_unreported == 0;
+    /// The host takes [`EngineEvent::Lost`]: true for the first one that finds the transport quiet.
+    pub(crate) fn take_lost(&mut self) -> bool {
+        let is_due = self.phase == TransportPhase::Quiet && self.errors_unreported == 0;
         is_due && !std::mem::replace(&mut self.is_lost_reported, true)
     }
 
-    /// Gives the descriptor of a quiet transport up. True: nothing is in flight, and no event follows.
+    /// Releases the descriptor of a quiet transport. True if no operation is in flight and no event follows.
     pub(crate) fn release(&mut self, driver: &mut Driver, fd: Option<OwnedFd>) -> bool {
-        if self.phase == Phase::Quiet {
-            self.phase = Phase::Releasing;
+        if self.phase == TransportPhase::Quiet {
+            self.phase = TransportPhase::Releasing;
             if let Some(fd) = fd {
                 self.is_being_closed = true;
                 driver.close(fd, self.token(SUB_CLOSE));
             }
             self.end_if_idle();
         }
-        self.phase == Phase::Ended
+        self.phase == TransportPhase::Ended
     }
 
     pub(crate) fn closed(&mut self) {
         self.is_being_closed = false;
     }
 
-    /// True when this is the end of a released transport.
+    /// Ends a released transport whose last operation has completed. True if this call ended it.
     pub(crate) fn end_if_idle(&mut self) -> bool {
         let is_idle = self.recv_op.is_none() && self.send_op.is_none() && !self.is_being_closed;
-        let ends = is_idle && self.phase == Phase::Releasing;
+        let ends = is_idle && self.phase == TransportPhase::Releasing;
         if ends {
-            self.phase = Phase::Ended;
+            self.phase = TransportPhase::Ended;
         }
         ends
     }

@@ -3,6 +3,8 @@
 //!
 //! | file | content |
 //! | --- | --- |
+//! | `commands` | [`Transports`]: the commands of a host |
+//! | `writes` | writes of a host: sent at once or held |
 //! | `transport_table` | the transports by key, and those with work for the next flush |
 //! | `lifecycle` | the phases of a transport, from its opening to its end; paused readers and producers |
 //! | `shared_state` | [`SharedState`]: the state of a transport that any thread may read |
@@ -18,21 +20,25 @@ use std::os::fd::OwnedFd;
 
 use uringcore_io::{Completion, Driver, Outcome};
 
-use crate::event::Event;
-use crate::event_queue::Queue;
+use crate::event::EngineEvent;
+use crate::event_queue::EventQueue;
 
 pub(crate) mod backlog;
+pub(crate) mod commands;
 pub(crate) mod datagram;
 pub(crate) mod lifecycle;
 pub(crate) mod shared_state;
 pub(crate) mod stream;
 pub(crate) mod transport_table;
 pub(crate) mod write_coalescer;
+pub(crate) mod writes;
 
+pub use commands::Transports;
 pub use datagram::DatagramSize;
 pub use lifecycle::WriteOutcome;
 pub use shared_state::{HIGH_MARK_BYTES, SharedState};
 pub use stream::NextReceive;
+pub use writes::Piece;
 
 use datagram::DatagramSocket;
 use lifecycle::{Lifecycle, SUB_RECV, SUB_SEND};
@@ -63,7 +69,7 @@ impl Transport {
 
     // Commands -----------------------------------------------------------------------------------
 
-    /// Stops delivery at once; what the kernel hands over meanwhile is kept.
+    /// Stops delivery at once. Data that arrives before the receive is cancelled goes into the backlog.
     pub(crate) fn pause_reading(&mut self, driver: &mut Driver) {
         self.life_mut().set_paused(true);
         if let Self::Stream(stream) = self {
@@ -72,7 +78,7 @@ impl Transport {
         self.life().cancel_receive(driver);
     }
 
-    /// Datagrams of a socket that others receive from as well stay in it until they are asked for.
+    /// Marks a datagram socket as shared, so that datagrams stay in it until the host takes the event.
     pub(crate) fn share_datagrams(&mut self, driver: &mut Driver) {
         if let Self::Datagram(socket) = self {
             socket.share(driver);
@@ -83,10 +89,10 @@ impl Transport {
         &mut self,
         low: usize,
         high: usize,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) -> WriteOutcome {
         self.life().shared.set_marks(low, high);
-        // As when it accepts one: a pause says that the socket has no room.
+        // As in `DatagramSocket::send`, the producer pauses only if the socket has no room.
         if let Self::Datagram(socket) = self
             && socket.life.is_too_full()
         {
@@ -95,28 +101,27 @@ impl Transport {
         self.life().rise()
     }
 
-    /// True: everything is with the kernel. Else one [`Event::Flushed`] follows.
+    /// True if the kernel has taken everything. Otherwise one [`EngineEvent::Flushed`] follows.
     pub(crate) fn notify_when_flushed(&mut self) -> bool {
         let is_drained = self.is_drained();
         self.life_mut().want_flushed(!is_drained);
         is_drained
     }
 
-    /// Closes after the queue is sent; reading ends now.
-    pub(crate) fn close(&mut self, driver: &mut Driver, events: &mut Queue) {
+    /// Ends reading now, and the transport when its queue is sent.
+    pub(crate) fn close(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if self.life().shared.is_closing() {
             return;
         }
-        // What was written in this very turn has not been tried yet. With asyncio, which sends at once,
-        // it would be out.
+        // Bytes written in this turn may not have been sent yet. asyncio, which sends at once, would have sent them.
         self.send_now(events);
         self.stop_reading(driver);
         let is_drained = self.is_drained();
         self.life_mut().close(is_drained, events);
     }
 
-    /// Drops the queue: the transport is quiet.
-    pub(crate) fn abort(&mut self, driver: &mut Driver, events: &mut Queue) {
+    /// Drops the queue and makes the transport quiet.
+    pub(crate) fn abort(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if self.life().shared.is_quiet() {
             return;
         }
@@ -130,8 +135,9 @@ impl Transport {
         self.life_mut().become_quiet(events);
     }
 
-    /// Closes a stream whose send has failed: true, and the event that tells of the failure makes it quiet.
-    pub(crate) fn abort_failed(&mut self, driver: &mut Driver, events: &mut Queue) -> bool {
+    /// If a send of this stream has failed, closes it and returns true. It becomes quiet when the host takes the event of
+    /// the failure.
+    pub(crate) fn abort_failed(&mut self, driver: &mut Driver, events: &mut EventQueue) -> bool {
         let Self::Stream(stream) = self else {
             return false;
         };
@@ -145,13 +151,13 @@ impl Transport {
         is_failed
     }
 
-    /// Gives the descriptor up. The driver closes it (cancel-all hard-linked to close, so that the
-    /// peer gets its FIN) if it comes with the call; else the host closes it after the last event,
-    /// or now if this answers true: then nothing is in flight and no event follows.
+    /// Releases the descriptor. With `fd` the driver closes it (cancel-all hard-linked to close, so that the peer gets its
+    /// FIN). Without it the host closes it: after the last event, or now if this returns true, because no operation is in
+    /// flight and no event follows then.
     pub(crate) fn release(
         &mut self,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
         fd: Option<OwnedFd>,
     ) -> bool {
         self.abort(driver, events);
@@ -160,11 +166,10 @@ impl Transport {
 
     // The turn -----------------------------------------------------------------------------------
 
-    /// Puts in flight what the state calls for: the receive, a send, the half-close, the end. `alone`: no
-    /// other transport has anything to do in this turn. Queued on a ring, a send's completion would end
-    /// the very wait that submits it, for nothing, and the turn be gone through again; sent here, a lone
-    /// request costs one turn. (Many sends are worth one wait cut short.)
-    pub(crate) fn flush(&mut self, alone: bool, driver: &mut Driver, events: &mut Queue) {
+    /// Starts the receive, a send, the half-close or the end, as the state demands. `alone` means that no other transport
+    /// has work in this turn. Then the bytes are sent here, because the completion of a queued send would end the wait
+    /// that submits it, and a lone request would cost two turns. Many sends are worth that second turn.
+    pub(crate) fn flush(&mut self, alone: bool, driver: &mut Driver, events: &mut EventQueue) {
         self.life_mut().unmark_dirty();
         match self {
             Self::Stream(stream) => {
@@ -186,7 +191,7 @@ impl Transport {
         sub: u8,
         completion: Completion,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) {
         let more = completion.more();
         let life = self.life_mut();
@@ -216,19 +221,19 @@ impl Transport {
         let life = self.life_mut();
         if life.end_if_idle() {
             let transport = life.key;
-            events.push(Event::Closed { transport });
+            events.push(EngineEvent::Closed { transport });
         }
     }
 
-    /// In a forked child, of a transport that is not flushed.
-    pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
+    /// In a forked child: leaves commands that were not flushed to the parent.
+    pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         match self {
             Self::Stream(stream) => stream.leave_queue_to_parent(driver, events),
             Self::Datagram(socket) => socket.leave_queue_to_parent(events),
         }
     }
 
-    pub(crate) fn send_now(&mut self, events: &mut Queue) {
+    pub(crate) fn send_now(&mut self, events: &mut EventQueue) {
         match self {
             Self::Stream(stream) => stream.send_now(),
             Self::Datagram(socket) => socket.send_now(events),

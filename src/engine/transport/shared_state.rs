@@ -1,17 +1,17 @@
-//! What any thread may ask about a transport while the engine is in use elsewhere.
+//! The state of a transport that any thread may read while the engine is in use elsewhere.
 //!
-//! The engine's thread alone writes it, so a load and a store do, without a locked instruction. Whoever
-//! wants to know asks here: nobody else keeps a copy.
+//! Only the engine's thread writes it, so a load and a store suffice, without a locked instruction. No other copy of this
+//! state exists.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
-/// Clones show the same transport.
+/// A view of one transport. Clones show the same transport.
 #[derive(Clone, Debug)]
-pub struct SharedState(Arc<Shown>);
+pub struct SharedState(Arc<SharedFields>);
 
 #[derive(Debug)]
-struct Shown {
+struct SharedFields {
     queued: AtomicUsize,
     low_mark: AtomicUsize,
     high_mark: AtomicUsize,
@@ -20,7 +20,7 @@ struct Shown {
 
 impl Default for SharedState {
     fn default() -> Self {
-        Self(Arc::new(Shown {
+        Self(Arc::new(SharedFields {
             queued: AtomicUsize::new(0),
             low_mark: AtomicUsize::new(HIGH_MARK_BYTES / 4),
             high_mark: AtomicUsize::new(HIGH_MARK_BYTES),
@@ -35,42 +35,43 @@ impl SharedState {
         self.0.queued.load(Relaxed)
     }
 
-    /// Nothing is read any more, and nothing more is accepted for sending.
+    /// True if nothing is read any more and nothing more is accepted for sending.
     pub fn is_closing(&self) -> bool {
         self.has(CLOSING)
     }
 
-    /// Nothing is sent any more either: the end was told, or is about to be.
+    /// True if nothing is sent any more either. The host has got [`EngineEvent::Lost`](crate::EngineEvent::Lost), or will
+    /// get it next.
     pub fn is_quiet(&self) -> bool {
         self.has(QUIET)
     }
 
-    /// A send has failed. Its end comes behind what had arrived before; nothing more is accepted for sending.
+    /// True if a send has failed. The transport ends after the data that arrived before, and accepts nothing more.
     pub fn has_failed(&self) -> bool {
         self.has(FAILED)
     }
 
-    /// The reader has paused.
+    /// True if the reader has paused.
     pub fn is_paused(&self) -> bool {
         self.has(PAUSED)
     }
 
-    /// The last byte was accepted for sending.
+    /// True if the last byte was accepted for sending.
     pub fn is_finished(&self) -> bool {
         self.has(FINISHED)
     }
 
-    /// The producer was told to pause, and not yet that it may go on.
+    /// True while the producer is paused.
     pub fn is_above(&self) -> bool {
         self.has(ABOVE)
     }
 
-    /// The producer may go on when the queue has come down to so many bytes.
+    /// The size of the queue at which a paused producer may go on.
     pub fn low_mark(&self) -> usize {
         self.0.low_mark.load(Relaxed)
     }
 
-    /// It has to pause when there are more.
+    /// The size of the queue above which the producer has to pause.
     pub fn high_mark(&self) -> usize {
         self.0.high_mark.load(Relaxed)
     }
@@ -108,5 +109,5 @@ pub(crate) const FINISHED: u8 = 8;
 pub(crate) const ABOVE: u8 = 16;
 pub(crate) const FAILED: u8 = 32;
 
-/// asyncio's default; the low mark is a quarter of it.
+/// asyncio's default high mark. The low mark is a quarter of it.
 pub const HIGH_MARK_BYTES: usize = 64 * 1024;

@@ -28,8 +28,8 @@ use bytes::{Buf, Bytes};
 use uringcore_io::net;
 use uringcore_io::{Driver, Errno, Interest, Outcome};
 
-use crate::event::{Event, StreamBytes};
-use crate::event_queue::Queue;
+use crate::event::{EngineEvent, StreamBytes};
+use crate::event_queue::EventQueue;
 use crate::transport::backlog::Backlog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::transport::shared_state;
@@ -194,7 +194,7 @@ impl Stream {
     }
 
     /// Puts in flight what is queued, tells what there is to tell of it.
-    pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_sending() || self.life.send_op.is_some() {
             return;
         }
@@ -235,7 +235,7 @@ impl Stream {
         &mut self,
         result: Result<u32, Errno>,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) {
         self.in_flight = 0;
         match result {
@@ -266,7 +266,7 @@ impl Stream {
         !self.coalescer.is_empty()
     }
 
-    fn go_on_sending(&mut self, driver: &mut Driver, events: &mut Queue) {
+    fn go_on_sending(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         self.life.fall(events);
         if self.is_drained() {
             self.drained(events);
@@ -288,7 +288,7 @@ impl Stream {
         });
     }
 
-    fn drained(&mut self, events: &mut Queue) {
+    fn drained(&mut self, events: &mut EventQueue) {
         if self.life.shared.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
             // A peer that is gone already makes this fail; the receive reports that.
             let _ = net::shutdown_write(self.life.fd);
@@ -297,7 +297,7 @@ impl Stream {
     }
 
     /// Tells of what a send without the ring met; true if there was something.
-    pub(crate) fn fail_if_met(&mut self, driver: &mut Driver, events: &mut Queue) -> bool {
+    pub(crate) fn fail_if_met(&mut self, driver: &mut Driver, events: &mut EventQueue) -> bool {
         let error = self.send_error.take().filter(|_| self.life.is_sending());
         if let Some(error) = error {
             self.fail_sending(error, driver, events);
@@ -306,10 +306,10 @@ impl Stream {
     }
 
     /// An open stream still delivers what arrived before.
-    fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut Queue) {
+    fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut EventQueue) {
         self.life.fail();
         self.drop_queue(driver);
-        events.push(Event::Failed {
+        events.push(EngineEvent::Failed {
             transport: self.life.key,
             side: Direction::Write,
             error,
@@ -318,7 +318,7 @@ impl Stream {
 
     /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
     /// stream fails, for what this process wrote behind it would come out of its order.
-    pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         let has_more = self.queue.len() > usize::from(self.in_flight) || !self.coalescer.is_empty();
         if self.life.is_sending() && has_more {
             self.fail_sending(Errno::CANCELED, driver, events);
@@ -352,12 +352,12 @@ impl Stream {
         piece.map(StreamBytes::Copied)
     }
 
-    pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut Queue) {
+    pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         self.waits_a_turn = false;
         if !self.life.is_reading() {
             return;
         }
-        if self.backlog.note() {
+        if self.backlog.queue_next() {
             events.push_backlog(self.life.key);
         } else if self.backlog.is_empty()
             && let Some(end) = self.end_behind.take()
@@ -372,7 +372,7 @@ impl Stream {
         outcome: Outcome,
         more: bool,
         driver: &mut Driver,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) {
         let result = match outcome {
             Outcome::Received(result) => result,
@@ -399,7 +399,7 @@ impl Stream {
                 }
                 // Whether the reader still wants it is seen when its turn comes, which is what keeps
                 // the order.
-                events.push(Event::StreamData {
+                events.push(EngineEvent::StreamData {
                     stream: self.life.key,
                     data: StreamBytes::Buffer(buf),
                 });
@@ -427,9 +427,9 @@ impl Stream {
         self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
 
-    fn tell_readable(&mut self, events: &mut Queue) {
+    fn tell_readable(&mut self, events: &mut EventQueue) {
         self.is_readable_unreported = true;
-        events.push(Event::StreamReadable {
+        events.push(EngineEvent::StreamReadable {
             stream: self.life.key,
             fd: self.life.fd,
         });
@@ -447,7 +447,7 @@ impl Stream {
         &mut self,
         result: Result<usize, Errno>,
         next: NextReceive,
-        events: &mut Queue,
+        events: &mut EventQueue,
     ) -> bool {
         match result {
             Ok(0) => self.end_reading(ReadEnd::Eof, events),
@@ -472,7 +472,7 @@ impl Stream {
     }
 
     /// The host has told of the bytes behind which a receive is due: true if it is to be made now.
-    pub(crate) fn receives_again(&mut self, events: &mut Queue) -> bool {
+    pub(crate) fn receives_again(&mut self, events: &mut EventQueue) -> bool {
         // Turns that the host ran inside have waited for more, or received it.
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
@@ -523,16 +523,16 @@ impl Stream {
         is_behind || self.waits_a_turn || !self.life.wants_input()
     }
 
-    fn end_reading(&mut self, end: ReadEnd, events: &mut Queue) {
+    fn end_reading(&mut self, end: ReadEnd, events: &mut EventQueue) {
         self.read_ended = true;
         events.push(self.read_end_event(end));
     }
 
-    fn read_end_event(&self, end: ReadEnd) -> Event {
+    fn read_end_event(&self, end: ReadEnd) -> EngineEvent {
         let key = self.life.key;
         match end {
-            ReadEnd::Eof => Event::StreamEof { stream: key },
-            ReadEnd::Error(error) => Event::Failed {
+            ReadEnd::Eof => EngineEvent::StreamEof { stream: key },
+            ReadEnd::Error(error) => EngineEvent::Failed {
                 transport: key,
                 side: Direction::Read,
                 error,

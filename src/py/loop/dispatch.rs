@@ -4,7 +4,7 @@
 //! that functions here return), the rest goes to the loop's exception handler.
 
 use pyo3::prelude::*;
-use uringcore_engine::{Direction, Event, Key};
+use uringcore_engine::{Direction, EngineEvent, Key};
 
 use crate::event_loop::accepting;
 use crate::event_loop::loop_core::LoopCore;
@@ -14,35 +14,35 @@ use crate::transport::base::BaseTransport;
 use crate::transport::datagram::DatagramTransport;
 use crate::transport::stream::StreamTransport;
 
-pub fn event(slf: &Bound<'_, LoopCore>, event: Event) -> PyResult<()> {
+pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
     match event {
-        Event::StreamData { stream, data } => {
+        EngineEvent::StreamData { stream, data } => {
             on(slf, stream, |one| StreamTransport::data_received(one, data))
         }
-        Event::StreamReadable { stream, fd } => {
+        EngineEvent::StreamReadable { stream, fd } => {
             on(slf, stream, |one| StreamTransport::readable(one, fd))
         }
-        Event::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
-        Event::DatagramReceived { socket, datagram } => on(slf, socket, |one| {
+        EngineEvent::StreamEof { stream } => on(slf, stream, StreamTransport::eof_received),
+        EngineEvent::DatagramReceived { socket, datagram } => on(slf, socket, |one| {
             DatagramTransport::received(one.cast()?, datagram)
         }),
-        Event::DatagramError { socket, error } => on(slf, socket, |one| {
+        EngineEvent::DatagramError { socket, error } => on(slf, socket, |one| {
             DatagramTransport::error_received(one, error)
         }),
-        Event::Writable { transport } => on(slf, transport, BaseTransport::resume_writing),
-        Event::Flushed { transport } => on(slf, transport, StreamTransport::flushed),
-        Event::Failed {
+        EngineEvent::Writable { transport } => on(slf, transport, BaseTransport::resume_writing),
+        EngineEvent::Flushed { transport } => on(slf, transport, StreamTransport::flushed),
+        EngineEvent::Failed {
             transport,
             side,
             error,
         } => on(slf, transport, |one| {
             StreamTransport::failed(one, side, error)
         }),
-        Event::Lost { transport } => on(slf, transport, BaseTransport::lose),
-        Event::Closed { transport } => {
+        EngineEvent::Lost { transport } => on(slf, transport, BaseTransport::lose),
+        EngineEvent::Closed { transport } => {
             on(slf, transport, |one| BaseTransport::closed(one, transport))
         }
-        Event::PollReady(ready) => {
+        EngineEvent::PollReady(ready) => {
             let py = slf.py();
             let at = (ready.fd, ready.direction == Direction::Write);
             let handle = slf.get().hosts.with(py, |hosts| {
@@ -51,11 +51,11 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: Event) -> PyResult<()> {
             });
             handle.map_or(Ok(()), |handle| turn::run_handle(slf, handle))
         }
-        Event::Accepted { listener, fd } => accepting::accepted(slf, listener, fd),
-        Event::AcceptFailed { listener, error } => accepting::failed(slf, listener, error),
-        Event::OpDone { op, outcome } => waiting::done(slf, op, outcome),
-        Event::QuicReady { endpoint } => crate::quic::ready(slf, endpoint),
-        Event::QuicClosed { endpoint } => crate::quic::closed(slf, endpoint),
+        EngineEvent::Accepted { listener, fd } => accepting::accepted(slf, listener, fd),
+        EngineEvent::AcceptFailed { listener, error } => accepting::failed(slf, listener, error),
+        EngineEvent::OpDone { op, outcome } => waiting::done(slf, op, outcome),
+        EngineEvent::QuicReady { socket } => crate::quic::ready(slf, socket),
+        EngineEvent::QuicClosed { socket } => crate::quic::closed(slf, socket),
     }
 }
 

@@ -58,15 +58,17 @@ impl LoopCore {
             match errand {
                 Errand::StopListener(key) => {
                     // What it fails with, the enter of this turn fails with too.
-                    let _ = engine.stop_listener(key);
+                    let _ = engine.listeners().stop(key);
                 }
                 Errand::ShareSockets => engine.share_sockets(),
                 Errand::Watch(fd, write) => {
                     self.hosts
                         .with(py, |hosts| match hosts.watchers.get_mut(&(fd, write)) {
-                            Some(watcher) => watcher.serial = engine.watch(fd, direction(write)),
+                            Some(watcher) => {
+                                watcher.serial = engine.watchers().add(fd, direction(write))
+                            }
                             None => {
-                                let _ = engine.unwatch(fd, direction(write)); // as above
+                                let _ = engine.watchers().remove(fd, direction(write)); // as above
                             }
                         });
                 }

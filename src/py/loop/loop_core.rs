@@ -119,7 +119,7 @@ impl LoopCore {
         let watchable = self
             .hosts
             .with(py, |hosts| hosts.watchable_fds.contains(&fd));
-        Ok(!watchable && self.with_engine(py, |engine| engine.has_transport(fd))?)
+        Ok(!watchable && self.with_engine(py, |engine| engine.transports().has_descriptor(fd))?)
     }
 
     /// Fails where a transport has the descriptor `fd`, which the message shows as `shown`.
@@ -484,8 +484,8 @@ impl LoopCore {
         // Listening again on a descriptor replaces what there was, as registering a reader does.
         this._unlisten(py, fd)?;
         let key = this.with_engine(py, |engine| match is_shared {
-            true => engine.listen_shared(fd),
-            false => engine.listen(fd),
+            true => engine.listeners().open_shared(fd),
+            false => engine.listeners().open(fd),
         })?;
         let host = ListenerHost {
             key,
@@ -511,7 +511,7 @@ impl LoopCore {
         if self.has_no_engine(py) {
             return Ok(());
         }
-        self.with_engine(py, |engine| engine.stop_listener(host.key))?
+        self.with_engine(py, |engine| engine.listeners().stop(host.key))?
             .map_err(|error| error::io_error(&error))
     }
 
@@ -521,7 +521,7 @@ impl LoopCore {
             .hosts
             .with(py, |hosts| hosts.listeners.get(&fd).map(|host| host.key))
         {
-            self.with_engine(py, |engine| engine.resume_listener(key))?;
+            self.with_engine(py, |engine| engine.listeners().resume(key))?;
         }
         Ok(())
     }

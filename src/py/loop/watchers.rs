@@ -45,7 +45,7 @@ impl LoopCore {
             this.leave_errand(py, Errand::Watch(fd, write));
             0
         } else {
-            this.with_engine(py, |engine| engine.watch(fd, direction(write)))?
+            this.with_engine(py, |engine| engine.watchers().add(fd, direction(write)))?
         };
         let watcher = Watcher {
             serial,
@@ -88,7 +88,7 @@ impl LoopCore {
         } else if self.has_no_engine(py) {
             Ok(true)
         } else {
-            self.with_engine(py, |engine| engine.unwatch(fd, direction(write)))?
+            self.with_engine(py, |engine| engine.watchers().remove(fd, direction(write)))?
         };
         let old = self
             .hosts

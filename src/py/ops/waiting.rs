@@ -120,8 +120,8 @@ pub fn start(
     this.check_closed()?;
     let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
     let key = this.with_engine(py, |engine| {
-        let key = engine.reserve_op();
-        engine.start_op(key, queue);
+        let key = engine.operations().reserve();
+        engine.operations().start(key, queue);
         key
     })?;
     let waiter = Waiter {
@@ -144,7 +144,7 @@ pub fn reserve(
     let py = slf.py();
     let this = slf.get();
     let future = slf.call_method0(intern!(py, "create_future"))?.unbind();
-    let key = this.with_engine(py, Engine::reserve_op)?;
+    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
     let waiter = Waiter {
         future: future.clone_ref(py),
         subject: Some(subject.clone().unbind()),
@@ -261,7 +261,7 @@ fn try_again(
 ) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    let key = this.with_engine(py, Engine::reserve_op)?;
+    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     this.op_queues
         .with(py, |op_queues| op_queues.try_again(queue_id, key, attempt));
@@ -277,7 +277,7 @@ fn go_on(
 ) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
-    let key = this.with_engine(py, Engine::reserve_op)?;
+    let key = this.with_engine(py, |engine| engine.operations().reserve())?;
     this.waiters.with(py, |waiters| waiters.insert(key, waiter));
     this.op_queues
         .with(py, |op_queues| op_queues.go_on(queue_id, key, rest));
@@ -354,7 +354,7 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
     else {
         return Ok(());
     };
-    if this.with_engine(py, |engine| engine.cancel_op(key))? {
+    if this.with_engine(py, |engine| engine.operations().cancel(key))? {
         let waiter = this.waiters.with(py, |waiters| waiters.take(key));
         drop(waiter);
     }

@@ -87,7 +87,9 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
         return forget(this, py, queue_id, key);
     }
     this.with_engine(py, |engine| {
-        engine.start_op(key, |driver, token| op.queue(driver, queue_id.fd, token))
+        engine
+            .operations()
+            .start(key, |driver, token| op.queue(driver, queue_id.fd, token))
     })?;
     Ok(())
 }
@@ -140,7 +142,7 @@ fn forget(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) -> PyR
     let waiter = this.waiters.with(py, |waiters| waiters.take(key));
     drop(waiter);
     leave(this, py, queue_id, key);
-    this.with_engine(py, |engine| engine.cancel_op(key))?;
+    this.with_engine(py, |engine| engine.operations().cancel(key))?;
     Ok(())
 }
 
@@ -157,7 +159,7 @@ pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<
     let queue_id = OpQueueId::read(fileno(socket)?);
     while let Some((key, _)) = current(this, py, queue_id) {
         let outcome = this
-            .with_engine(py, |engine| engine.settle_op(key, Instant::now()))?
+            .with_engine(py, |engine| engine.end_operation(key, Instant::now()))?
             .map_err(|error| error::io_error(&error))?;
         match outcome {
             Some(outcome) => waiting::done(slf, key, outcome)?,
@@ -183,6 +185,7 @@ pub fn hand_over(
     if data.is_empty() {
         return Ok(());
     }
-    slf.get()
-        .with_engine(py, |engine| engine.put_back(stream, data.into()))
+    slf.get().with_engine(py, |engine| {
+        engine.transports().put_back(stream, data.into())
+    })
 }

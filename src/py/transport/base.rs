@@ -311,7 +311,7 @@ impl BaseTransport {
             && self.owner.get().check_closed().is_ok()
             && let Some(key) = self.key(py)
         {
-            self.command(py, |engine| engine.change_producer(key))?;
+            self.command(py, |engine| engine.transports().change_producer(key))?;
         }
         let old = self.state.with(py, |state| {
             state.receiver = receiver;
@@ -341,7 +341,7 @@ impl BaseTransport {
         let this = slf.get();
         match this.key(py) {
             Some(key) if !this.shared.is_closing() => {
-                this.end(py, None, |engine| engine.close(key))
+                this.end(py, None, |engine| engine.transports().close(key))
             }
             _ => Ok(()),
         }
@@ -374,7 +374,7 @@ impl BaseTransport {
         let (true, Some(key)) = (this.is_reading(), this.key(py)) else {
             return Ok(());
         };
-        this.command(py, |engine| engine.pause_reading(key))?;
+        this.command(py, |engine| engine.transports().pause_reading(key))?;
         Self::log_debug(slf, "%r pauses reading")
     }
 
@@ -385,7 +385,7 @@ impl BaseTransport {
         let (true, Some(key)) = (resumes, this.key(py)) else {
             return Ok(());
         };
-        this.command(py, |engine| engine.resume_reading(key))?;
+        this.command(py, |engine| engine.transports().resume_reading(key))?;
         Self::log_debug(slf, "%r resumes reading")
     }
 
@@ -403,7 +403,8 @@ impl BaseTransport {
         let this = slf.get();
         let (outcome, given) = match this.key(py) {
             Some(key) => {
-                let outcome = this.command(py, |engine| engine.set_marks(key, low, high))?;
+                let outcome =
+                    this.command(py, |engine| engine.transports().set_marks(key, low, high))?;
                 (outcome, marks.given)
             }
             // The view stays as the engine left it.
@@ -435,7 +436,7 @@ impl BaseTransport {
             && let Some(key) = self.key(py)
         {
             // Where the engine is out of reach, the end of its turn has tried already.
-            let _ = self.command(py, |engine| engine.send_held(key));
+            let _ = self.command(py, |engine| engine.transports().send_held(key));
         }
         self.shared.queued()
     }

@@ -76,7 +76,7 @@ impl DatagramTransport {
             if base.scheduled(py) > before || begun.elapsed() > SHARED_TURN_MAX {
                 break;
             }
-            next = base.command(py, |engine| engine.receive_another(key))?;
+            next = base.command(py, |engine| engine.transports().receive_another(key))?;
         }
         Ok(())
     }
@@ -221,9 +221,9 @@ impl DatagramTransport {
             _ => DatagramSize::Buffer,
         };
         BaseTransport::attach(base, |engine, shared| {
-            let key = engine.open_datagram(fd, size, shared);
+            let key = engine.transports().open_datagram(fd, size, shared);
             if is_shared {
-                engine.share_datagrams(key);
+                engine.transports().share_datagrams(key);
             }
             key
         })?;
@@ -280,7 +280,7 @@ impl DatagramTransport {
             }
         };
         let message = SendMsg::plain(data, to);
-        match base.command(py, |engine| engine.send_datagram(key, message))? {
+        match base.command(py, |engine| engine.transports().send_datagram(key, message))? {
             WriteOutcome::PauseWriting => BaseTransport::pause_writing(slf.as_super()),
             WriteOutcome::Queued | WriteOutcome::Lost => Ok(()),
         }

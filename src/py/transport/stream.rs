@@ -71,7 +71,7 @@ impl StreamTransport {
             open_class::instance(py, PyClassInitializer::from(base).add_subclass(Self {}))?;
         let bound = transport.bind(py);
         BaseTransport::attach(bound.as_super(), |engine, shared| {
-            engine.open_stream(fd, shared)
+            engine.transports().open_stream(fd, shared)
         })?;
         Ok(transport)
     }
@@ -90,8 +90,8 @@ impl StreamTransport {
     /// Queues bytes on the stream; the protocol is told to pause when the queue says so.
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
         let outcome = base.get().command(base.py(), |engine| match data {
-            Outgoing::Copied(bytes) => engine.write_copy(key, bytes),
-            Outgoing::Kept(bytes) => engine.write(key, bytes),
+            Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
+            Outgoing::Kept(bytes) => engine.transports().write(key, bytes),
         })?;
         Self::obey(base, outcome)
     }
@@ -215,7 +215,7 @@ impl StreamTransport {
         });
         let outcome = base
             .get()
-            .command(py, |engine| engine.write_pieces(key, pieces))?;
+            .command(py, |engine| engine.transports().write_pieces(key, pieces))?;
         Self::obey(base, outcome)
     }
 
@@ -230,7 +230,7 @@ impl StreamTransport {
         let (false, Some(key)) = (over, base.key(py)) else {
             return Ok(());
         };
-        let outcome = base.command(py, |engine| engine.finish_writing(key))?;
+        let outcome = base.command(py, |engine| engine.transports().finish_writing(key))?;
         outcome.map_err(|error| error::io_error(&error))
     }
 
@@ -246,7 +246,7 @@ impl StreamTransport {
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
         let empty = match base.key(py) {
-            Some(key) => base.command(py, |engine| engine.notify_when_flushed(key))?,
+            Some(key) => base.command(py, |engine| engine.transports().notify_when_flushed(key))?,
             None => true,
         };
         let kept = waiter.clone().unbind();

@@ -1,18 +1,16 @@
-//! Send buffers of a QUIC endpoint: written by the state machine, lent to the kernel, used again.
-//!
-//! Not here: when to send (`quic_socket`). The bound is given by its maker.
+//! Send buffers of a QUIC socket: written by the state machine, lent to the kernel, used again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Buffers that wait to be used again. Clones share them.
+/// Free buffers, to be used again.
 pub(crate) struct BufferPool {
     free: Arc<Mutex<Vec<Vec<u8>>>>,
     kept_max: usize,
 }
 
-/// One buffer, on its way to be filled and sent.
+/// A buffer that is being filled or sent.
 pub(crate) struct PooledBuffer {
     vec: Vec<u8>,
     free: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -43,12 +41,12 @@ impl PooledBuffer {
         &mut self.vec
     }
 
-    /// Returns to the pool when the last clone of these bytes is dropped.
+    /// The buffer returns to the pool when the last clone of these bytes is dropped.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
 
-    /// Unused: back at once.
+    /// Returns an unused buffer to the pool.
     pub fn give_back(self) {
         drop(self);
     }
@@ -74,7 +72,7 @@ impl Drop for PooledBuffer {
     }
 }
 
-/// A panic elsewhere cannot leave a list of buffers half-changed, so poison means nothing here.
+/// A panic cannot leave a list of buffers half-changed, so a poisoned lock is ignored.
 fn lock(free: &Mutex<Vec<Vec<u8>>>) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The sending half: batches out of pooled buffers, few enough at once, and what a failure of one means.
+//! Sending of a QUIC socket: batches from pooled buffers, a bounded number in flight, and the errors of a send.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -7,9 +7,9 @@ use bytes::Bytes;
 use uringcore_io::{Driver, Errno, OpId, SendMsg, SockAddr};
 use uringcore_quic::{ConnectionKey, Endpoint, Transmit};
 
-use super::{QuicSocket, SUB_SEND, State};
+use super::{QuicSocket, SUB_SEND, SocketPhase};
 
-/// One `sendmsg`, kept until the kernel is known to have taken it.
+/// One `sendmsg`, kept until its completion.
 pub(super) struct Batch {
     data: Bytes,
     remote: SocketAddr,
@@ -17,20 +17,20 @@ pub(super) struct Batch {
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
-    /// So often its place was taken by the report of another.
+    /// How often the kernel reported the error of another send instead of sending this batch.
     retries: u8,
 }
 
 pub(super) struct InFlight {
     op: OpId,
     batch: Batch,
-    /// It was refused at once, for a reason of its own or the report of an earlier one.
+    /// A first try was refused at once, for its own reason or with the report of an earlier send.
     was_refused: bool,
 }
 
 impl QuicSocket {
-    /// As much as the bound allows. A batch that is alone leaves at once: queued, its completion would cut short the
-    /// wait for its answer. Several share a system call.
+    /// Sends as much as the bound allows. A lone batch is sent at once, because its completion, if it were queued, would
+    /// end the wait for its answer. Several batches share a system call.
     pub(super) fn send(&mut self, driver: &mut Driver, now: Instant) {
         if self.in_flight.is_empty() {
             let first = self.next_batch(now);
@@ -51,15 +51,14 @@ impl QuicSocket {
             };
             self.queue(driver, batch, false);
             queued += 1;
-            // What goes to many is on its way to the first ones while it is sealed for the others.
+            // The first batches are on their way while the next ones are sealed.
             if queued % SENDS_A_SUBMISSION == 0 {
                 driver.submit();
             }
         }
     }
 
-    /// Sends what one connection has to send, and nothing of the others: their acknowledgements may still leave
-    /// together with their data.
+    /// Sends the packets of one connection. The others' acknowledgements wait, to leave together with their data.
     pub(crate) fn send_connection(
         &mut self,
         driver: &mut Driver,
@@ -71,7 +70,7 @@ impl QuicSocket {
             let Some(batch) = self.next_batch_of(connection, now) else {
                 break;
             };
-            // What waits in the kernel for room goes first.
+            // Batches that wait in the kernel go first.
             match self.in_flight.is_empty() {
                 true => self.send_alone(driver, batch),
                 false => {
@@ -90,7 +89,7 @@ impl QuicSocket {
     }
 
     fn queue(&mut self, driver: &mut Driver, batch: Batch, was_refused: bool) {
-        // A socket that is gone: the packets are as good as lost.
+        // The socket has been closed: the packets are lost.
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
         };
@@ -104,8 +103,8 @@ impl QuicSocket {
         });
     }
 
-    /// What the socket refuses is queued: what comes of that is told with the turn's other completions, and not
-    /// while the state machines are asked what they have to send.
+    /// Sends a batch at once. A batch that the socket refuses is queued, so that its error is handled among the turn's
+    /// completions and not while the state machines are polled.
     fn send_alone(&mut self, driver: &mut Driver, batch: Batch) {
         let Some(fd) = self.fd_of(batch.socket) else {
             return;
@@ -135,7 +134,7 @@ impl QuicSocket {
     }
 
     fn is_silent(&self) -> bool {
-        self.is_parents || matches!(self.state, State::Ending | State::Ended)
+        self.is_parents || matches!(self.phase, SocketPhase::Ending | SocketPhase::Ended)
     }
 
     fn make_batch(
@@ -147,7 +146,7 @@ impl QuicSocket {
             buffer.give_back();
             return None;
         };
-        // An acknowledgement would keep a buffer of 64 KiB from use; its copy costs next to nothing.
+        // A small packet, such as an acknowledgement, is copied, so that it does not hold a buffer of 64 KiB.
         let data = if transmit.size <= COPIED_MAX {
             let copy = Bytes::copy_from_slice(&buffer.vec()[..transmit.size]);
             buffer.give_back();
@@ -178,34 +177,34 @@ impl QuicSocket {
         }
     }
 
-    /// A lost packet is QUIC's daily bread, so most errors need no answer beside the loss. Five do.
+    /// Handles the error of a send. Most errors are a lost packet, which QUIC recovers. Others need more.
     fn send_failed(&mut self, batch: Batch, error: Errno, now: Instant) {
         self.counters.send_errors += 1;
-        // If that was a report, the socket's next call won't tell of it, and it would stay in the queue.
+        // The error may be the report of an earlier send, which would stay in the error queue.
         self.read_error_queue(batch.socket, now);
         match error.0 {
-            // Some drivers and virtual devices take the option and then refuse the batch.
+            // Some network drivers accept the GSO option and then refuse the batch.
             libc::EIO | libc::EINVAL if batch.segment_size.is_some() => {
                 log::info!("the kernel refuses GSO on a QUIC socket ({error}): sending singly");
                 self.protocol.set_gso(1);
                 self.again.extend(batch.split());
             }
-            // The route's MTU shrank; the segments that still fit get through, the state machine
-            // notices the others missing (RFC 8899 section 4.3).
+            // The route's MTU has shrunk. Segments that still fit get through, and the state machine detects the loss of
+            // the others (RFC 8899 section 4.3).
             libc::EMSGSIZE if batch.segment_size.is_some() => self.again.extend(batch.split()),
-            // Not even the smallest datagram that begins a connection: there is no QUIC on this
-            // network (RFC 9000 section 14), and a handshake would try until its time-out.
+            // The network does not take the smallest datagram that begins a connection (RFC 9000 section 14). A handshake
+            // would be repeated until its time-out.
             libc::EMSGSIZE if batch.data.len() <= LEAST_DATAGRAM => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
-            // A pending ICMP report of an earlier send: this one was not even tried.
+            // This is the ICMP report of an earlier send: this batch was not sent.
             libc::ECONNREFUSED if batch.retries < RETRIES_MAX => self.try_again(batch),
-            // Such a report, or what this machine says itself, each time.
+            // This is such a report, or an error of this machine, which a second try repeats.
             libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EACCES if batch.retries == 0 => {
                 self.try_again(batch);
             }
-            // Told at once instead of after the handshake's time-out.
-            _ if is_no_way_there(error) => {
+            // The connection ends at once instead of after the handshake's time-out.
+            _ if is_permanent(error) => {
                 self.protocol.handle_unreachable(now, batch.remote, error.0);
             }
             libc::EBADF | libc::ENOTSOCK => self.fail(error, now),
@@ -263,9 +262,9 @@ impl Batch {
     }
 }
 
-/// Errors of a send that the next one will meet too: no route, a firewall, a protocol that is switched
-/// off on this machine, or an address of a kind that nothing is sent to.
-fn is_no_way_there(error: Errno) -> bool {
+/// True for errors that the next send would repeat: no route, a firewall, a protocol that is switched off on this
+/// machine, or an address to which nothing can be sent.
+fn is_permanent(error: Errno) -> bool {
     matches!(
         error.0,
         libc::EHOSTUNREACH
@@ -280,15 +279,16 @@ fn is_no_way_there(error: Errno) -> bool {
     )
 }
 
-/// What every network that carries QUIC takes (RFC 9000 section 14).
+/// The datagram size that every network with QUIC carries (RFC 9000 section 14).
 const LEAST_DATAGRAM: usize = 1200;
-/// Bytes that may be in the kernel at once, give or take one batch: a turn's worth.
+/// Bytes in flight at which sending stops until sends complete: about one turn's worth.
 const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
-/// Sends that may be in the kernel at once: many connections with little to say share a system call.
+/// Sends in flight at which sending stops: small packets of many connections share a system call.
 const SENDS_IN_FLIGHT_MAX: usize = 256;
-/// Of many sends to dead ports at once every second one fails with the report of the one before it, each time.
+/// If many sends go to closed ports, every second one fails with the report of the one before it. Each repetition halves
+/// the number of the remaining ones.
 const RETRIES_MAX: u8 = SENDS_IN_FLIGHT_MAX.ilog2() as u8;
-/// A system call for so many sends is not felt.
+/// So many sends are submitted together. The system call is a small part of their cost.
 const SENDS_A_SUBMISSION: usize = 16;
-/// Up to here a batch is copied out of its buffer.
+/// Batches up to this size are copied out of their buffer.
 const COPIED_MAX: usize = 2048;

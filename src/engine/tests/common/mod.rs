@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use uringcore_engine::{Engine, Event, Key, NextReceive, SharedState, StreamBytes};
+use uringcore_engine::{Engine, EngineEvent, Key, NextReceive, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig, Errno, net};
 
 pub const BACKENDS: [Backend; 2] = [Backend::Uring, Backend::Epoll];
@@ -21,7 +21,11 @@ pub fn engine(backend: Backend) -> Engine {
 }
 
 /// One turn that waits for at most `limit`; its events go to `handle`.
-pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut Engine, Event)) {
+pub fn turn(
+    engine: &mut Engine,
+    limit: Duration,
+    mut handle: impl FnMut(&mut Engine, EngineEvent),
+) {
     engine.flush(Instant::now());
     let wait = if engine.events_ready() > 0 {
         Duration::ZERO
@@ -31,12 +35,12 @@ pub fn turn(engine: &mut Engine, limit: Duration, mut handle: impl FnMut(&mut En
     engine.enter(Some(wait)).expect("enter");
     engine.process(Instant::now());
     while let Some(event) = engine.next_event() {
-        let Event::StreamReadable { stream, fd } = event else {
+        let EngineEvent::StreamReadable { stream, fd } = event else {
             handle(engine, event);
             continue;
         };
         receive_all_due(engine, stream, fd, RECEIVE_MAX, |engine, data| {
-            handle(engine, Event::StreamData { stream, data });
+            handle(engine, EngineEvent::StreamData { stream, data });
         });
     }
 }
@@ -59,7 +63,7 @@ pub fn receive_all_due(
             Ok(count) if count == size => NextReceive::AtOnce,
             _ => NextReceive::WhenReadable,
         };
-        let is_followed = engine.received(stream, result, next);
+        let is_followed = engine.transports().received(stream, result, next);
         let count = result.unwrap_or(0);
         // SAFETY: all of it was initialised above.
         let bytes = memory[..count]
@@ -68,7 +72,7 @@ pub fn receive_all_due(
         if count > 0 {
             handle(engine, StreamBytes::Copied(bytes.collect()));
         }
-        if !is_followed || !engine.receives_again(stream) {
+        if !is_followed || !engine.transports().receives_again(stream) {
             return;
         }
     }
@@ -77,7 +81,7 @@ pub fn receive_all_due(
 /// Turns until `done` answers true, or panics after ten seconds.
 pub fn turn_until(
     engine: &mut Engine,
-    mut handle: impl FnMut(&mut Engine, Event),
+    mut handle: impl FnMut(&mut Engine, EngineEvent),
     mut done: impl FnMut(&Engine) -> bool,
 ) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -99,8 +103,10 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
 
 /// Puts `fd` on the engine, reading. The test keeps the descriptor until it releases the stream.
 pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
-    let key = engine.open_stream(fd.as_raw_fd(), SharedState::default());
-    engine.start(key);
+    let key = engine
+        .transports()
+        .open_stream(fd.as_raw_fd(), SharedState::default());
+    engine.transports().start(key);
     key
 }
 

@@ -91,7 +91,7 @@ impl BaseTransport {
         let made = Self::tell(slf, method, (slf,));
         // What leaves the loop here leaves it after the rest, which asyncio would run next time.
         if let Some(key) = this.key(py) {
-            this.command(py, |engine| engine.start(key))?;
+            this.command(py, |engine| engine.transports().start(key))?;
         }
         if let Some(waiter) = waiter {
             let waiter = waiter.bind(py);
@@ -107,7 +107,9 @@ impl BaseTransport {
         let py = slf.py();
         let this = slf.get();
         match this.key(py) {
-            Some(key) if !this.shared.is_quiet() => this.end(py, error, |engine| engine.abort(key)),
+            Some(key) if !this.shared.is_quiet() => {
+                this.end(py, error, |engine| engine.transports().abort(key))
+            }
             _ => Ok(()),
         }
     }
@@ -236,7 +238,7 @@ impl BaseTransport {
             Descriptor::Socket(socket) => (None, Some(socket)),
             Descriptor::Gone => (None, None),
         };
-        let ended = self.command(py, |engine| engine.release(key, fd));
+        let ended = self.command(py, |engine| engine.transports().release(key, fd));
         // A loop that is closed has no operation in flight.
         let ended = ended.unwrap_or(true);
         match socket {

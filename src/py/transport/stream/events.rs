@@ -145,7 +145,7 @@ impl StreamTransport {
         let Some(key) = this.key(py).filter(|_| is_followed) else {
             return reported;
         };
-        let is_due = this.command(py, |engine| engine.receives_again(key))?;
+        let is_due = this.command(py, |engine| engine.transports().receives_again(key))?;
         match reported {
             // By another protocol, perhaps.
             Ok(()) if is_due => Self::readable(base, fd),
@@ -169,7 +169,7 @@ impl StreamTransport {
         if this.scheduled(py) > before
             && let Some(key) = this.key(py)
         {
-            this.command(py, |engine| engine.wait_a_turn(key))?;
+            this.command(py, |engine| engine.transports().wait_a_turn(key))?;
         }
         let took = called.is_ok();
         let message = "Fatal error: protocol.buffer_updated() call failed.";
@@ -199,7 +199,9 @@ impl StreamTransport {
         let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         match base.key(py) {
             Some(key) => base.command(py, |engine| {
-                engine.received(key, result.map_err(errno), next)
+                engine
+                    .transports()
+                    .received(key, result.map_err(errno), next)
             }),
             None => Ok(false),
         }
@@ -256,7 +258,7 @@ impl StreamTransport {
             let rest = data.into_rest(count);
             let waits = !rest.is_empty();
             if waits {
-                this.command(py, |engine| engine.put_back(key, rest))?;
+                this.command(py, |engine| engine.transports().put_back(key, rest))?;
             }
             if !Self::filled(base, &protocol, inside, count)? {
                 return Ok(());
@@ -276,7 +278,7 @@ impl StreamTransport {
         waits: bool,
     ) -> PyResult<Option<StreamBytes>> {
         match base.key(py).filter(|_| waits) {
-            Some(key) => base.command(py, |engine| engine.take_back(key)),
+            Some(key) => base.command(py, |engine| engine.transports().take_back(key)),
             None => Ok(None),
         }
     }

@@ -1,4 +1,6 @@
-//! The engine's commands on its transports. What each does is the transport's.
+//! Commands of a host on its transports. The next flush carries them out.
+//!
+//! Writes are in `writes`.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -6,42 +8,53 @@ use std::os::fd::{OwnedFd, RawFd};
 use bytes::Bytes;
 use uringcore_io::{Driver, Errno};
 
-use super::Engine;
+use super::Transport;
+use super::datagram::{DatagramSize, DatagramSocket};
+use super::lifecycle::WriteOutcome;
+use super::shared_state::SharedState;
+use super::stream::{NextReceive, Stream};
+use super::transport_table::TransportTable;
+use super::write_coalescer::Blocks;
 use crate::event::{Received, StreamBytes};
-use crate::event_queue::Queue;
+use crate::event_queue::EventQueue;
+use crate::held_writes::HeldWrites;
+use crate::receive_budget::ReceiveBudget;
 use crate::table::Key;
-use crate::transport::Transport;
-use crate::transport::datagram::{DatagramSize, DatagramSocket};
-use crate::transport::lifecycle::WriteOutcome;
-use crate::transport::shared_state::SharedState;
-use crate::transport::stream::{NextReceive, Stream};
-use crate::transport::transport_table::Transports;
-use crate::transport::write_coalescer::Blocks;
 
-impl Engine {
-    /// Puts a connected, non-blocking socket on the engine; nothing is read before `start`. The host
-    /// keeps the descriptor open until it has released the transport and heard of its end. `shared` is new,
-    /// and shows the transport from now on.
+/// The streams and datagram sockets of an [`Engine`](crate::Engine), for commands. A command for a transport that has
+/// ended does nothing.
+pub struct Transports<'a> {
+    pub(crate) transports: &'a mut TransportTable,
+    pub(crate) driver: &'a mut Driver,
+    pub(crate) events: &'a mut EventQueue,
+    pub(crate) held: &'a mut HeldWrites,
+    pub(crate) receive_budget: &'a mut ReceiveBudget,
+}
+
+impl Transports<'_> {
+    /// Adds a connected, non-blocking socket. Nothing is read before [`start`](Self::start). The host keeps the
+    /// descriptor open until it has released the transport and got the last event. `shared` must be new; it shows the
+    /// state of this transport from now on.
     pub fn open_stream(&mut self, fd: RawFd, shared: SharedState) -> Key {
         self.transports
             .open(fd, shared, |life| Transport::Stream(Stream::new(life)))
     }
 
-    /// The same for a datagram socket.
+    /// Adds a datagram socket, under the rules of [`open_stream`](Self::open_stream).
     pub fn open_datagram(&mut self, fd: RawFd, size: DatagramSize, shared: SharedState) -> Key {
         self.transports.open(fd, shared, |life| {
             Transport::Datagram(DatagramSocket::new(life, size))
         })
     }
 
-    /// Others receive from the socket as well: a datagram is taken out of it one at a time, and only where
-    /// the host takes the event.
+    /// Marks a datagram socket as shared: others receive from it as well. From now on one datagram at a time is
+    /// received, and only when the host takes the event.
     pub fn share_datagrams(&mut self, key: Key) {
         self.on(key, |one, driver, _| one.share_datagrams(driver));
     }
 
-    /// Another datagram of a shared socket, without a wait: `None` where there is none, or the reader has paused
-    /// or closed since.
+    /// Receives another datagram from a shared socket without waiting. `None`: there is none, or the reader has paused
+    /// or closed.
     pub fn receive_another(&mut self, key: Key) -> Option<Received> {
         self.on(key, |one, _, events| match one {
             Transport::Datagram(socket) => socket.receive_another(events),
@@ -49,15 +62,14 @@ impl Engine {
         })?
     }
 
-    /// True when a transport of this engine drives `fd` and is not closing, so that a watcher on it
-    /// would steal its bytes.
-    pub fn has_transport(&self, fd: RawFd) -> bool {
+    /// True if a transport drives `fd` and is not closing. A watcher on `fd` would take its bytes.
+    pub fn has_descriptor(&self, fd: RawFd) -> bool {
         let key = self.transports.by_fd.get(&fd);
-        let life = key.and_then(|&key| Some(self.transports.table.get(key)?.life()));
+        let life = key.and_then(|&key| Some(self.transports.by_key.get(key)?.life()));
         life.is_some_and(|life| !life.shared.is_closing())
     }
 
-    /// Reading begins, unless the reader has paused.
+    /// Begins to read, unless the reader has paused.
     pub fn start(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life_mut().start());
     }
@@ -70,32 +82,32 @@ impl Engine {
         self.on(key, |one, _, _| one.life_mut().set_paused(false));
     }
 
-    /// Half-closes after the queue; fails if the queue is empty and `shutdown` fails.
+    /// Half-closes after the queue is sent. Fails if the queue is empty and `shutdown` fails.
     pub fn finish_writing(&mut self, key: Key) -> io::Result<()> {
         self.on_stream(key, |stream, _| stream.finish_writing())
             .unwrap_or(Ok(()))
     }
 
-    /// At which sizes of the queue its producer has to pause, and may go on.
+    /// Sets the sizes of the queue at which its producer has to pause, and may go on.
     pub fn set_marks(&mut self, key: Key, low: usize, high: usize) -> WriteOutcome {
         self.on(key, |one, _, events| one.set_marks(low, high, events))
             .unwrap_or(WriteOutcome::Lost)
     }
 
-    /// Another producer takes over, which has not heard whether it has to pause: the next command that
-    /// finds the queue above its mark says so.
+    /// A new producer takes over and does not know if it has to pause. The next command that finds the queue above its
+    /// mark returns [`WriteOutcome::PauseWriting`].
     pub fn change_producer(&mut self, key: Key) {
         self.on(key, |one, _, _| one.life().change_producer());
     }
 
-    /// Asks for [`Event::Flushed`]. True: everything is with the kernel, and none follows.
+    /// Asks for [`EngineEvent::Flushed`](crate::EngineEvent::Flushed). True: the queue is empty already, and no event follows.
     pub fn notify_when_flushed(&mut self, key: Key) -> bool {
         self.on(key, |one, _, _| one.notify_when_flushed())
             .unwrap_or(true)
     }
 
-    /// What came of the receive that [`Event::StreamReadable`] asked for. True if the host is to ask
-    /// [`receives_again`](Self::receives_again) as soon as it has told of the bytes.
+    /// Reports the result of the receive that [`EngineEvent::StreamReadable`](crate::EngineEvent::StreamReadable) asked for. True if
+    /// the host has to call [`receives_again`](Self::receives_again) as soon as it has delivered the bytes.
     pub fn received(&mut self, key: Key, result: Result<usize, Errno>, next: NextReceive) -> bool {
         self.receive_budget.note(result.unwrap_or(0));
         self.on(key, |one, _, events| match one {
@@ -105,7 +117,7 @@ impl Engine {
         .unwrap_or(false)
     }
 
-    /// True if the host is to receive from the stream once more now, after one that filled its room.
+    /// True if the host has to receive from the stream once more now, after a receive that filled its buffer.
     pub fn receives_again(&mut self, key: Key) -> bool {
         self.on(key, |one, _, events| match one {
             Transport::Stream(stream) => stream.receives_again(events),
@@ -114,8 +126,8 @@ impl Engine {
         .unwrap_or(false)
     }
 
-    /// When it was told of bytes the stream's reader has scheduled something. That comes before the next ones,
-    /// which may be there already.
+    /// The reader scheduled a callback while it got bytes. Delivery stops until the next turn, so that this callback
+    /// runs before more bytes arrive.
     pub fn wait_a_turn(&mut self, key: Key) {
         self.on_stream(key, |stream, _| stream.wait_a_turn());
     }
@@ -125,18 +137,19 @@ impl Engine {
         self.on_stream(key, |stream, _| stream.put_back(rest));
     }
 
-    /// Takes what was put back again, or what a nested turn of the host left of it. None: the reader has
-    /// paused or waits a turn, or the stream is closed.
+    /// Takes bytes that were put back, or what a nested turn of the host left of them. `None`: the reader has paused or
+    /// waits for the next turn, or the stream is closed.
     pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
         self.transports.stream(key)?.take_back()
     }
 
-    /// Ends reading now and the transport after its queue; [`Event::Lost`] follows.
+    /// Ends reading now, and the transport when its queue is sent. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows.
     pub fn close(&mut self, key: Key) {
         self.on(key, Transport::close);
     }
 
-    /// Drops what is queued; [`Event::Lost`] follows, behind [`Event::Failed`] where a send has failed.
+    /// Drops the queue. [`EngineEvent::Lost`](crate::EngineEvent::Lost) follows, after [`EngineEvent::Failed`](crate::EngineEvent::Failed) if a
+    /// send has failed.
     pub fn abort(&mut self, key: Key) {
         self.on(key, |one, driver, events| {
             if !one.abort_failed(driver, events) {
@@ -145,33 +158,33 @@ impl Engine {
         });
     }
 
-    /// The last command. With `fd` the engine closes the descriptor, without it the host does: after
-    /// [`Event::Closed`], or now when this answers true, for then no event follows.
+    /// The last command. With `fd` the engine closes the descriptor. Without it the host does: after
+    /// [`EngineEvent::Closed`](crate::EngineEvent::Closed), or now if this returns true, because no event follows then.
     pub fn release(&mut self, key: Key, fd: Option<OwnedFd>) -> bool {
-        let transports = &mut self.transports;
-        let Some(transport) = transports.table.get_mut(key) else {
+        let transports = &mut *self.transports;
+        let Some(transport) = transports.by_key.get_mut(key) else {
             return true;
         };
         let raw_fd = transport.life().fd;
-        let ended = transport.release(&mut self.driver, &mut self.events, fd);
+        let ended = transport.release(self.driver, self.events, fd);
         // The kernel may have given the number to a new connection before the last completion.
         if transports.by_fd.get(&raw_fd) == Some(&key) {
             transports.by_fd.remove(&raw_fd);
         }
         if ended {
-            transports.table.remove(key);
+            transports.by_key.remove(key);
         }
         ended
     }
 
-    /// The way of every command: what it asks for is done by the next flush.
+    /// Runs a command and lists its transport for the next flush.
     fn on<T>(
         &mut self,
         key: Key,
-        run: impl FnOnce(&mut Transport, &mut Driver, &mut Queue) -> T,
+        run: impl FnOnce(&mut Transport, &mut Driver, &mut EventQueue) -> T,
     ) -> Option<T> {
-        let transport = self.transports.table.get_mut(key)?;
-        let value = run(transport, &mut self.driver, &mut self.events);
+        let transport = self.transports.by_key.get_mut(key)?;
+        let value = run(transport, self.driver, self.events);
         if transport.life_mut().mark_dirty() {
             self.transports.dirty.push(key);
         }
@@ -183,13 +196,13 @@ impl Engine {
         key: Key,
         run: impl FnOnce(&mut Stream, &mut Blocks) -> T,
     ) -> Option<T> {
-        let Transports {
-            table,
+        let TransportTable {
+            by_key,
             blocks,
             dirty,
             ..
-        } = &mut self.transports;
-        let Transport::Stream(stream) = table.get_mut(key)? else {
+        } = &mut *self.transports;
+        let Transport::Stream(stream) = by_key.get_mut(key)? else {
             return None;
         };
         let value = run(stream, blocks);
