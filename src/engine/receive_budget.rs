@@ -1,18 +1,18 @@
-//! How much a turn takes on where its streams are left to the host to receive from (`stream`).
+//! The most completions that a turn takes while the host receives from streams (`transport::stream`).
 //!
-//! What a turn receives is worked off by the callbacks after it: tasks that were woken run in the next
-//! turn. Where many streams have much at once, their bytes leave the processor's cache, and the heap grows
-//! and shrinks by all of them, before the first is looked at. So such turns take a few at a time. Streams
-//! whose receives the kernel makes are not held back: their number in a turn is what makes a turn cheap.
+//! The callbacks after a turn handle its received bytes; tasks that were woken run in the next turn. If many streams have
+//! much data at once, their bytes leave the processor's cache, and the heap grows and shrinks by all of them, before the
+//! first is handled. So such a turn takes a few completions at a time. Receives through the ring are not limited: many of
+//! them in a turn make it cheap.
 //!
-//! 100 connections with 100 KiB each through `StreamReader` take a third to a half less processor time with this.
+//! With this limit, 100 connections with 100 KiB each through `StreamReader` take a third to a half less processor time.
 
 pub(crate) struct ReceiveBudget {
-    /// In this turn so far.
+    /// Bytes that the host has received in this turn.
     received: usize,
-    /// Completions that a turn takes on.
+    /// The most completions of a turn.
     limit: usize,
-    /// Turns with this limit that did not receive too much.
+    /// Turns with this limit that received less than [`BYTES_PER_TURN`].
     turns: u32,
 }
 
@@ -25,12 +25,12 @@ impl ReceiveBudget {
         }
     }
 
-    /// The host has received so much.
+    /// The host has received `bytes` bytes.
     pub(crate) fn note(&mut self, bytes: usize) {
         self.received += bytes;
     }
 
-    /// How many completions the turn that begins takes on.
+    /// A turn begins: returns the most completions that it takes.
     pub(crate) fn next_turn(&mut self) -> usize {
         if std::mem::take(&mut self.received) > BYTES_PER_TURN {
             (self.limit, self.turns) = (LIMIT_MIN, 0);
@@ -48,13 +48,13 @@ impl ReceiveBudget {
     }
 }
 
-/// What a processor's own cache holds.
+/// About the size of a processor core's cache.
 const BYTES_PER_TURN: usize = 1 << 20;
-/// So many receives of a host's are less than that.
+/// This number of receives by the host stays below [`BYTES_PER_TURN`].
 const LIMIT_MIN: usize = 8;
-/// Above it nothing is gained by a limit.
+/// A higher limit has no effect.
 const LIMIT_MAX: usize = 256;
-/// Twice as many are taken on after so many turns, and soon not if that is too much.
+/// After this number of turns the limit doubles. If that is too much, the next turn sets it back.
 const TURNS_BEFORE_MORE: u32 = 64;
 
 #[cfg(test)]

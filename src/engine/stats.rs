@@ -1,4 +1,4 @@
-//! What the engine counts: [`EngineStats`], for `loop.stats()`.
+//! [`EngineStats`]: counters and gauges of an engine, for `loop.stats()`.
 
 use uringcore_io::DriverStats;
 
@@ -6,12 +6,12 @@ use crate::transport::Transport;
 use crate::turn::Engine;
 use crate::watchers::Direction;
 
-/// Counters and gauges for `loop.stats()`.
+/// Counters and gauges of an [`Engine`].
 #[derive(Clone, Copy, Debug)]
 pub struct EngineStats {
     pub driver: DriverStats,
     pub turns: u64,
-    /// System calls besides the driver's.
+    /// Sends of streams that bypassed the driver.
     pub direct_sends: u64,
     pub streams: usize,
     pub listeners: usize,
@@ -21,16 +21,16 @@ pub struct EngineStats {
     pub ops: usize,
     pub quic_endpoints: usize,
     pub quic_connections: usize,
-    /// Since the engine was made, of endpoints that are gone too.
-    pub quic: uringcore_quic::EndpointStats,
+    /// Counters since the engine was made, of QUIC sockets that have ended too.
+    pub quic: uringcore_proto::quic::EndpointStats,
     pub events_queued: usize,
-    /// Bytes that arrived for streams whose readers had paused, since the engine was made.
+    /// Bytes that arrived for paused readers of streams since the engine was made.
     pub bytes_held: u64,
-    /// Datagrams that arrived for sockets whose readers had paused.
+    /// Datagrams that arrived for paused readers since the engine was made.
     pub datagrams_held: u64,
-    /// Of the bytes held, those that still wait.
+    /// Bytes that wait for paused readers now.
     pub backlog_bytes: usize,
-    /// Accepted for sending and not with the kernel yet, streams and datagrams together.
+    /// Bytes of streams and datagrams that were accepted for sending and that the kernel has not taken yet.
     pub write_queue_bytes: usize,
 }
 

@@ -1,14 +1,13 @@
-//! Generation-tagged slots: a key that outlives its entry finds nothing instead of its successor.
-//!
-//! What lives here is only the addressing; what an entry means is its owner's business.
+//! A slab whose keys carry a generation: a key that outlives its entry finds nothing instead of the next entry in its
+//! slot.
 
 use uringcore_io::StableVec;
 
-/// Names one entry of a [`Table`]: `generation:16 | index:32`.
+/// The name of an entry of a [`Table`]: `generation:16 | index:32`.
 ///
-/// The generation wraps: a key that outlives its entry by 65,536 others in the same slot would find one of them. No
-/// such key is kept. A host drops its keys with `Closed` or the operation's end, after which no completion names
-/// them, and `OpQueues` drops those of waits that were given up within a tenth of a second.
+/// The generation wraps, so a key that outlives its entry by 65,536 others in the same slot would find one of them. No
+/// such key exists: a host drops its keys with `Closed` or the end of the operation, after which no completion has them,
+/// and `OpQueues` drops the keys of cancelled waits within a tenth of a second.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     pub index: u32,
@@ -49,7 +48,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Stores what `make` builds; it is told its own key first, because tokens are made from it.
+    /// Stores the value of `make`, which gets its key, because tokens are made of it.
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         match self.try_insert_with(|key| Ok::<T, std::convert::Infallible>(make(key))) {
             Ok(key) => key,
@@ -57,7 +56,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The same where building may fail; then nothing is stored.
+    /// Stores the value of `make`, unless that fails.
     pub fn try_insert_with<E>(&mut self, make: impl FnOnce(Key) -> Result<T, E>) -> Result<Key, E> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {

@@ -1,13 +1,12 @@
-//! How a completion finds its owner: `owner:8 | sub:8 | generation:16 | index:32`.
+//! The token of an operation, from which its completion finds its owner: `owner:8 | sub:8 | generation:16 | index:32`.
 //!
-//! The driver hands the token back untouched. `sub` belongs to the owner (which of its operations
-//! this is); owner, generation and index are the engine's.
+//! The driver returns the token unchanged. The owner uses `sub` to tell its operations apart; the engine uses the rest.
 
 use uringcore_io::Token;
 
 use crate::table::Key;
 
-/// The table that a completion's owner lives in.
+/// The table that has the owner of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Owner {
@@ -34,7 +33,7 @@ impl Route {
         u64::from(self.owner as u8) << 56 | u64::from(self.sub) << 48 | self.key.as_u64()
     }
 
-    /// `None` for a token that no route made.
+    /// `None` for a token that was not made of a route.
     pub fn parse(token: Token) -> Option<Self> {
         let owner = match (token >> 56) as u8 {
             1 => Owner::Transport,

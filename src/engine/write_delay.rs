@@ -1,53 +1,53 @@
-//! How long written bytes wait for others to leave with.
+//! How long written bytes are held, to leave in one system call with others.
 //!
-//! A turn of short callbacks that each write once is best sent with one system call at its end, and several
-//! writes of one callback to one stream with one `send`. A turn of long callbacks must not hold its first answer
-//! back until the last one is made. So a write is either sent at once or held, by what the clock and the last
-//! callbacks say. Held bytes leave when the turn ends or when a callback ends and the hold has become too long:
+//! If a turn has short callbacks that write once each, one system call at its end is best; several writes of one callback
+//! to one stream are best sent by one `send`. But a turn of long callbacks must not hold its first answer until the last
+//! one is ready. So each write is either sent at once or held, depending on the clock and the last callbacks. Held bytes
+//! leave when the turn ends, or when a callback ends and the hold has become too long. The rules:
 //!
-//! - A write is sent at once if no other callback waits in this turn and this one has sent nothing yet: that send
-//!   costs what the one at the end of the turn would have cost, and the clock is not read.
-//! - A write is sent at once if the callbacks since the last send were long ([`LONG_CALLBACK`] each, on average).
-//! - It is held all the same while most writes come in pieces (a head, then a body): then it leaves when its
-//!   callback ends. A second write of a callback, right behind one that was sent at once, shows this.
-//! - When nothing has been sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
-//! - Nobody can foresee that a callback computes after it has written. If it did so while its bytes were held, or
-//!   after this rule or the last one sent them, the next [`PROMPT_WRITES`] writes are sent at once, in pieces or not.
-//!   If it computed for [`COMPUTING`] or longer, so are all writes for [`PROMPT_TIMES`] as long.
-//! - A write to a QUIC connection that begins a hold stays held for [`QUIC_SPACING`] after the last send, and one of
-//!   the turn's last callback is not held.
-//! - Outside of callbacks every write is sent at once, for no callback's end and no turn's would send it.
-//! - Nothing is held for longer than [`HOLD_MAX`] and the callback that is running then.
+//! - A write is sent at once if no other callback waits in this turn and the running one has sent nothing yet. That send
+//!   costs as much as the one at the end of the turn would, and the clock is not read.
+//! - A write is sent at once if the callbacks since the last send were long ([`LONG_CALLBACK`] each, on average). But
+//!   while most writes come in pieces (a head, then a body), it is held until its callback ends. A callback that writes
+//!   again right after a write that was sent at once is such a case.
+//! - If nothing has been sent for [`IDLE`], the next [`FIRST_WRITES`] writes are sent at once, in pieces or not.
+//! - A callback may compute after it has written, which no rule can foresee. If it did so while its bytes were held, or
+//!   after this rule or the last one sent them, the next [`PROMPT_WRITES`] writes are sent at once, in pieces or not. If
+//!   it computed for [`COMPUTING`] or longer, all writes are sent at once for [`PROMPT_TIMES`] as long.
+//! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of the
+//!   turn's last callback is not held.
+//! - Outside of callbacks every write is sent at once, because no end of a callback or turn would send it.
+//! - No byte is held longer than [`HOLD_MAX`] and the callback that runs then.
 //!
-//! While bytes are held, the clock is read when a callback ends. [`Times`] has these durations; an emulator, in which
-//! all code is slower, has longer ones. Not here: what is held (`turn::writes`), and the sending.
+//! While bytes are held, the clock is read when a callback ends. [`Times`] has the durations; an emulator, in which all
+//! code is slower, has longer ones. `held_writes` lists the transports and connections with held bytes.
 
 use std::time::{Duration, Instant};
 
 pub(crate) struct WriteDelay {
     times: Times,
-    /// When written bytes last left; those of a lone write are noted when the turn ends.
+    /// The time of the last send. The time of a lone write is set when the turn ends.
     last_sent: Instant,
-    /// When they did, or when the loop last woke up: all time since is the callbacks'.
+    /// The time of the last send, or of the loop's last wake-up if that was later. Callbacks have run since.
     work_began: Instant,
     /// Callbacks that have ended since then.
     callbacks: u32,
-    /// Callbacks that the turn has still to run, the running one included. None: nobody ends one.
+    /// Callbacks that the turn has still to run, the running one included. Zero: no callback is running.
     callbacks_left: usize,
     /// Parts that the running callback has still to run, the running one included.
     parts_left: usize,
     /// The running callback has written, and its bytes left at once.
     has_sent: bool,
-    /// A lone write has left in this turn, and the clock was not read for it.
+    /// A lone write was sent in this turn without reading the clock.
     is_untimed: bool,
-    /// The running callback's bytes left at once only because of `prompt` or `prompt_until`.
+    /// The running callback's bytes were sent at once only because of `prompt` or `prompt_until`.
     is_prompt: bool,
     hold: Option<Hold>,
-    /// So many writes are sent at once, whatever else holds.
+    /// So many of the next writes are sent at once, under any other rule.
     prompt: u8,
-    /// Until then every write is.
+    /// Until then every write is sent at once.
     prompt_until: Instant,
-    /// Callbacks that wrote in pieces, less those that wrote once.
+    /// Callbacks that wrote in pieces, minus those that wrote once.
     in_pieces: u8,
 }
 
@@ -55,11 +55,11 @@ struct Hold {
     since: Instant,
     /// Callbacks that have ended since then.
     callbacks: u32,
-    /// Only until the running callback ends.
+    /// The hold lasts until the running callback ends.
     is_for_callback: bool,
-    /// The callback that began it wrote more to the same stream.
+    /// The callback that began the hold wrote again to the same stream.
     is_in_pieces: bool,
-    /// A send of these bytes is not worth its cost before.
+    /// An earlier send of these bytes is not worth its cost.
     earliest: Instant,
 }
 
@@ -69,7 +69,7 @@ impl Hold {
             || now.saturating_duration_since(self.since) >= times.hold_max
     }
 
-    /// True if the callbacks since then were long.
+    /// True if the callbacks since the hold began were long.
     fn is_long(&self, times: &Times, now: Instant) -> bool {
         now.saturating_duration_since(self.since)
             >= times
@@ -78,7 +78,7 @@ impl Hold {
     }
 }
 
-/// The constants below, or a multiple of them.
+/// The durations below, or a multiple of them.
 struct Times {
     long_callback: Duration,
     quic_spacing: Duration,
@@ -126,7 +126,7 @@ impl WriteDelay {
         self.times = Times::multiplied(factor);
     }
 
-    /// The turn has so many callbacks to run. `woke_up` is when the loop last came out of a sleep.
+    /// The turn has `count` callbacks to run. `woke_up` is the time of the loop's last wake-up.
     pub(crate) fn begin_callbacks(&mut self, count: usize, woke_up: Instant) {
         self.callbacks_left = count;
         if woke_up > self.work_began {
@@ -135,7 +135,7 @@ impl WriteDelay {
         }
     }
 
-    /// True while bytes are held: the next ones leave with them, and the clock is not read.
+    /// True while bytes are held. The next bytes leave with them, and the clock is not read.
     pub(crate) fn is_holding(&self) -> bool {
         self.hold.is_some()
     }
@@ -147,15 +147,15 @@ impl WriteDelay {
         }
     }
 
-    /// The running callback has so many parts, each of which ends like a callback. They handle so many events, whose
-    /// cost before the first part is not that of a long callback.
+    /// The running callback has `parts` parts, each of which ends like a callback. They handle `events` events; the time
+    /// that those took before the first part does not count as a long callback.
     pub(crate) fn begin_parts(&mut self, parts: usize, events: usize) {
         self.parts_left = parts;
         let events = u32::try_from(events).unwrap_or(u32::MAX);
         self.callbacks = self.callbacks.saturating_add(events);
     }
 
-    /// True if bytes that are written to a transport now leave at once; otherwise they are held.
+    /// True if bytes written to a transport now are sent at once. Otherwise they are held.
     pub(crate) fn sends(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.is_holding() {
             return false;
@@ -174,7 +174,7 @@ impl WriteDelay {
         leaves
     }
 
-    /// The time, if what is written to a QUIC connection now leaves at once; otherwise it is held.
+    /// Returns the time if bytes written to a QUIC connection now are sent at once. Otherwise they are held.
     pub(crate) fn sends_quic(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.is_holding() {
             return None;
@@ -187,7 +187,7 @@ impl WriteDelay {
         Some(now)
     }
 
-    /// True if nothing else in the turn would share a send with bytes that are written now.
+    /// True if nothing else in the turn would share a send with bytes written now.
     fn is_alone(&self) -> bool {
         self.callbacks_left == 0
             || self.is_last() && !self.has_sent && self.in_pieces < MANY_IN_PIECES
@@ -200,7 +200,7 @@ impl WriteDelay {
         }
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks.saturating_add(2);
-        // Behind a lone write, whose time was not read, the work was done before it.
+        // After a lone write, whose time is not known, the work was done before it.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
         let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;
@@ -209,7 +209,7 @@ impl WriteDelay {
         }
         let since_sent = now.saturating_duration_since(self.last_sent);
         if since_sent >= self.times.idle {
-            // A lone write in front of this one was the first.
+            // A lone write before this one was the first.
             let writes = FIRST_WRITES - u8::from(self.is_untimed);
             self.prompt = self.prompt.max(writes);
         }
@@ -234,7 +234,7 @@ impl WriteDelay {
         false
     }
 
-    /// Bytes that were written leave at once.
+    /// Written bytes are sent at once.
     fn sent(&mut self, now: Instant) {
         self.has_sent = true;
         self.is_untimed = false;
@@ -243,13 +243,13 @@ impl WriteDelay {
         self.callbacks = 0;
     }
 
-    /// No other callback of the turn waits, nor a part of this one.
+    /// True if neither another callback of the turn waits nor another part of the running one.
     fn is_last(&self) -> bool {
         self.callbacks_left <= 1 && self.parts_left <= 1
     }
 
-    /// A callback has ended, and the turn has so many left: turns that ran inside it have counted their own. True
-    /// if what is held has to leave now.
+    /// A callback has ended, and the turn has `left` others. Nested turns have counted their own callbacks. True if held
+    /// bytes have to be sent now.
     #[inline]
     pub(crate) fn end_callback(&mut self, left: usize, now: impl FnOnce() -> Instant) -> bool {
         let is_due = self.end_one(left == 0, now);
@@ -258,7 +258,7 @@ impl WriteDelay {
         is_due
     }
 
-    /// A part of the running callback has ended. The callback's other parts follow, or its end.
+    /// A part of the running callback has ended. Another part follows, or the end of the callback.
     pub(crate) fn end_part(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let is_due = self.end_one(self.is_last(), now);
         self.parts_left = self.parts_left.saturating_sub(1);
@@ -279,7 +279,7 @@ impl WriteDelay {
         let was_prompt = std::mem::take(&mut self.is_prompt);
         if let Some(hold) = &mut self.hold {
             hold.callbacks = hold.callbacks.saturating_add(1);
-            // The end of the turn sends what is held, right after the last callback.
+            // The end of the turn, right after the last callback, sends held bytes.
             return !is_last && (hold.is_for_callback || hold.is_overdue(&self.times, now()));
         }
         if has_sent {
@@ -303,7 +303,7 @@ impl WriteDelay {
         }
     }
 
-    /// What was held leaves.
+    /// Held bytes are sent.
     pub(crate) fn release(&mut self, now: Instant) {
         let Some(hold) = self.hold.take() else {
             return;
@@ -339,27 +339,28 @@ impl WriteDelay {
     }
 }
 
-/// A callback of this length is worth a send of its own, which costs about a hundredth of it beyond its share of
-/// one at the end of the turn.
+/// A callback of this length is worth its own send, which costs about a hundredth of it more than a share of the send at
+/// the end of the turn.
 const LONG_CALLBACK: Duration = Duration::from_micros(25);
-/// The streams of a QUIC connection share packets, and a datagram costs its sender and its receiver several
-/// microseconds: those that a turn sends before its end are so far apart.
+/// The shortest time between datagrams that a turn sends before its end. The streams of a QUIC connection share packets,
+/// and a datagram costs its sender and its receiver several microseconds.
 const QUIC_SPACING: Duration = Duration::from_micros(100);
-/// A program that has not sent for so long is not busy sending.
+/// A program that has not sent for this time is not busy sending.
 const IDLE: Duration = Duration::from_micros(500);
-/// Turns of short callbacks that take longer send more than once.
+/// The longest hold. A longer turn of short callbacks sends more than once.
 const HOLD_MAX: Duration = Duration::from_micros(500);
-/// A callback that has computed for so long, while what it had written was held, has delayed its answer.
+/// A callback that computed for this time while its bytes were held has delayed its answer.
 const LONG_HOLD: Duration = Duration::from_micros(250);
 const PROMPT_WRITES: u8 = 64;
-/// Longer than a process usually waits for its processor, so the program computes behind its writes now and then. It
-/// loses little by sends of their own. A process that a CPU quota stops for so long looks the same.
+/// A pause of this length is longer than a process usually waits for its processor, so the program computes after its
+/// writes from time to time. It loses little by separate sends. A process that a CPU quota stops for this time looks the
+/// same.
 const COMPUTING: Duration = Duration::from_millis(10);
 const PROMPT_TIMES: u32 = 10;
 const PROMPT_MAX: Duration = Duration::from_secs(10);
 /// A head and its body.
 const FIRST_WRITES: u8 = 2;
-/// From here on a first write waits for the next ones of its callback.
+/// From this number on a first write waits for the next ones of its callback.
 const MANY_IN_PIECES: u8 = 4;
 const IN_PIECES_MAX: u8 = 8;
 

@@ -1,8 +1,9 @@
-//! What a host has met and may meet again, each in one place, which a later one may take: a cache that
-//! looks at one place alone, and grows only where two things want the same. Not here: what is kept, and
-//! its hash.
+//! A direct-mapped cache: each entry has one slot, by its hash, and a later entry may replace it there.
+//!
+//! A look-up reads a single slot. The cache grows only while two different hashes want the same slot. The host defines
+//! the entries and their hash.
 
-/// Things by their hash. A place holds whatever came there last: who asks compares.
+/// Entries by hash. A slot has the latest entry that was put there, so the caller compares it with what it looks for.
 pub struct DirectMappedCache<E> {
     entries: Vec<Option<E>>,
 }
@@ -16,19 +17,19 @@ impl<E> Default for DirectMappedCache<E> {
 }
 
 impl<E> DirectMappedCache<E> {
-    /// What is in the place of `hash`, of this hash or another.
+    /// The entry in the slot of `hash`, which may have another hash.
     pub fn get(&self, hash: usize) -> Option<&E> {
         self.entries.get(self.slot(hash))?.as_ref()
     }
 
-    /// Puts `entry` in its place and gives back what was there, for the caller to drop where it may. The
-    /// places grow while two hashes want the same one: those that had different places still have.
+    /// Puts `entry` into its slot and returns the previous one, which the caller drops where that is allowed. If the two
+    /// have different hashes, the cache grows first. Entries that had different slots keep different ones.
     pub fn keep(&mut self, entry: E, hash: impl Fn(&E) -> usize) -> Option<E> {
         if self.entries.is_empty() {
-            self.entries.resize_with(PLACES_MIN, || None);
+            self.entries.resize_with(SLOTS_MIN, || None);
         }
         let wanted = hash(&entry);
-        while self.entries.len() < PLACES_MAX
+        while self.entries.len() < SLOTS_MAX
             && self.get(wanted).is_some_and(|there| hash(there) != wanted)
         {
             let size = self.entries.len() * 2;
@@ -52,6 +53,6 @@ impl<E> DirectMappedCache<E> {
     }
 }
 
-/// Places at first and at most; powers of two.
-const PLACES_MIN: usize = 4;
-const PLACES_MAX: usize = 256;
+/// The least and the largest number of slots; powers of two.
+const SLOTS_MIN: usize = 4;
+const SLOTS_MAX: usize = 256;

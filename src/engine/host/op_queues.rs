@@ -1,21 +1,20 @@
-//! Who is next on the sockets that are the host's own (asyncio's `sock_*` calls).
+//! Queues of operations on the host's own sockets (asyncio's `sock_*` calls), one for each descriptor and direction.
 //!
-//! - **Queues.** In each direction a socket has at most one operation in flight; the others wait in its queue.
-//!   Two sends in the kernel could overtake each other, and a receive that is being cancelled may
-//!   still bring bytes, which the next one must get first. A send that came back short keeps its place at the head.
-//! - **Late starts.** An operation is started at the end of the turn, after the host had a look whether its
-//!   socket still has its descriptor: a number that was closed and given away within the turn must not
-//!   cost its new owner a byte.
-//! - **Looks.** A socket that is closed while an operation of it is in the kernel stays open there, and its
-//!   peer sees no end. Nothing tells of a `close()`, so the host looks from time to time, and once more
-//!   before it sleeps for long.
-//! - **Memory.** A descriptor takes room while operations of it wait or are in flight, and for some hundred turns
-//!   after its last call. How high its number is makes no difference.
-//! - **Tries.** Most receives and sends need no operation: the host tries a system call first. It is told
-//!   when that is worth its while.
+//! - **Queues.** In each direction a socket has at most one operation in flight, and the others wait in its queue. Two
+//!   sends in the kernel could overtake each other. A receive that is being cancelled may still bring bytes, which the
+//!   next one must get first. A short send keeps its place at the head of the queue.
+//! - **Late starts.** An operation is started at the end of the turn, after the host has checked that the socket still has
+//!   its descriptor. Otherwise it could take bytes from a new owner of a number that was closed in this turn.
+//! - **Checks.** If a socket is closed while one of its operations is in the kernel, it stays open there, and its peer sees
+//!   no end. No event reports a `close()`, so the host checks the sockets from time to time, and once more before it
+//!   blocks for long.
+//! - **Memory.** A descriptor needs memory while operations of it wait or are in flight, and for some hundred turns after
+//!   its last call. The height of its number makes no difference.
+//! - **Tries.** Most receives and sends need no operation, because the host tries a system call first. `may_try` says when
+//!   that is likely to succeed.
 //!
-//! Not here: what a socket is to the host, who waits for an operation, and what is done with a result. The
-//! host names a socket by its descriptor and, because numbers change their owners, by a number of its own.
+//! The host names a socket by its descriptor and by a number of its own, because descriptors change their owners. It also
+//! keeps the callers and handles the results.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -53,7 +52,7 @@ impl OpQueueId {
     }
 }
 
-/// An operation that is up.
+/// An operation to be started.
 pub struct Start {
     pub key: Key,
     pub queue_id: OpQueueId,
@@ -61,14 +60,14 @@ pub struct Start {
 }
 
 /// An operation that waits in a queue.
-struct Waiting {
+struct WaitingOp {
     key: Key,
     socket: usize,
     op: SocketOp,
 }
 
-/// The operation at the head of its queue: it is up or in flight.
-struct Current {
+/// The operation at the head of its queue, to be started or in flight.
+struct HeadOp {
     key: Key,
     socket: usize,
     asked: Asked,
@@ -77,12 +76,12 @@ struct Current {
 enum Asked {
     AtMost(usize),
     AllOf(Bytes),
-    /// What is tried when the socket is readable.
+    /// A receive or an accept, when the socket is readable.
     Attempt(Attempt),
     Something,
 }
 
-impl Current {
+impl HeadOp {
     fn new(key: Key, socket: usize, op: &SocketOp) -> Self {
         let asked = match op {
             SocketOp::Recv(most) => Asked::AtMost(*most as usize),
@@ -94,7 +93,7 @@ impl Current {
         Self { key, socket, asked }
     }
 
-    /// It brought as much as was asked for.
+    /// True if it brought as much as was asked for.
     fn is_full(&self, outcome: &Outcome) -> bool {
         match (&self.asked, outcome) {
             (Asked::AtMost(most), Outcome::Received(Ok(data))) => data.len() >= *most,
@@ -102,7 +101,7 @@ impl Current {
         }
     }
 
-    /// What a send has left that came back short.
+    /// The unsent rest of a short send.
     fn rest(&self, outcome: &Outcome) -> Option<Bytes> {
         match (&self.asked, outcome) {
             (Asked::AllOf(data), Outcome::Done(Ok(sent))) => {
@@ -114,12 +113,12 @@ impl Current {
     }
 }
 
-/// How often a system call tried at once found nothing: then the next ones are left to the ring.
+/// Counts system calls that were tried at once in vain. After some of them, the next receives go to the ring.
 #[derive(Default, Clone, Copy)]
 struct Hint {
     /// Operations to go before the next try.
     skip: u8,
-    /// What `skip` becomes after a vain try.
+    /// The next value of `skip` after a vain try.
     backoff: u8,
 }
 
@@ -133,8 +132,8 @@ impl Hint {
         }
     }
 
-    /// An operation came back. Where it brought all that was asked for, there may be more.
-    fn came(&mut self, is_full: bool) {
+    /// A receive has completed. If it brought as much as was asked for, there may be more.
+    fn completed(&mut self, is_full: bool) {
         self.skip = if is_full {
             0
         } else {
@@ -145,8 +144,8 @@ impl Hint {
 
 #[derive(Default)]
 struct OpQueue {
-    current: Option<Current>,
-    waiting: VecDeque<Waiting>,
+    current: Option<HeadOp>,
+    waiting: VecDeque<WaitingOp>,
 }
 
 impl OpQueue {
@@ -159,7 +158,7 @@ impl OpQueue {
 #[derive(Default)]
 struct Descriptor {
     /// By direction.
-    lines: [OpQueue; 2],
+    queues: [OpQueue; 2],
     hint: Hint,
     /// Calls answered without waiting in turn `turn`.
     turn: u64,
@@ -168,22 +167,22 @@ struct Descriptor {
 
 impl Descriptor {
     fn is_busy(&self) -> bool {
-        self.lines.iter().any(|queue| queue.current.is_some())
+        self.queues.iter().any(|queue| queue.current.is_some())
     }
 }
 
 pub struct OpQueues {
-    /// Those in use, by number.
+    /// The descriptors in use, by number.
     descriptors: FxHashMap<RawFd, Descriptor>,
-    /// The turn in which descriptors that are out of use are forgotten; `u64::MAX` while there are few.
+    /// The turn in which unused descriptors are removed. `u64::MAX` while there are few.
     next_sweep: u64,
     starting: VecDeque<Start>,
     /// Operations at the head of a queue, or waiting in one.
     len: usize,
     turn: u64,
-    next_look: Option<Instant>,
-    /// The host's callbacks ran since the last look.
-    look_is_due: bool,
+    next_check: Option<Instant>,
+    /// The host's callbacks have run since the last check.
+    is_check_due: bool,
 }
 
 impl Default for OpQueues {
@@ -194,8 +193,8 @@ impl Default for OpQueues {
             starting: VecDeque::new(),
             len: 0,
             turn: 0,
-            next_look: None,
-            look_is_due: false,
+            next_check: None,
+            is_check_due: false,
         }
     }
 }
@@ -216,13 +215,13 @@ impl OpQueues {
         })
     }
 
-    /// Descriptors that have room here.
+    /// The number of descriptors with memory here.
     pub fn descriptors(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Forgets descriptors that were not used for a while. Most of them are closed, of which nothing is known here.
-    /// One that is used again has only lost how often its receives found nothing.
+    /// Removes descriptors that were not used for a while. Most of them are closed, which is not reported here. One that is
+    /// used again only begins to count its vain tries anew.
     #[cold]
     fn sweep(&mut self) {
         let oldest = self.turn.saturating_sub(TURNS_KEPT);
@@ -238,18 +237,18 @@ impl OpQueues {
     }
 
     fn queue(&mut self, queue_id: OpQueueId) -> &mut OpQueue {
-        &mut self.descriptor(queue_id.fd).lines[queue_id.direction as usize]
+        &mut self.descriptor(queue_id.fd).queues[queue_id.direction as usize]
     }
 
     // Tries --------------------------------------------------------------------------------------
 
-    /// True if a system call may be tried at once, and counts it: nothing of that direction may be in
-    /// flight, a try must be likely to succeed, and a task whose calls never wait must let others run.
+    /// True if a system call may be tried at once, which is then counted. No operation of that direction may be in flight,
+    /// the try must be likely to succeed, and a task whose calls never wait must let others run.
     #[inline]
     pub fn may_try(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
         let descriptor = self.descriptor(queue_id.fd);
-        if descriptor.lines[queue_id.direction as usize]
+        if descriptor.queues[queue_id.direction as usize]
             .current
             .is_some()
         {
@@ -266,7 +265,7 @@ impl OpQueues {
         true
     }
 
-    /// True if an accept may be tried at once, and counts it. One a turn: then a task that accepts in a loop
+    /// True if an accept may be tried at once, which is then counted: one in each turn. So a task that accepts in a loop
     /// handles each connection before it accepts the next, and other processes accept the rest.
     pub fn may_accept(&mut self, queue_id: OpQueueId) -> bool {
         let turn = self.turn;
@@ -275,7 +274,7 @@ impl OpQueues {
         !has_accepted && self.may_try(queue_id)
     }
 
-    /// What a try to read from `fd` found.
+    /// A read from `fd` was tried and found something or not.
     #[inline]
     pub fn tried(&mut self, fd: RawFd, something: bool) {
         self.descriptor(fd).hint.tried(something);
@@ -283,43 +282,42 @@ impl OpQueues {
 
     // Operations ---------------------------------------------------------------------------------
 
-    /// The operation at the head of this queue, and its socket.
+    /// The operation at the head of this queue, and the host's number of its socket.
     #[inline]
     pub fn current(&self, queue_id: OpQueueId) -> Option<(Key, usize)> {
         let current = self.holder(queue_id)?;
         Some((current.key, current.socket))
     }
 
-    fn holder(&self, queue_id: OpQueueId) -> Option<&Current> {
+    fn holder(&self, queue_id: OpQueueId) -> Option<&HeadOp> {
         let descriptor = self.descriptors.get(&queue_id.fd)?;
-        descriptor.lines[queue_id.direction as usize]
+        descriptor.queues[queue_id.direction as usize]
             .current
             .as_ref()
     }
 
-    /// A new operation gets in line, and is up if nobody else is. `socket` tells sockets apart that have
-    /// the same number one after the other.
+    /// Adds an operation to its queue, and starts it if the queue was empty. `socket` is the host's number of the socket,
+    /// which tells apart sockets that had the same descriptor one after the other.
     #[inline]
     pub fn join(&mut self, key: Key, fd: RawFd, socket: usize, op: SocketOp) {
         self.len += 1;
         let queue_id = OpQueueId::new(fd, op.direction());
         let queue = self.queue(queue_id);
         if queue.current.is_some() {
-            return queue.waiting.push_back(Waiting { key, socket, op });
+            return queue.waiting.push_back(WaitingOp { key, socket, op });
         }
-        queue.current = Some(Current::new(key, socket, &op));
+        queue.current = Some(HeadOp::new(key, socket, &op));
         self.starting.push_back(Start { key, queue_id, op });
     }
 
-    /// What is to be started in this turn, one after the other. The host answers each with an operation
-    /// in flight or [`leave`](Self::leave).
+    /// Takes the next operation to start in this turn. The host starts it or calls [`leave`](Self::leave).
     #[inline]
     pub fn take_start(&mut self) -> Option<Start> {
         self.starting.pop_front()
     }
 
-    /// The receive or the accept that an operation whose completion says `outcome` has waited for. The host
-    /// makes it, if the descriptor still is the socket's.
+    /// The receive or the accept for which an operation with this `outcome` has waited. The host makes it, if the
+    /// descriptor is still the socket's.
     pub fn attempt_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Attempt> {
         let current = self.holder(queue_id).filter(|current| current.key == key)?;
         match (&current.asked, outcome) {
@@ -328,33 +326,33 @@ impl OpQueues {
         }
     }
 
-    /// An attempt found nothing, for somebody else was faster: it is made again after another wait, the
-    /// operation `key`, which keeps the head of the queue.
+    /// An attempt found nothing, because another process was faster. It is made again after another wait, the operation
+    /// `key`, which keeps the head of the queue.
     pub fn try_again(&mut self, queue_id: OpQueueId, key: Key, attempt: Attempt) {
         if let Some(current) = &mut self.queue(queue_id).current {
             let op = attempt.into_op();
-            *current = Current::new(key, current.socket, &op);
+            *current = HeadOp::new(key, current.socket, &op);
             self.starting.push_back(Start { key, queue_id, op });
         }
     }
 
-    /// What a send has left that came back short. The host may let it [`go_on`](Self::go_on).
+    /// The unsent rest of a short send, for [`go_on`](Self::go_on).
     pub fn rest_of(&self, queue_id: OpQueueId, key: Key, outcome: &Outcome) -> Option<Bytes> {
         let current = self.holder(queue_id)?;
         (current.key == key).then(|| current.rest(outcome))?
     }
 
-    /// The rest of a short send is an operation of its own, `key`, that keeps the head of the queue.
+    /// Sends the rest of a short send as the operation `key`, which keeps the head of the queue.
     pub fn go_on(&mut self, queue_id: OpQueueId, key: Key, rest: Bytes) {
         if let Some(current) = &mut self.queue(queue_id).current {
             let op = SocketOp::Send(rest);
-            *current = Current::new(key, current.socket, &op);
+            *current = HeadOp::new(key, current.socket, &op);
             self.starting.push_back(Start { key, queue_id, op });
         }
     }
 
-    /// An operation has ended. The next one that `is_wanted` is up.
-    pub fn land(
+    /// An operation has ended. The next one that `is_wanted` is started.
+    pub fn complete(
         &mut self,
         queue_id: OpQueueId,
         key: Key,
@@ -364,39 +362,39 @@ impl OpQueues {
         if queue_id.direction == Direction::Read
             && let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd)
         {
-            let current = &descriptor.lines[Direction::Read as usize].current;
+            let current = &descriptor.queues[Direction::Read as usize].current;
             let is_full = current.as_ref().is_some_and(|at| at.is_full(outcome));
-            descriptor.hint.came(is_full);
+            descriptor.hint.completed(is_full);
         }
         self.leave(queue_id, key, is_wanted);
     }
 
-    /// An operation leaves the head of its queue, if it was there: the next one that `is_wanted` is up. One that stands in
-    /// line needs not come here: it is passed over when it would be up and is not wanted any more.
+    /// An operation leaves the head of its queue, if it is there. The next one that `is_wanted` is started. A waiting
+    /// operation that is cancelled need not leave: it is skipped when it reaches the head.
     pub fn leave(&mut self, queue_id: OpQueueId, key: Key, is_wanted: impl Fn(Key) -> bool) {
         let Some(descriptor) = self.descriptors.get_mut(&queue_id.fd) else {
             return;
         };
-        let queue = &mut descriptor.lines[queue_id.direction as usize];
+        let queue = &mut descriptor.queues[queue_id.direction as usize];
         if queue.current.as_ref().is_none_or(|at| at.key != key) {
             return;
         }
         queue.current = None;
         self.len -= 1;
-        while let Some(Waiting { key, socket, op }) = queue.waiting.pop_front() {
+        while let Some(WaitingOp { key, socket, op }) = queue.waiting.pop_front() {
             if is_wanted(key) {
-                queue.current = Some(Current::new(key, socket, &op));
+                queue.current = Some(HeadOp::new(key, socket, &op));
                 return self.starting.push_back(Start { key, queue_id, op });
             }
             self.len -= 1;
         }
     }
 
-    /// Removes operations that stand in line and are not wanted any more: a program may give up one wait after the
-    /// other on a socket whose first operation never ends. The host calls this with each look, so that no key here
-    /// outlives its operation for long.
+    /// Removes waiting operations that are not wanted any more. A program may cancel one wait after the other on a socket
+    /// whose first operation never ends. The host calls this with each check, so that no key here outlives its operation
+    /// for long.
     pub fn drop_unwanted(&mut self, is_wanted: impl Fn(Key) -> bool) {
-        for queue in self.descriptors.values_mut().flat_map(|at| &mut at.lines) {
+        for queue in self.descriptors.values_mut().flat_map(|at| &mut at.queues) {
             let before = queue.waiting.len();
             if before > 0 {
                 queue.waiting.retain(|waiting| is_wanted(waiting.key));
@@ -408,9 +406,9 @@ impl OpQueues {
         }
     }
 
-    // Turns and looks ----------------------------------------------------------------------------
+    // Turns and checks ---------------------------------------------------------------------------
 
-    /// True if a turn has nothing to start or to look at; it is counted as one.
+    /// True if a turn has nothing to start or to check. Such a turn is counted.
     #[inline]
     pub fn skip_turn(&mut self) -> bool {
         let is_idle = self.len == 0 && self.starting.is_empty() && self.turn < self.next_sweep;
@@ -418,8 +416,8 @@ impl OpQueues {
         is_idle
     }
 
-    /// The host's callbacks have run. The operations whose sockets it is to look at now: it lets one whose
-    /// socket is closed [`leave`](Self::leave), and cancels it.
+    /// The host's callbacks have run. Returns the operations whose sockets the host has to check now. If a socket is
+    /// closed, the host calls [`leave`](Self::leave) for its operation and cancels it.
     #[inline]
     pub fn begin_turn(&mut self, now: impl FnOnce() -> Instant) -> Vec<(Key, OpQueueId)> {
         self.turn += 1;
@@ -427,16 +425,16 @@ impl OpQueues {
             self.sweep();
         }
         if self.len == 0 {
-            self.look_is_due = false;
+            self.is_check_due = false;
             return Vec::new();
         }
         let now = now();
-        let next = *self.next_look.get_or_insert(now + LOOK_INTERVAL);
-        self.look_is_due = now < next;
-        if self.look_is_due {
+        let next = *self.next_check.get_or_insert(now + CHECK_INTERVAL);
+        self.is_check_due = now < next;
+        if self.is_check_due {
             return Vec::new();
         }
-        self.next_look = Some(now + LOOK_INTERVAL);
+        self.next_check = Some(now + CHECK_INTERVAL);
         self.all()
     }
 
@@ -445,34 +443,34 @@ impl OpQueues {
         for (&fd, descriptor) in &self.descriptors {
             for direction in [Direction::Read, Direction::Write] {
                 let queue_id = OpQueueId::new(fd, direction);
-                let keys = descriptor.lines[direction as usize].keys();
+                let keys = descriptor.queues[direction as usize].keys();
                 found.extend(keys.map(|key| (key, queue_id)));
             }
         }
         found
     }
 
-    /// When a host that sleeps has to be awake for a look.
+    /// The time of the next check, at which a blocked host has to wake up.
     #[inline]
-    pub fn next_look(&self) -> Option<Instant> {
-        self.next_look.filter(|_| self.look_is_due)
+    pub fn next_check(&self) -> Option<Instant> {
+        self.next_check.filter(|_| self.is_check_due)
     }
 
-    /// The host runs again after a rest: what it took back from the kernel will be armed by number, and a
-    /// number may have changed its owner since.
-    pub fn look_now(&mut self, now: Instant) {
+    /// The host runs again after a rest. Its operations, which were taken back from the kernel, will be armed by
+    /// descriptor, and a descriptor may have a new owner. So all are checked now.
+    pub fn check_now(&mut self, now: Instant) {
         if self.len > 0 {
-            self.next_look = Some(now);
+            self.next_check = Some(now);
         }
     }
 }
 
-/// A task that is answered without waiting this often in a turn waits once, so that the others run.
+/// A task whose calls succeed this often in a turn without waiting has to wait once, so that others run.
 const ANSWERS_PER_TURN: u32 = 16;
-/// The longest pause between vain tries, in operations.
+/// The most operations between vain tries.
 const BACKOFF_MAX: u8 = 31;
-/// So many descriptors are kept without a look at their use, and others for so many turns after it.
+/// So many descriptors are kept in any case, and others for so many turns after their last use.
 const DESCRIPTORS_KEPT: usize = 256;
 const TURNS_KEPT: u64 = 512;
-/// How long a closed socket may stay open in the kernel.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest time that a closed socket stays open in the kernel.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,36 +1,37 @@
-//! How long a turn that finds nothing to do may sleep in the kernel.
+//! The longest time that a turn without work may block in the kernel.
 //!
-//! Not here: what there is to be awake for, which timers, endpoints and queues of operations know, and the clocks.
+//! The deadlines come from timers, QUIC sockets and queues of operations.
 
 use std::time::{Duration, Instant};
 
-/// The shortest of the reasons to be awake again. Without one a turn sleeps until an operation completes or
-/// somebody wakes the host. A clock is asked only for what goes by it.
+/// The time until the earliest deadline. Without a deadline a turn blocks until an operation completes or the host is
+/// woken. A clock is read only if there is a deadline on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PollTimeout(Option<Duration>);
 
 impl PollTimeout {
-    /// What [`Engine::enter`](crate::Engine::enter) takes.
+    /// The argument of [`Engine::enter`](crate::Engine::enter).
     pub fn timeout(self) -> Option<Duration> {
         self.0
     }
 
+    /// Shortens the time to `limit`.
     pub fn at_most(self, limit: Option<Duration>) -> Self {
         Self(self.0.into_iter().chain(limit).min())
     }
 
-    /// No time at all, if that has passed.
+    /// Shortens the time to the time until `deadline`, which is zero if that has passed.
     pub fn until(self, deadline: Option<Instant>, now: impl FnOnce() -> Instant) -> Self {
         self.at_most(deadline.map(|deadline| deadline.saturating_duration_since(now())))
     }
 
-    /// The same on the clock of a host's own timers, which counts in seconds.
+    /// Shortens the time to the time until `due`, on the clock of the host's timers, in seconds.
     pub fn until_due(self, due: Option<f64>, now: impl FnOnce() -> f64) -> Self {
         self.at_most(due.map(|due| Self::seconds(due - now())))
     }
 
-    /// A day at most, and no time at all for what is no number: a host's clock may be a program's, and say
-    /// anything.
+    /// Converts seconds, to a day at most, and to zero if they are negative or NaN: the clock may be a program's own, and
+    /// return anything.
     pub fn seconds(seconds: f64) -> Duration {
         let positive = if seconds > 0.0 { seconds } else { 0.0 };
         Duration::from_secs_f64(positive.min(SECONDS_MAX))

@@ -1,6 +1,6 @@
-//! An operation on a socket that is the host's own: what it asks for once, and how the driver is asked.
+//! An operation on a socket of the host's own, and how the driver starts it.
 //!
-//! Not here: whose operation is next on a socket (`op_queues`).
+//! `op_queues` decides which operation is next on a socket.
 
 use std::os::fd::RawFd;
 
@@ -11,14 +11,14 @@ use crate::watchers::Direction;
 
 pub enum SocketOp {
     Recv(u32),
-    /// Waits for a message of at most so many bytes, which [`Attempt`] then receives.
+    /// Waits for a message of at most this number of bytes. An [`Attempt`] then receives it.
     RecvFrom(usize),
-    /// Waits for a connection, which [`Attempt`] then accepts.
+    /// Waits for a connection. An [`Attempt`] then accepts it.
     Accept,
     Send(Bytes),
     SendTo(Bytes, Option<SockAddr>),
     Connect(SockAddr),
-    /// Room for more; nothing is sent.
+    /// Waits for room to send. Nothing is sent.
     Writable,
 }
 
@@ -37,8 +37,8 @@ impl SocketOp {
     pub fn queue(self, driver: &mut Driver, fd: RawFd, token: Token) -> OpId {
         match self {
             Self::Recv(most) => driver.recv_once(fd, most, token),
-            // Others may have the socket as well: the kernel takes nothing out of it for a call that is
-            // cancelled meanwhile, or whose process computes.
+            // Other processes may have the socket as well. With a poll the kernel takes nothing out of it for a call that is
+            // cancelled, or whose process computes.
             Self::RecvFrom(_) | Self::Accept => driver.poll(fd, Interest::Read, token),
             Self::Send(data) => driver.send(fd, data, token),
             Self::SendTo(data, to) => driver.send_msg(fd, SendMsg::plain(data, to), token),
@@ -48,8 +48,8 @@ impl SocketOp {
     }
 }
 
-/// What is done, without waiting, when the wait for a readable socket is over. The host does it as late as it
-/// can: others may have the socket as well, and what a cancelled call has not taken is theirs.
+/// A receive or an accept without waiting, after the wait for a readable socket. The host makes it as late as it can,
+/// because other processes may have the socket as well, and data that a cancelled call has not taken is theirs.
 #[derive(Clone, Copy)]
 pub enum Attempt {
     Message(usize),
@@ -57,7 +57,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// `None`: there is nothing, for somebody else was faster.
+    /// `None` if there is nothing, because another process was faster.
     pub fn make(self, fd: RawFd) -> Option<Outcome> {
         let errno = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         let outcome = match self {

@@ -1,5 +1,4 @@
-//! What the protocols want to know of this machine and may not look up themselves: the time of day
-//! and the authorities that the system trusts.
+//! The time of day and the system's trusted certificates, which the protocols need and do not read themselves.
 
 use std::{
     ffi::OsString,
@@ -25,12 +24,11 @@ impl WallClock for SystemClock {
     }
 }
 
-/// The operating system's certificate store; `SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured. The
-/// error says in words why there is none.
+/// The operating system's certificate store, or the files of `SSL_CERT_FILE` and `SSL_CERT_DIR`. The error is a sentence.
 ///
-/// Reading and parsing it takes milliseconds, and hosts make a setup a connection, so that is done
-/// once for each value of the two. Nobody waits for the lock of what was read: a process that was
-/// forked while another thread had it would wait for ever, and reads for itself instead.
+/// Reading and parsing the store takes milliseconds, and hosts make a configuration for each connection, so the result is
+/// kept for each value of the two variables. No caller waits for the lock of the cache: a process that was forked while
+/// another thread held the lock would wait for ever, so it reads the store again instead.
 pub fn system_roots() -> Result<TrustStore, String> {
     type Source = [Option<OsString>; 2];
     static CACHE: Mutex<Option<(Source, TrustStore)>> = Mutex::new(None);

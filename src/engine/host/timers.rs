@@ -1,30 +1,29 @@
-//! What is due when: timers in order, any of which can be taken at once.
+//! Timers in the order in which they are due. Any of them can be removed without a search.
 //!
-//! Most timers of a server are time-outs of one length that are cancelled before they are due. So they come
-//! in the order in which they are due, and stand in a *run*, at whose end a new one is put and at whose head
-//! the next one leaves; what comes out of order stands in a heap. Each entry says which slot it stands for,
-//! and the slot where its entry is, so a timer that is cancelled leaves nothing behind that grows: its place
-//! in the run stays vacant until its neighbours have gone, or until half of the run is vacant. The host
-//! says what a timer is, and what the time.
+//! Most timers of a server are time-outs of one length that are cancelled before they are due. They are set in the order
+//! in which they are due, so they form a *run*: a new timer is added at its end, and the next one leaves at its head.
+//! Timers out of order are in a heap. Each entry has the index of its slot, and each slot the position of its entry. So a
+//! cancelled timer can be removed without a search. Its place in the run stays vacant until its neighbours have gone, or
+//! until half of the run is vacant, so vacancies do not collect. The host defines the items and the clock.
 
 use std::collections::VecDeque;
 
-/// Items by the time at which they are due, equal times in the order in which they came.
+/// Items by the time at which they are due, and equal times in the order in which they were set.
 pub struct Timers<T> {
-    /// In order; the first and the last are no vacancies.
-    run: VecDeque<Entry>,
-    /// The number of the run's first entry. Numbers wrap around.
+    /// In order. The first and the last entry are not vacant.
+    run: VecDeque<TimerEntry>,
+    /// The number of the run's first entry. Numbers wrap around at 2^32.
     first: u32,
     vacancies: usize,
     /// Every entry is due no later than those at `2i + 1` and `2i + 2`.
-    heap: Vec<Entry>,
-    slots: Vec<Slot<T>>,
-    /// The first of the free slots, which are a list by `Slot::at`.
+    heap: Vec<TimerEntry>,
+    slots: Vec<TimerSlot<T>>,
+    /// The first free slot. Free slots are a list by `TimerSlot::at`.
     free: u32,
     sequence: u64,
 }
 
-/// A timer's name, also after it has left.
+/// The name of a timer. It stays unique after the timer has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerKey {
     slot: u32,
@@ -32,30 +31,30 @@ pub struct TimerKey {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct TimerEntry {
     when: f64,
     sequence: u64,
     /// `NONE` for a vacancy in the run.
     slot: u32,
 }
 
-impl Entry {
+impl TimerEntry {
     fn is_before(&self, other: &Self) -> bool {
         let order = self.when.total_cmp(&other.when);
         order.then(self.sequence.cmp(&other.sequence)).is_lt()
     }
 }
 
-struct Slot<T> {
-    /// Where the entry is: its number in the run or its index in the heap. Or the next free slot.
+struct TimerSlot<T> {
+    /// The entry's number in the run or its index in the heap. In a free slot the next free one.
     at: u32,
     in_run: bool,
     sequence: u64,
     item: Option<T>,
 }
 
-/// Where the next timer stands.
-enum Next {
+/// The place of the next timer.
+enum NextTimer {
     Run,
     Heap,
 }
@@ -83,38 +82,38 @@ impl<T> Timers<T> {
         self.run.is_empty() && self.heap.is_empty()
     }
 
-    /// In no order.
+    /// The items, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.item.as_ref())
     }
 
-    /// When the next one is due.
+    /// The time at which the next timer is due.
     pub fn next_due(&self) -> Option<f64> {
         self.next().map(|(when, _)| when)
     }
 
-    fn next(&self) -> Option<(f64, Next)> {
+    fn next(&self) -> Option<(f64, NextTimer)> {
         match (self.run.front(), self.heap.first()) {
             (None, None) => None,
-            (Some(run), Some(heap)) if heap.is_before(run) => Some((heap.when, Next::Heap)),
-            (Some(run), _) => Some((run.when, Next::Run)),
-            (None, Some(heap)) => Some((heap.when, Next::Heap)),
+            (Some(run), Some(heap)) if heap.is_before(run) => Some((heap.when, NextTimer::Heap)),
+            (Some(run), _) => Some((run.when, NextTimer::Run)),
+            (None, Some(heap)) => Some((heap.when, NextTimer::Heap)),
         }
     }
 
-    /// `when` is a number, in seconds on whatever clock.
+    /// Sets a timer. `when` is in seconds on the host's clock, and not NaN.
     pub fn push(&mut self, when: f64, item: T) -> TimerKey {
         debug_assert!(!when.is_nan());
         self.sequence += 1;
         let sequence = self.sequence;
         let in_run = self.run.back().is_none_or(|last| last.when <= when);
-        let slot = self.take_slot(Slot {
+        let slot = self.take_slot(TimerSlot {
             at: self.first.wrapping_add(self.run.len() as u32),
             in_run,
             sequence,
             item: Some(item),
         });
-        let entry = Entry {
+        let entry = TimerEntry {
             when,
             sequence,
             slot,
@@ -128,7 +127,7 @@ impl<T> Timers<T> {
         TimerKey { slot, sequence }
     }
 
-    /// Takes one out, wherever it is. `None` if it has left already.
+    /// Removes a timer. `None` if it has left already.
     pub fn remove(&mut self, key: TimerKey) -> Option<T> {
         let slot = self.slots.get(key.slot as usize)?;
         if slot.sequence != key.sequence || slot.item.is_none() {
@@ -143,37 +142,37 @@ impl<T> Timers<T> {
         self.free_slot(key.slot)
     }
 
-    /// The next one that is due before `end`.
+    /// Takes the next timer that is due before `end`.
     pub fn pop_due(&mut self, end: f64) -> Option<T> {
         let (when, next) = self.next()?;
         if when >= end {
             return None;
         }
         let slot = match next {
-            Next::Run => {
+            NextTimer::Run => {
                 let slot = self.run[0].slot;
                 self.vacate(0);
                 slot
             }
-            Next::Heap => self.take_from_heap(0),
+            NextTimer::Heap => self.take_from_heap(0),
         };
         self.free_slot(slot)
     }
 
-    /// The name of the first one found, in no order, that `is_it`: a walk over all of them.
-    pub fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<TimerKey> {
+    /// Finds a timer by a search of all of them, in no order.
+    pub fn find(&self, is_wanted: impl Fn(&T) -> bool) -> Option<TimerKey> {
         let (index, slot) = self
             .slots
             .iter()
             .enumerate()
-            .find(|(_, slot)| slot.item.as_ref().is_some_and(&is_it))?;
+            .find(|(_, slot)| slot.item.as_ref().is_some_and(&is_wanted))?;
         Some(TimerKey {
             slot: index as u32,
             sequence: slot.sequence,
         })
     }
 
-    fn take_slot(&mut self, slot: Slot<T>) -> u32 {
+    fn take_slot(&mut self, slot: TimerSlot<T>) -> u32 {
         let index = self.free;
         match self.slots.get_mut(index as usize) {
             Some(free) => {
@@ -188,21 +187,21 @@ impl<T> Timers<T> {
         }
     }
 
-    /// Gives back the slot of an entry that is gone.
+    /// Frees the slot of an entry that has left.
     fn free_slot(&mut self, index: u32) -> Option<T> {
         let slot = &mut self.slots[index as usize];
         slot.at = self.free;
         self.free = index;
         let item = slot.item.take();
         if self.is_empty() && self.slots.len() > SLOTS_KEPT {
-            // The memory of a burst; the sequence goes on, so that old names stay old.
+            // Frees the memory of a burst. The sequence continues, so that old names stay unique.
             (self.run, self.heap, self.slots) = Default::default();
             self.free = NONE;
         }
         item
     }
 
-    /// The run's entry at `index` is gone.
+    /// The run's entry at `index` has left.
     fn vacate(&mut self, index: usize) {
         self.run[index].slot = NONE;
         self.vacancies += 1;
@@ -212,17 +211,17 @@ impl<T> Timers<T> {
         }
         while self.run.front().is_some_and(|entry| entry.slot == NONE) {
             self.run.pop_front();
-            // Places are counted modulo 2^32, and the run has fewer.
+            // Numbers are counted modulo 2^32. The run has fewer entries.
             self.first = self.first.wrapping_add(1);
             self.vacancies -= 1;
         }
         if self.vacancies > VACANCIES_MIN && self.vacancies > self.run.len() / 2 {
-            self.close_ranks();
+            self.compact();
         }
     }
 
-    /// The run without its vacancies. As many have come since the last time as are moved now.
-    fn close_ranks(&mut self) {
+    /// Removes the vacancies of the run. At least as many timers were removed since the last time as are moved now.
+    fn compact(&mut self) {
         self.run.retain(|entry| entry.slot != NONE);
         self.vacancies = 0;
         let mut number = self.first;
@@ -236,7 +235,7 @@ impl<T> Timers<T> {
     fn take_from_heap(&mut self, at: usize) -> u32 {
         let entry = self.heap.swap_remove(at);
         if at < self.heap.len() {
-            // The last one came to this place: it belongs further up or further down.
+            // The last entry was moved here and may belong further up or down.
             if self.rise(at) == at {
                 self.sink(at);
             }
@@ -244,7 +243,7 @@ impl<T> Timers<T> {
         entry.slot
     }
 
-    /// Moves an entry up to where it belongs. Returns where that is.
+    /// Moves an entry up to its place. Returns the place.
     fn rise(&mut self, mut at: usize) -> usize {
         let entry = self.heap[at];
         while at > 0 {
@@ -259,7 +258,7 @@ impl<T> Timers<T> {
         at
     }
 
-    /// Moves an entry down to where it belongs.
+    /// Moves an entry down to its place.
     fn sink(&mut self, mut at: usize) {
         let entry = self.heap[at];
         loop {
@@ -281,7 +280,7 @@ impl<T> Timers<T> {
         self.place(at, entry);
     }
 
-    fn place(&mut self, at: usize, entry: Entry) {
+    fn place(&mut self, at: usize, entry: TimerEntry) {
         self.heap[at] = entry;
         self.slots[entry.slot as usize].at = at as u32;
     }
@@ -289,7 +288,7 @@ impl<T> Timers<T> {
 
 const NONE: u32 = u32::MAX;
 const SLOTS_KEPT: usize = 1_024;
-/// So few vacancies are not worth a walk.
+/// Fewer vacancies are not worth a pass over the run.
 const VACANCIES_MIN: usize = 64;
 
 #[cfg(test)]
@@ -424,7 +423,7 @@ mod tests {
         for item in (0..400).filter(|item| item % 4 != 3) {
             assert_eq!(timers.remove(keys[item as usize]), Some(item));
         }
-        assert!(timers.run.len() < 300, "{} direct_cache", timers.run.len());
+        assert!(timers.run.len() < 300, "{} places", timers.run.len());
         assert_eq!(timers.remove(keys[203]), Some(203));
         let due: Vec<_> = std::iter::from_fn(|| timers.pop_due(f64::INFINITY)).collect();
         let left = (0..400).filter(|item| item % 4 == 3 && *item != 203);

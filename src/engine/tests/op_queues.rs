@@ -1,4 +1,4 @@
-//! Who is next on a host's own sockets, when a system call is worth a try, and when the host looks.
+//! Queues of operations on sockets of a host: the order, when a system call is tried, and when the host checks its sockets.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn operations_of_one_direction_start_one_after_the_other() {
             op_queues.current(OpQueueId::read(FD)),
             Some((key(index), SOCKET))
         );
-        op_queues.land(OpQueueId::read(FD), key(index), &nothing(), everyone);
+        op_queues.complete(OpQueueId::read(FD), key(index), &nothing(), everyone);
     }
     assert_eq!(starts(&mut op_queues), []);
     assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
@@ -87,9 +87,9 @@ fn who_stopped_waiting_in_line_is_passed_over() {
     assert_eq!(starts(&mut op_queues), [0]);
     let gone = HashSet::from([key(1), key(2), key(4)]);
     let is_wanted = |key| !gone.contains(&key);
-    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), is_wanted);
+    op_queues.complete(OpQueueId::read(FD), key(0), &nothing(), is_wanted);
     assert_eq!(starts(&mut op_queues), [3]);
-    op_queues.land(OpQueueId::read(FD), key(3), &nothing(), is_wanted);
+    op_queues.complete(OpQueueId::read(FD), key(3), &nothing(), is_wanted);
     assert_eq!(op_queues.current(OpQueueId::read(FD)), None);
     assert!(op_queues.skip_turn(), "those who went are counted out");
 }
@@ -100,7 +100,7 @@ fn an_operation_that_had_left_frees_no_queue_when_it_ends() {
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     op_queues.leave(OpQueueId::read(FD), key(0), everyone);
     op_queues.join(key(1), FD, SOCKET + 1, SocketOp::Recv(1));
-    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), everyone);
+    op_queues.complete(OpQueueId::read(FD), key(0), &nothing(), everyone);
     op_queues.leave(OpQueueId::read(FD), key(0), everyone);
     assert_eq!(
         op_queues.current(OpQueueId::read(FD)),
@@ -148,7 +148,7 @@ fn a_short_send_goes_on_before_others() {
         op_queues.rest_of(queue_id, key(2), &Outcome::Done(Ok(2))),
         None
     );
-    op_queues.land(queue_id, key(2), &Outcome::Done(Ok(2)), everyone);
+    op_queues.complete(queue_id, key(2), &Outcome::Done(Ok(2)), everyone);
     assert_eq!(starts(&mut op_queues), [1]);
 }
 
@@ -219,7 +219,7 @@ fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
             return count;
         }
         op_queues.join(key(count), FD, SOCKET, SocketOp::Recv(10));
-        op_queues.land(queue_id, key(count), &nothing(), everyone);
+        op_queues.complete(queue_id, key(count), &nothing(), everyone);
         count += 1;
         assert!(count < 1000, "never tried again");
     }
@@ -254,15 +254,15 @@ fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
     op_queues.join(key(1), FD, SOCKET, SocketOp::Recv(1));
     op_queues.join(key(2), FD, SOCKET, send(b"x"));
     assert_eq!(op_queues.begin_turn(|| at(0)), []);
-    assert_eq!(op_queues.next_look(), Some(at(100)));
+    assert_eq!(op_queues.next_check(), Some(at(100)));
     assert_eq!(op_queues.begin_turn(|| at(99)), []);
     let (read, write) = (OpQueueId::read(FD), OpQueueId::write(FD));
     let all = [(key(0), read), (key(1), read), (key(2), write)];
     assert_eq!(op_queues.begin_turn(|| at(100)), all);
     // No callback ran since: nothing can have been closed.
-    assert_eq!(op_queues.next_look(), None);
+    assert_eq!(op_queues.next_check(), None);
     assert_eq!(op_queues.begin_turn(|| at(150)), []);
-    assert_eq!(op_queues.next_look(), Some(at(200)));
+    assert_eq!(op_queues.next_check(), Some(at(200)));
     assert_eq!(op_queues.begin_turn(|| at(5000)), all);
 }
 
@@ -275,7 +275,7 @@ fn without_operations_nobody_asks_the_clock() {
     op_queues.begin_turn(Instant::now);
     op_queues.leave(OpQueueId::read(FD), key(0), everyone);
     assert_eq!(op_queues.begin_turn(nobody), []);
-    assert_eq!(op_queues.next_look(), None);
+    assert_eq!(op_queues.next_check(), None);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_host_that_comes_back_from_a_rest_looks_at_once() {
     let start = Instant::now();
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     assert_eq!(op_queues.begin_turn(|| start), []);
-    op_queues.look_now(start);
+    op_queues.check_now(start);
     assert_eq!(
         op_queues.begin_turn(|| start),
         [(key(0), OpQueueId::read(FD))],
@@ -354,7 +354,7 @@ fn those_who_gave_up_waiting_in_line_are_forgotten() {
     let looked_at = op_queues.begin_turn(|| start + Duration::from_secs(2));
     assert_eq!(looked_at.len(), 2);
     assert_eq!(starts(&mut op_queues), [0]);
-    op_queues.land(OpQueueId::read(FD), key(0), &nothing(), everyone);
+    op_queues.complete(OpQueueId::read(FD), key(0), &nothing(), everyone);
     assert_eq!(starts(&mut op_queues), [500]);
     op_queues.leave(OpQueueId::read(FD), key(500), everyone);
     assert!(op_queues.skip_turn(), "those who went are counted out");
@@ -410,7 +410,7 @@ impl Host {
                 match op_queues.rest_of(queue_id, key, &outcome) {
                     Some(rest) => op_queues.go_on(queue_id, engine.operations().reserve(), rest),
                     None => {
-                        op_queues.land(queue_id, key, &outcome, everyone);
+                        op_queues.complete(queue_id, key, &outcome, everyone);
                         done.push((key, outcome));
                     }
                 }

@@ -1,22 +1,19 @@
-//! What a datagram socket does with its datagrams: the send queue, what is received and what waits for the
-//! reader.
+//! The datagrams of a socket: the send queue, receiving, and datagrams that wait for the reader.
 //!
-//! Not here: its life (`lifecycle`); QUIC's socket (`quic_socket`), which wants GRO, GSO and its own
-//! batching.
+//! `lifecycle` has the phases of a socket. QUIC's sockets, with GRO, GSO and batches, are in `quic`.
 //!
-//! **Invariants.** Datagrams leave in the order in which they were sent: one SENDMSG is in flight at
-//! most, because the kernel lets a later one overtake a send that waits for room, and a burst goes
-//! out in one `sendmmsg`, which stops at the first that does not go. Unix sockets send so always. A
-//! producer is asked to pause only where the socket has no room. Datagrams that arrive while the
-//! reader is paused are kept and delivered first on resume.
+//! **Invariants.** Datagrams are sent in the order of the calls. At most one SENDMSG is in flight, because the kernel lets
+//! a later one overtake a send that waits for room. A burst is sent by one `sendmmsg`, which stops at the first datagram
+//! that fails. Unix sockets always send that way. A producer has to pause only if the socket has no room. Datagrams that
+//! arrive while the reader is paused are kept and delivered first on resume.
 //!
-//! A socket that others receive from as well is *shared*: it is waited for by readiness, and a datagram is
-//! received where the host takes the event, and another one when it asks. Nothing is read ahead, so a reader that closes, pauses or
+//! A socket from which others receive as well is *shared*. The engine polls it and receives one datagram when the host
+//! takes the event, and another one when the host asks for it. Nothing is read ahead, so a reader that closes, pauses or
 //! computes leaves the other datagrams in the socket.
 //!
-//! Unix datagrams never wait in the ring: the kernel's retry of one that found its receiver full sends an empty
-//! datagram (seen with Linux 6.18). A queue that rises above its high-water mark is tried at once, before the
-//! producer is asked to pause. A shared socket costs a datagram 0.2 µs more, of 5.
+//! Unix datagrams never wait in the ring: if the receiver has no room, the kernel's retry sends an empty datagram (seen
+//! with Linux 6.18). A queue that rises above its high mark is sent at once as far as the socket takes it, before the
+//! producer has to pause. A shared socket costs a datagram 0.2 µs more, of 5.
 
 use std::collections::VecDeque;
 
@@ -27,12 +24,12 @@ use crate::event_queue::EventQueue;
 use crate::transport::backlog::Backlog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 
-/// How large the datagrams of a socket may be, which decides how they are received.
+/// The largest datagrams of a socket, which decide how it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramSize {
-    /// They fit the ring's buffers of 64 KiB: UDP.
+    /// Datagrams that fit into the ring's buffers of 64 KiB: UDP.
     Buffer,
-    /// They may be larger (Unix sockets): received by a system call each, when readable.
+    /// Datagrams that may be larger (Unix sockets). Each is received by its own system call after a poll.
     Large,
 }
 
@@ -40,15 +37,15 @@ pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
     is_shared: bool,
-    /// Of a shared socket: the host is to take a datagram in its place among the events.
+    /// Of a shared socket: an entry in the queue of events stands for a datagram to receive.
     is_receivable_queued: bool,
-    /// Of a shared socket: a wait for readiness has ended, the next one needs no other registration.
+    /// Of a shared socket: a poll has ended, and the next one uses its registration.
     has_waited: bool,
     backlog: Backlog<Box<CopiedDatagram>>,
-    /// Where a datagram is received by a system call before its size is known.
+    /// The buffer for receives by system call, before the size of the datagram is known.
     large: Vec<u8>,
     queue: VecDeque<SendMsg>,
-    /// What the send in flight counts; nothing where it is a wait for room.
+    /// The cost of the datagram in flight. Zero if the operation in flight is a poll for room.
     sending_bytes: usize,
 }
 
@@ -69,9 +66,9 @@ impl DatagramSocket {
 
     // Writing ------------------------------------------------------------------------------------
 
-    /// Accepts a datagram. What only waited for the end of the turn is tried before the producer is told
-    /// to pause: that says that the socket has no room, and a datagram that can never leave (RFC 768 has
-    /// 16 bits for its length) or a burst that the kernel takes whole says no such thing.
+    /// Accepts a datagram. Before the producer has to pause, the queue is sent as far as the socket takes it. So a pause
+    /// means that the socket has no room, and neither a datagram that can never be sent (RFC 768 has 16 bits for its
+    /// length) nor a burst that the kernel takes whole causes one.
     pub(crate) fn send(&mut self, message: SendMsg, events: &mut EventQueue) -> WriteOutcome {
         if !self.life.is_open() {
             return WriteOutcome::Lost;
@@ -88,7 +85,7 @@ impl DatagramSocket {
         self.queue.is_empty() && self.life.send_op.is_none()
     }
 
-    /// Sends what the socket has room for, in order: nothing while an earlier one waits in the kernel.
+    /// Sends what the socket has room for, in order. Sends nothing while an earlier datagram waits in the kernel.
     pub(crate) fn send_now(&mut self, events: &mut EventQueue) {
         while self.life.is_sending()
             && self.life.send_op.is_none()
@@ -102,7 +99,7 @@ impl DatagramSocket {
             return;
         }
         while self.life.send_op.is_none() && !self.queue.is_empty() {
-            // A lone datagram rides on the turn's own system call; so does one that must wait.
+            // A lone datagram shares the turn's own system call, and so does one that must wait.
             let alone = self.queue.len() == 1 && self.size == DatagramSize::Buffer;
             if alone || self.send_burst(events) {
                 self.start_send(driver);
@@ -121,7 +118,7 @@ impl DatagramSocket {
     ) {
         let mut bytes = std::mem::take(&mut self.sending_bytes);
         if result.is_err() && self.size == DatagramSize::Large {
-            // No waiting for room on this socket: the first is lost, not the loop.
+            // The poll for room failed. The first datagram is dropped, so that the loop goes on.
             bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
         }
         self.left(bytes, result.err(), events);
@@ -131,8 +128,8 @@ impl DatagramSocket {
     fn start_send(&mut self, driver: &mut Driver) {
         let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
         self.life.send_op = match self.size {
-            // A Unix socket that found its receiver full has used its message up, and the kernel's
-            // retry sends an empty one (Linux 6.18): wait for room, then send again.
+            // If the receiver of a Unix datagram has no room, the kernel's retry sends an empty datagram (Linux 6.18). So
+            // the socket polls for room, and then sends again.
             DatagramSize::Large => Some(driver.poll(fd, Interest::Write, token)),
             DatagramSize::Buffer => self.queue.pop_front().map(|message| {
                 self.sending_bytes = cost(&message);
@@ -141,7 +138,7 @@ impl DatagramSocket {
         };
     }
 
-    /// True: the socket has no room for the first of the queue.
+    /// Sends a burst. True if the socket has no room for the first datagram.
     fn send_burst(&mut self, events: &mut EventQueue) -> bool {
         match net::send_many(self.life.fd, self.queue.iter()) {
             Ok(count) => {
@@ -167,7 +164,7 @@ impl DatagramSocket {
         self.life.fall(events);
     }
 
-    /// In a forked child, of a socket that is not flushed: the parent sends what is queued.
+    /// In a forked child, of a socket with unflushed datagrams: the parent sends them.
     pub(crate) fn leave_queue_to_parent(&mut self, events: &mut EventQueue) {
         if self.life.is_sending() && !self.queue.is_empty() {
             let bytes = self.queue.drain(..).map(|message| cost(&message)).sum();
@@ -182,15 +179,15 @@ impl DatagramSocket {
 
     // Reading ------------------------------------------------------------------------------------
 
-    /// Others receive from the socket as well from now on.
+    /// Makes the socket a shared one.
     pub(crate) fn share(&mut self, driver: &mut Driver) {
         if !std::mem::replace(&mut self.is_shared, true) {
-            // Its last completion begins the wait for readiness.
+            // The last completion of the receive begins the poll.
             self.life.cancel_receive(driver);
         }
     }
 
-    /// While there is a backlog nothing more is asked for: it can wait in the socket.
+    /// Queues an entry for the backlog, or arms a receive. While there is a backlog, more data can wait in the socket.
     pub(crate) fn flush_input(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_reading() {
             return;
@@ -222,8 +219,8 @@ impl DatagramSocket {
                 self.queue_received(Received::Buffer(datagram), events)
             }
             Outcome::Datagram(Err(Errno::CANCELED)) | Outcome::Done(Err(Errno::CANCELED)) => {}
-            // The host's socket was closed: what epoll does, nothing more is told. Asking again would
-            // fail for ever.
+            // The host closed the socket. Like an epoll set, the engine stops without an event, because receiving again
+            // would fail for ever.
             Outcome::Datagram(Err(Errno(libc::EBADF))) | Outcome::Done(Err(Errno(libc::EBADF))) => {
                 self.life.stop();
             }
@@ -238,8 +235,8 @@ impl DatagramSocket {
         self.flush_input(driver, events);
     }
 
-    /// A datagram whose event is due: gives back what is to be delivered now, and keeps it when the reader
-    /// paused since the event was queued.
+    /// The host takes the event of a datagram: returns it, or keeps it if the reader has paused since the event was
+    /// queued.
     pub(crate) fn deliver(&mut self, datagram: Received) -> Option<Received> {
         if !self.life.is_delivering() {
             return None;
@@ -251,14 +248,14 @@ impl DatagramSocket {
         None
     }
 
-    /// One of the backlog is due.
+    /// The host takes the entry of the backlog: returns its next datagram.
     pub(crate) fn deliver_backlog(&mut self) -> Option<Received> {
         let datagram = self.backlog.next(self.life.wants_input());
         datagram.map(Received::Copied)
     }
 
-    /// The shared socket was readable, and the host takes what there is. What the reader does not want
-    /// any more stays in the socket.
+    /// The host takes the entry of a readable shared socket: receives a datagram. If the reader has paused, the datagram
+    /// stays in the socket.
     pub(crate) fn receive_one(&mut self) -> Option<EngineEvent> {
         self.is_receivable_queued = false;
         let socket = self.life.key;
@@ -271,7 +268,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Another datagram of a shared socket, without a wait.
+    /// Receives another datagram from a shared socket without a poll.
     pub(crate) fn receive_another(&mut self, events: &mut EventQueue) -> Option<Received> {
         if !self.is_shared || self.is_receivable_queued {
             return None;
@@ -285,7 +282,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Receives if the reader wants it and there is something.
+    /// Receives a datagram if the reader reads and there is one.
     fn try_receive(&mut self) -> Result<Option<Received>, Errno> {
         if !self.life.is_reading() || !self.backlog.is_empty() {
             return Ok(None);
@@ -321,7 +318,7 @@ impl DatagramSocket {
         self.backlog.clear();
     }
 
-    /// The socket is readable, and its datagrams may be larger than the ring's buffers.
+    /// Receives from a readable socket whose datagrams may be larger than the ring's buffers.
     fn receive_large(&mut self, events: &mut EventQueue) {
         self.large.reserve_exact(LARGE_BYTES_MAX);
         for _ in 0..LARGE_PER_TURN {
@@ -347,7 +344,7 @@ impl DatagramSocket {
         self.large.clear();
     }
 
-    /// True if the reader still wants it is seen when its turn comes.
+    /// Queues the event. The check for a paused reader comes when the host takes it.
     fn queue_received(&self, datagram: Received, events: &mut EventQueue) {
         events.push(EngineEvent::DatagramReceived {
             socket: self.life.key,
@@ -368,11 +365,11 @@ fn cost(message: &SendMsg) -> usize {
     message.data.len() + HEADER_BYTES
 }
 
-/// What a queued datagram counts beside its payload, so that empty ones are bounded too (as asyncio does).
+/// The cost of a queued datagram beside its payload, as in asyncio, so that empty datagrams are bounded too.
 const HEADER_BYTES: usize = 8;
-/// What RFC 768's 16 bits of length allow.
+/// The largest length in RFC 768's 16 bits.
 const UDP_BYTES_MAX: usize = 64 * 1024;
-/// asyncio's `max_size`: what one receive takes at most.
+/// asyncio's `max_size`, the most bytes of one receive.
 const LARGE_BYTES_MAX: usize = 256 * 1024;
-/// Large datagrams taken in one turn, so that one busy socket does not starve the others.
+/// The most large datagrams received in one turn, so that a busy socket does not starve the others.
 const LARGE_PER_TURN: usize = 16;

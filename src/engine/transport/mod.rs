@@ -142,7 +142,7 @@ impl Transport {
             return false;
         };
         stream.send_now();
-        stream.fail_if_met(driver, events);
+        stream.report_send_error(driver, events);
         let is_failed = stream.life.is_failed();
         if is_failed {
             self.stop_reading(driver);

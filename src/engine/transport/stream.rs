@@ -1,25 +1,24 @@
-//! What a stream does with its bytes: the write queue, what is received and what waits for the reader.
+//! The bytes of a stream: sending the write queue, receiving, and data that waits for the reader.
 //!
-//! Not here: its life (`lifecycle`), connecting, accepting, TLS. asyncio's transport rules that are about
-//! Python objects (what raises, what is logged) live in the bindings; those about bytes live here.
+//! `lifecycle` has the phases of a stream. The bindings have the rules of asyncio's transports about Python objects
+//! (exceptions, logging); the rules about bytes are here.
 //!
-//! **Invariants.** At most one SEND is in flight: a short first one would let a second overtake its
-//! rest. Bytes accepted by `write` are sent in order unless the stream is aborted or fails. Bytes
-//! that arrive while the reader is paused are kept and delivered first on resume, and so is the end
-//! of file or the error that came after them.
+//! **Invariants.** At most one SEND is in flight: if the first one is short, a second one would overtake its rest.
+//! Accepted bytes are sent in order unless the stream is aborted or fails. Bytes that arrive while the reader is paused
+//! are kept and delivered first on resume, and so is the end of file or the error that came after them.
 //!
-//! **Large receives.** When 32 KiB arrived at once, the stream waits for readability by a poll from then on, until
-//! sixteen smaller receives: the host then receives straight into the object that the protocol gets
-//! (`StreamReadable`), without a copy out of a buffer of the kernel's ring. The host reports the result
-//! (`received`) before it calls the protocol. A receive that filled its room is followed by another one without a
-//! poll: after the other streams, or, every second time with a `BufferedProtocol`, at once, while its buffer is in
-//! the processor's cache. `receives_again` is asked before that, because the callback in between may pause, close
-//! or run turns. Nothing is received for a reader that pauses there. The receive goes by descriptor number; if the
-//! program has the socket object, the host asks that for its number first. A number that the program closes by
-//! itself goes unnoticed: an `fstat` for each receive cost 2 % of an echo of 100 KiB.
+//! **Large receives.** After a receive of 32 KiB or more, and until sixteen smaller ones, the stream waits for
+//! readability by a poll. The host then receives directly into the object that the protocol gets (`StreamReadable`),
+//! without a copy out of a buffer of the ring. The host reports the result (`received`) before it calls the protocol. A
+//! receive that filled its buffer is followed by another one without a poll: after the other streams, or, every second
+//! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. The host calls
+//! `receives_again` before that, because the callback in between may pause, close or run turns. Nothing is received for
+//! a reader that pauses there. The receive uses the descriptor's number. If the program has the socket object, the host
+//! first asks that object for its number. The engine does not notice a number that the program closes by itself: an
+//! `fstat` for each receive cost 2 % of an echo of 100 KiB.
 //!
-//! **Sends before the end of a turn** are system calls of their own and do not pass through the ring: a completion
-//! would come with the next turn, and until then the stream could neither send more nor end.
+//! **Sends before the end of a turn** are system calls of their own and bypass the ring: a completion would come with
+//! the next turn, and until then the stream could neither send more nor end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,43 +35,43 @@ use crate::transport::shared_state;
 use crate::transport::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
 use crate::watchers::Direction;
 
-/// What ends the received bytes, kept while the reader is paused.
+/// The end of the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadEnd {
     Eof,
     Error(Errno),
 }
 
-/// When the host receives again by itself.
+/// The next receive of the host after it has received by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextReceive {
-    /// This one found the end of what there was.
+    /// The receive found less than its buffer holds: the stream polls first.
     WhenReadable,
-    /// This one filled its room: after the other streams.
+    /// The receive filled its buffer: the next one follows the events of other streams.
     InTurn,
-    /// The same, and the next one goes to the same memory, which is in the processor's cache now.
+    /// The receive filled its buffer, and the next one uses the same memory, which is in the processor's cache now.
     AtOnce,
 }
 
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
-    /// So many receives are made one by one, each when the reader has taken what the one before brought:
-    /// this reader pauses, and a multishot would go on past each pause, for the backlog.
+    /// So many receives bring one piece each, after the reader has taken the one before. This reader pauses, and a
+    /// multishot receive would fill the backlog after each pause.
     one_by_one: u8,
-    /// So many receives are left to the host, which is told when there is something. Each large one fills
-    /// this up again.
+    /// So many receives are left to the host. A large one sets this to its maximum again.
     left_to_host: u8,
-    /// That the socket is readable stands in the queue of events. Until it is told nothing is received: it
-    /// would be told behind what the host receives then.
+    /// [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those bytes would
+    /// come before the ones that the host receives.
     is_readable_unreported: bool,
-    /// The host's last receive was full, and the one before was not of this kind: the next comes at once.
+    /// The next receive of the host comes at once, because the last one filled its buffer and did not itself come at
+    /// once.
     is_second_due: bool,
-    /// Until the next flush nothing is delivered.
+    /// Nothing is delivered until the next flush.
     waits_a_turn: bool,
-    /// The receive came to its end: it is not armed again.
+    /// The end of the bytes was received. No receive is armed any more.
     read_ended: bool,
     backlog: Backlog<Bytes>,
-    /// What came behind the backlog.
+    /// The end that came after the backlog.
     end_behind: Option<ReadEnd>,
     /// What is to be sent, in order, but for the tail.
     queue: VecDeque<Bytes>,
@@ -80,7 +79,7 @@ pub(crate) struct Stream {
     in_flight: u16,
     /// What was written last, in small pieces. Nothing of it is in flight.
     coalescer: WriteCoalescer,
-    /// What a send without the ring met; the next flush tells it.
+    /// The error of a send that bypassed the ring. The next flush queues its event.
     send_error: Option<Errno>,
     eof_sent: bool,
     /// System calls made here, past the driver, since they were last counted.
@@ -108,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that arrived and wait for a reader that had paused.
+    /// The number of bytes that wait for a paused reader.
     pub(crate) fn backlog_bytes(&self) -> usize {
         self.backlog.iter().map(Bytes::len).sum()
     }
@@ -138,15 +137,15 @@ impl Stream {
         self.life.is_open() && !self.life.shared.is_finished()
     }
 
-    /// So many bytes were queued, in one piece or several.
+    /// `count` bytes were queued, in one piece or several.
     pub(crate) fn accepted(&mut self, count: usize) -> WriteOutcome {
         let was_small = self.life.shared.queued() < LARGE_BYTES;
         self.life.shared.add_queued(count);
         let grew_large = was_small && self.life.shared.queued() >= LARGE_BYTES;
         if grew_large || self.life.is_too_full() {
-            // Small writes ride on the turn's own system call. A large one is worth one of its own: its
-            // bytes are still in the cache, its memory serves the next one, and what the socket takes now
-            // need not pause the producer.
+            // Small writes share the turn's own system call. A large one is worth its own: its bytes are still in the
+            // cache, its memory serves the next one, and the producer need not pause for bytes that the socket takes
+            // now.
             self.send_now();
         }
         self.life.rise()
@@ -164,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// Half-closes after the queue: at once when it is empty. Further writes are lost.
+    /// Half-closes after the queue is sent, or at once if it is empty. Further writes are lost.
     pub(crate) fn finish_writing(&mut self) -> io::Result<()> {
         if self.life.shared.is_closing() || self.life.shared.is_finished() {
             return Ok(());
@@ -178,12 +177,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Everything that was written is with the kernel.
+    /// True if the kernel has taken all written bytes.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.coalescer.is_empty()
     }
 
-    /// Nothing is queued, in flight or to be told of sending.
+    /// True if nothing is queued or in flight and no error of a send waits for its event.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_drained() && self.life.send_op.is_none() && self.send_error.is_none()
     }
@@ -193,19 +192,19 @@ impl Stream {
         self.direct_sends
     }
 
-    /// Puts in flight what is queued, tells what there is to tell of it.
+    /// Starts a send of queued bytes, or reports an earlier one's error.
     pub(crate) fn flush_queue(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         if !self.life.is_sending() || self.life.send_op.is_some() {
             return;
         }
-        if self.fail_if_met(driver, events) {
+        if self.report_send_error(driver, events) {
             return;
         }
-        // A send without the ring may have brought the queue down, and no completion tells of it.
+        // A send that bypassed the ring has no completion, and may have emptied the queue.
         self.go_on_sending(driver, events);
     }
 
-    /// Gives the socket what it takes without waiting.
+    /// Sends what the socket takes without waiting.
     pub(crate) fn send_now(&mut self) {
         // A second send would replace the error of the first: EPIPE follows ECONNRESET.
         while self.send_error.is_none()
@@ -290,14 +289,18 @@ impl Stream {
 
     fn drained(&mut self, events: &mut EventQueue) {
         if self.life.shared.is_finished() && !std::mem::replace(&mut self.eof_sent, true) {
-            // A peer that is gone already makes this fail; the receive reports that.
+            // This fails if the peer has gone already, which the receive reports.
             let _ = net::shutdown_write(self.life.fd);
         }
         self.life.drained(events);
     }
 
-    /// Tells of what a send without the ring met; true if there was something.
-    pub(crate) fn fail_if_met(&mut self, driver: &mut Driver, events: &mut EventQueue) -> bool {
+    /// Reports the error of a send that bypassed the ring. True if there was one.
+    pub(crate) fn report_send_error(
+        &mut self,
+        driver: &mut Driver,
+        events: &mut EventQueue,
+    ) -> bool {
         let error = self.send_error.take().filter(|_| self.life.is_sending());
         if let Some(error) = error {
             self.fail_sending(error, driver, events);
@@ -305,7 +308,7 @@ impl Stream {
         error.is_some()
     }
 
-    /// An open stream still delivers what arrived before.
+    /// A send failed. Bytes that arrived before are still delivered.
     fn fail_sending(&mut self, error: Errno, driver: &mut Driver, events: &mut EventQueue) {
         self.life.fail();
         self.drop_queue(driver);
@@ -316,8 +319,8 @@ impl Stream {
         });
     }
 
-    /// In a forked child, of a stream that is not flushed: the parent sends what is queued. Here the
-    /// stream fails, for what this process wrote behind it would come out of its order.
+    /// In a forked child, of a stream with unflushed bytes: the parent sends them. The child's stream fails, because bytes
+    /// that the child writes after them would be out of order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
         let has_more = self.queue.len() > usize::from(self.in_flight) || !self.coalescer.is_empty();
         if self.life.is_sending() && has_more {
@@ -333,19 +336,19 @@ impl Stream {
 
     // Reading ------------------------------------------------------------------------------------
 
-    /// The next receives are made one by one.
+    /// The next receives bring one piece each.
     pub(crate) fn expect_pauses(&mut self) {
         self.one_by_one = ONE_BY_ONE_AFTER_PAUSE;
     }
 
-    /// Keeps bytes of the latest event that the host did not take: they come first on resume.
+    /// Keeps bytes of the latest event that the host did not take. They come first on resume.
     pub(crate) fn put_back(&mut self, rest: Bytes) {
         if self.life.is_delivering() {
             self.backlog.put_back(rest);
         }
     }
 
-    /// The first piece of the backlog, if the reader reads.
+    /// Takes the first piece of the backlog, if the reader reads.
     pub(crate) fn take_back(&mut self) -> Option<StreamBytes> {
         let is_wanted = self.life.wants_input() && !self.waits_a_turn;
         let piece = self.backlog.take(is_wanted);
@@ -376,15 +379,15 @@ impl Stream {
     ) {
         let result = match outcome {
             Outcome::Received(result) => result,
-            // What was waited for, by poll.
+            // The end of a poll.
             Outcome::Done(Ok(_)) => {
                 if self.life.is_open() {
-                    self.tell_readable(events);
+                    self.queue_readable(events);
                 }
                 return;
             }
             Outcome::Done(Err(error)) => Err(error),
-            // Of a receive that was cancelled before it was ever issued.
+            // A receive was cancelled before it was submitted.
             _ => return,
         };
         if !self.life.is_open() {
@@ -397,8 +400,7 @@ impl Stream {
                 if more && self.left_to_host > 0 {
                     self.life.cancel_receive(driver);
                 }
-                // Whether the reader still wants it is seen when its turn comes, which is what keeps
-                // the order.
+                // The check for a paused reader comes when the host takes the event, to keep the order.
                 events.push(EngineEvent::StreamData {
                     stream: self.life.key,
                     data: StreamBytes::Buffer(buf),
@@ -408,7 +410,7 @@ impl Stream {
                 }
             }
             Err(Errno(libc::ECANCELED)) => {
-                // A pause; a resume that came before this completion still wants its receive.
+                // A pause cancelled the receive. The reader may have resumed before this completion.
                 if self.life.wants_input() {
                     self.arm(driver);
                 }
@@ -417,8 +419,7 @@ impl Stream {
         }
     }
 
-    /// A large receive is better made by the host, and so are those after it: what the kernel puts into a
-    /// buffer of ours has to be copied out of it.
+    /// Leaves receives to the host after a large one: bytes in a buffer of the ring have to be copied out of it.
     fn note_size(&mut self, size: usize) {
         if size < LARGE_BYTES {
             self.left_to_host = self.left_to_host.saturating_sub(1);
@@ -427,7 +428,7 @@ impl Stream {
         self.left_to_host = LEFT_TO_HOST_AFTER_LARGE;
     }
 
-    fn tell_readable(&mut self, events: &mut EventQueue) {
+    fn queue_readable(&mut self, events: &mut EventQueue) {
         self.is_readable_unreported = true;
         events.push(EngineEvent::StreamReadable {
             stream: self.life.key,
@@ -435,14 +436,14 @@ impl Stream {
         });
     }
 
-    /// The socket is readable: true if the host is to be told (else the next resume looks again).
+    /// The host takes the event: true if it is still due. If not, the next resume polls again.
     pub(crate) fn deliver_readable(&mut self) -> bool {
         self.is_readable_unreported = false;
         self.life.is_delivering() && !self.must_wait() && !self.read_ended
     }
 
-    /// What came of a receive that was left to the host. True if the next one is due at once; that is followed
-    /// by one in its turn in the queue, so that no stream keeps the others waiting.
+    /// Takes the result of a receive of the host. True if the next one comes at once. The one after that comes after the
+    /// other streams, so that no stream delays them.
     pub(crate) fn received_by_host(
         &mut self,
         result: Result<usize, Errno>,
@@ -455,7 +456,7 @@ impl Stream {
                 self.note_size(size);
                 self.is_second_due = next == NextReceive::AtOnce && !self.is_second_due;
                 if !self.is_second_due && next != NextReceive::WhenReadable {
-                    self.tell_readable(events);
+                    self.queue_readable(events);
                 }
                 return self.is_second_due;
             }
@@ -466,26 +467,25 @@ impl Stream {
         false
     }
 
-    /// The reader has scheduled something, which comes before what it hears next.
+    /// The reader has scheduled a callback, which runs before the next delivery.
     pub(crate) fn wait_a_turn(&mut self) {
         self.waits_a_turn = true;
     }
 
-    /// The host has told of the bytes behind which a receive is due: true if it is to be made now.
+    /// The host has delivered the bytes of its last receive. True if the next receive comes now.
     pub(crate) fn receives_again(&mut self, events: &mut EventQueue) -> bool {
-        // Turns that the host ran inside have waited for more, or received it.
+        // Nested turns of the host may have armed a receive or queued an event.
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         let is_due = std::mem::take(&mut self.is_second_due) && is_free;
         if is_due && self.waits_a_turn && self.life.is_delivering() {
-            self.tell_readable(events);
+            self.queue_readable(events);
             return false;
         }
         self.is_second_due = is_due && self.deliver_readable();
         self.is_second_due
     }
 
-    /// Data whose event is due: gives back what is to be delivered now, and keeps it when the reader
-    /// paused since the event was queued.
+    /// The host takes the event of data: returns the data, or keeps it if the reader has paused since the event was queued.
     pub(crate) fn deliver(&mut self, data: StreamBytes) -> Option<StreamBytes> {
         if !self.life.is_delivering() {
             return None;
@@ -497,7 +497,8 @@ impl Stream {
         Some(data)
     }
 
-    /// The same for an end of file, and for a failure to receive: true if it is to be told now.
+    /// The host takes the event of an end of file or of a failed receive: true if it is due now. The end is kept if the
+    /// reader has paused.
     pub(crate) fn deliver_end(&mut self, end: ReadEnd) -> bool {
         let waits = self.must_wait();
         if waits && self.life.is_delivering() {
@@ -506,18 +507,18 @@ impl Stream {
         !waits && self.life.is_delivering()
     }
 
-    /// A piece of the backlog is due.
+    /// The host takes the entry of the backlog: returns its next piece.
     pub(crate) fn deliver_backlog(&mut self) -> Option<StreamBytes> {
         let piece = self.backlog.next(self.life.wants_input());
         piece.map(StreamBytes::Copied)
     }
 
-    /// The reader has what arrived, and the next receive waits for a flush.
+    /// True if the reader has all data that arrived, and the next flush has to arm a receive.
     pub(crate) fn awaits_flush(&self) -> bool {
         self.life.recv_op.is_none() && self.life.is_reading() && !self.read_ended
     }
 
-    /// The backlog goes first, even when reading was resumed since.
+    /// True if data has to go into the backlog. Earlier data goes first, even if the reader has resumed.
     fn must_wait(&self) -> bool {
         let is_behind = !self.backlog.is_empty() || self.end_behind.is_some();
         is_behind || self.waits_a_turn || !self.life.wants_input()
@@ -540,13 +541,13 @@ impl Stream {
         }
     }
 
-    /// While there is a backlog nothing more is asked for: it can wait in the socket.
+    /// Arms a receive, unless there is a backlog: more data can wait in the socket.
     fn arm(&mut self, driver: &mut Driver) {
         let is_free = self.life.recv_op.is_none() && !self.is_readable_unreported;
         if is_free && !self.read_ended && self.backlog.is_empty() {
             let (fd, token) = (self.life.fd, self.life.token(SUB_RECV));
             self.life.recv_op = Some(if self.left_to_host > 0 {
-                // Something was received before.
+                // Something was received before, so the registration exists.
                 driver.poll_again(fd, Interest::Read, token)
             } else if self.one_by_one > 0 {
                 self.one_by_one -= 1;
@@ -563,11 +564,11 @@ impl Stream {
     }
 }
 
-/// From here on a copy, or a way through a cold cache, costs more than a system call of its own.
+/// From this size on a copy, or a pass through a cold cache, costs more than a system call.
 const LARGE_BYTES: usize = 32 * 1024;
-/// Small receives until the host is spared them again.
+/// Small receives that are left to the host after a large one.
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
-/// Receives without a pause among them until a reader is trusted with a multishot again.
+/// Receives without a pause before a reader that has paused gets a multishot receive again.
 const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;
-/// Pieces gathered into one SENDMSG. More than this gain nothing and cost a larger iovec array.
+/// The most pieces in one SENDMSG. More gain nothing and need a larger iovec array.
 const PIECES_PER_SEND_MAX: usize = 64;

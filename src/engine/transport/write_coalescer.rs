@@ -1,12 +1,9 @@
-//! The tail of a stream's write queue: what was written in small pieces, gathered in one block, and the
-//! blocks that no stream needs at the moment.
+//! The end of a stream's write queue: small writes, gathered in one block; and the free blocks.
 //!
-//! A copy of its own for each small write would be an allocation, and a second one when the kernel is lent
-//! it, for a `Bytes` made of a `Vec` gets its count with the first clone. A block has both behind it: what
-//! is cut off it shares its count, and it is used again once all of that is sent. It is not shared between
-//! streams: a few bytes that wait for a slow peer would keep everybody's.
-//!
-//! Not here: when the tail is cut off, and what is in front of it (`stream`).
+//! A separate copy of each small write would cost an allocation, and a second one when the kernel borrows it, because a
+//! `Bytes` made of a `Vec` allocates its reference count at its first clone. A block pays both once: the parts that are
+//! cut off it share its reference count, and it is used again when all of them are sent. Streams do not share blocks,
+//! because a few bytes that wait for a slow peer would keep the block of all.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -23,7 +20,7 @@ impl WriteCoalescer {
         self.bytes().is_empty()
     }
 
-    /// True if `count` bytes go behind those that are there, which then stay where they are.
+    /// True if `count` more bytes fit into the block.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         let room = |block: &BytesMut| block.capacity() - block.len() >= count;
         self.is_empty() || self.0.as_deref().is_none_or(room)
@@ -34,13 +31,13 @@ impl WriteCoalescer {
         block.extend_from_slice(data);
     }
 
-    /// All of it, in memory that the kernel may be lent while more is written behind it.
+    /// Takes all bytes, as a part of the block. The kernel can borrow it while more is written behind it.
     pub(crate) fn cut(&mut self) -> Option<Bytes> {
         let block = self.0.as_mut().filter(|block| !block.is_empty())?;
         Some(block.split().freeze())
     }
 
-    /// The first `count` bytes are sent.
+    /// Drops the first `count` bytes, which are sent.
     pub(crate) fn advance(&mut self, count: usize) {
         if let Some(block) = &mut self.0 {
             block.advance(count);
@@ -51,7 +48,7 @@ impl WriteCoalescer {
         self.0 = None;
     }
 
-    /// Gives an empty tail's block back, of which nothing is in flight.
+    /// Returns the block if it is empty and nothing of it is in flight.
     pub(crate) fn give_back(&mut self, blocks: &mut Blocks) {
         if let Some(block) = self.0.take_if(|block| block.is_empty()) {
             blocks.give(block);
@@ -59,10 +56,10 @@ impl WriteCoalescer {
     }
 }
 
-/// Blocks that no stream needs, the one that was used last on top: its memory is in the cache.
+/// Free blocks. The one that was used last comes first, because its memory is in the cache.
 #[derive(Default)]
 pub(crate) struct Blocks {
-    // Boxed for the sake of idle streams, which have room for a pointer.
+    // Boxed, because an idle stream has room for a pointer only.
     #[expect(clippy::vec_box)]
     spare: Vec<Box<BytesMut>>,
 }
@@ -73,7 +70,7 @@ impl Blocks {
         self.spare.pop().unwrap_or_else(made)
     }
 
-    /// From its beginning again, which is what a program that writes a little at a time has in the cache.
+    /// Keeps a block if all of it is free, to be filled from its beginning, which is in the cache.
     fn give(&mut self, mut block: Box<BytesMut>) {
         if self.spare.len() < SPARE_MAX && block.try_reclaim(BLOCK_BYTES) {
             self.spare.push(block);
@@ -81,7 +78,7 @@ impl Blocks {
     }
 }
 
-/// What is as long as that is not gathered.
+/// Longer writes are not gathered.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 const SPARE_MAX: usize = 256;
 

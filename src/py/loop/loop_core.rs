@@ -325,7 +325,7 @@ impl LoopCore {
         match (running, value) {
             (false, Some(_)) => self
                 .op_queues
-                .with(py, |op_queues| op_queues.look_now(Instant::now())),
+                .with(py, |op_queues| op_queues.check_now(Instant::now())),
             (true, None) => turn::rest(self, py),
             _ => {}
         }

@@ -295,7 +295,7 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
 /// How long nothing is due.
 fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> PollTimeout {
     let timer = this.timers.with(py, |timers| timers.next_due());
-    let look = this.op_queues.with(py, |op_queues| op_queues.next_look());
+    let look = this.op_queues.with(py, |op_queues| op_queues.next_check());
     PollTimeout::default()
         .until_due(timer, || from.unwrap_or_else(clock::monotonic))
         .until(engine.next_deadline(), Instant::now)

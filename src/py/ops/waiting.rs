@@ -302,7 +302,7 @@ fn rest_of(
 fn land(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
     let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
     this.op_queues.with(py, |op_queues| {
-        op_queues.land(queue_id, key, outcome, is_wanted)
+        op_queues.complete(queue_id, key, outcome, is_wanted)
     });
 }
 
