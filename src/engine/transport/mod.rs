@@ -8,7 +8,8 @@
 //! | `transport_table` | the transports by key, and those with work for the next flush |
 //! | `lifecycle` | the phases of a transport, from its opening to its end; paused readers and producers |
 //! | `shared_state` | [`SharedState`]: the state of a transport that any thread may read |
-//! | `stream` | the bytes of a stream: write queue, receive |
+//! | `stream` | the bytes of a stream: sending, receiving |
+//! | `write_queue` | the bytes that a stream has to send |
 //! | `write_coalescer` | the last small writes of a stream, gathered in one block |
 //! | `datagram` | the datagrams of a socket: send queue, receive |
 //! | `backlog` | data that arrived for a paused reader |
@@ -31,6 +32,7 @@ pub(crate) mod shared_state;
 pub(crate) mod stream;
 pub(crate) mod transport_table;
 pub(crate) mod write_coalescer;
+pub(crate) mod write_queue;
 pub(crate) mod writes;
 
 pub use commands::Transports;

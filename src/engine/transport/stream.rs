@@ -1,6 +1,6 @@
-//! The bytes of a stream: sending the write queue, receiving, and data that waits for the reader.
+//! The bytes of a stream: when its write queue is sent, receiving, and data that waits for the reader.
 //!
-//! `lifecycle` has the phases of a stream. The bindings have the rules of asyncio's transports about Python objects
+//! `write_queue` has the queue, `lifecycle` the phases of a stream. The bindings have the rules of asyncio's transports about Python objects
 //! (exceptions, logging); the rules about bytes are here.
 //!
 //! **Invariants.** At most one SEND is in flight: if the first one is short, a second one would overtake its rest.
@@ -20,10 +20,9 @@
 //! **Sends before the end of a turn** are system calls of their own and bypass the ring: a completion would come with
 //! the next turn, and until then the stream could neither send more nor end.
 
-use std::collections::VecDeque;
 use std::io;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use uringcore_io::net;
 use uringcore_io::{Driver, Errno, Interest, Outcome};
 
@@ -32,7 +31,7 @@ use crate::event_queue::EventQueue;
 use crate::transport::backlog::Backlog;
 use crate::transport::lifecycle::{Lifecycle, SUB_RECV, SUB_SEND, WriteOutcome};
 use crate::transport::shared_state;
-use crate::transport::write_coalescer::{BLOCK_BYTES, Blocks, WriteCoalescer};
+use crate::transport::write_queue::WriteQueue;
 use crate::watchers::Direction;
 
 /// The end of the received bytes.
@@ -73,17 +72,10 @@ pub(crate) struct Stream {
     backlog: Backlog<Bytes>,
     /// The end that came after the backlog.
     end_behind: Option<ReadEnd>,
-    /// What is to be sent, in order, but for the tail.
-    queue: VecDeque<Bytes>,
-    /// So many pieces of its front are in flight. They stay, for the rest of a short send is sent again.
-    in_flight: u16,
-    /// What was written last, in small pieces. Nothing of it is in flight.
-    coalescer: WriteCoalescer,
+    pub(crate) queue: WriteQueue,
     /// The error of a send that bypassed the ring. The next flush queues its event.
     send_error: Option<Errno>,
     eof_sent: bool,
-    /// System calls made here, past the driver, since they were last counted.
-    direct_sends: u32,
 }
 
 impl Stream {
@@ -98,12 +90,9 @@ impl Stream {
             read_ended: false,
             backlog: Backlog::default(),
             end_behind: None,
-            queue: VecDeque::new(),
-            in_flight: 0,
-            coalescer: WriteCoalescer::default(),
+            queue: WriteQueue::default(),
             send_error: None,
             eof_sent: false,
-            direct_sends: 0,
         }
     }
 
@@ -112,26 +101,7 @@ impl Stream {
         self.backlog.iter().map(Bytes::len).sum()
     }
 
-    pub(crate) fn take_direct_sends(&mut self) -> u64 {
-        u64::from(std::mem::take(&mut self.direct_sends))
-    }
-
     // Writing ------------------------------------------------------------------------------------
-
-    /// Queues `data`; `accepted` follows.
-    pub(crate) fn push(&mut self, data: Bytes) {
-        self.seal();
-        self.queue.push_back(data);
-    }
-
-    /// Queues a copy of what is short; `accepted` follows.
-    pub(crate) fn push_copy(&mut self, data: &[u8], blocks: &mut Blocks) {
-        debug_assert!(data.len() <= BLOCK_BYTES, "a block would have to grow");
-        if !self.coalescer.has_room(data.len()) {
-            self.seal();
-        }
-        self.coalescer.push(data, blocks);
-    }
 
     pub(crate) fn is_writable(&self) -> bool {
         self.life.is_open() && !self.life.shared.is_finished()
@@ -151,18 +121,6 @@ impl Stream {
         self.life.rise()
     }
 
-    /// The tail becomes a piece like the others.
-    fn seal(&mut self) {
-        self.queue.extend(self.coalescer.cut());
-    }
-
-    /// A stream that has nothing to send needs no block.
-    pub(crate) fn give_block_back(&mut self, blocks: &mut Blocks) {
-        if self.queue.is_empty() {
-            self.coalescer.give_back(blocks);
-        }
-    }
-
     /// Half-closes after the queue is sent, or at once if it is empty. Further writes are lost.
     pub(crate) fn finish_writing(&mut self) -> io::Result<()> {
         if self.life.shared.is_closing() || self.life.shared.is_finished() {
@@ -179,17 +137,12 @@ impl Stream {
 
     /// True if the kernel has taken all written bytes.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.coalescer.is_empty()
+        self.queue.is_empty()
     }
 
     /// True if nothing is queued or in flight and no error of a send waits for its event.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_drained() && self.life.send_op.is_none() && self.send_error.is_none()
-    }
-
-    /// Sends without the ring since they were last counted.
-    pub(crate) fn direct_sends(&self) -> u32 {
-        self.direct_sends
     }
 
     /// Starts a send of queued bytes, or reports an earlier one's error.
@@ -212,20 +165,19 @@ impl Stream {
             && !self.is_drained()
             && self.life.send_op.is_none()
         {
-            let tail = Some(self.coalescer.bytes()).filter(|tail| !tail.is_empty());
-            let pieces = self.queue.iter().map(|piece| &piece[..]).chain(tail);
-            self.direct_sends += 1;
-            let count = match net::send_pieces(self.life.fd, pieces) {
-                Ok(count) => count,
+            match self.queue.send_now(self.life.fd) {
+                Ok((count, is_whole)) => {
+                    self.life.shared.sub_queued(count);
+                    if !is_whole {
+                        return;
+                    }
+                }
                 Err(Errno(libc::EAGAIN)) => return,
                 Err(error) => {
                     self.send_error = Some(error);
                     self.life.shared.set(shared_state::FAILED, true);
                     return;
                 }
-            };
-            if self.drop_sent(count) {
-                return;
             }
         }
     }
@@ -236,33 +188,14 @@ impl Stream {
         driver: &mut Driver,
         events: &mut EventQueue,
     ) {
-        self.in_flight = 0;
-        match result {
-            Ok(count) => {
-                self.drop_sent(count as usize);
-            }
-            Err(Errno(libc::EINTR | libc::EAGAIN)) => {}
+        let count = match result {
+            Ok(count) => count as usize,
+            Err(Errno(libc::EINTR | libc::EAGAIN)) => 0,
             Err(error) => return self.fail_sending(error, driver, events),
-        }
-        self.go_on_sending(driver, events);
-    }
-
-    /// Takes `count` bytes off the front; true if the last piece was not sent whole.
-    fn drop_sent(&mut self, mut count: usize) -> bool {
+        };
+        self.queue.end_send(count);
         self.life.shared.sub_queued(count);
-        while let Some(piece) = self.queue.front_mut() {
-            if count < piece.len() {
-                piece.advance(count);
-                return true;
-            }
-            count -= piece.len();
-            self.queue.pop_front();
-            if count == 0 {
-                return false;
-            }
-        }
-        self.coalescer.advance(count);
-        !self.coalescer.is_empty()
+        self.go_on_sending(driver, events);
     }
 
     fn go_on_sending(&mut self, driver: &mut Driver, events: &mut EventQueue) {
@@ -270,21 +203,9 @@ impl Stream {
         if self.is_drained() {
             self.drained(events);
         } else {
-            self.start_send(driver);
+            let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
+            self.life.send_op = Some(self.queue.start_send(driver, fd, token));
         }
-    }
-
-    fn start_send(&mut self, driver: &mut Driver) {
-        let (fd, token) = (self.life.fd, self.life.token(SUB_SEND));
-        self.seal();
-        let in_flight = self.queue.len().min(PIECES_PER_SEND_MAX);
-        self.in_flight = in_flight as u16;
-        self.life.send_op = Some(if in_flight == 1 {
-            driver.send(fd, self.queue[0].clone(), token)
-        } else {
-            let pieces = self.queue.iter().take(in_flight);
-            driver.send_vectored(fd, pieces.cloned(), token)
-        });
     }
 
     fn drained(&mut self, events: &mut EventQueue) {
@@ -322,15 +243,13 @@ impl Stream {
     /// In a forked child, of a stream with unflushed bytes: the parent sends them. The child's stream fails, because bytes
     /// that the child writes after them would be out of order.
     pub(crate) fn leave_queue_to_parent(&mut self, driver: &mut Driver, events: &mut EventQueue) {
-        let has_more = self.queue.len() > usize::from(self.in_flight) || !self.coalescer.is_empty();
-        if self.life.is_sending() && has_more {
+        if self.life.is_sending() && self.queue.has_waiting() {
             self.fail_sending(Errno::CANCELED, driver, events);
         }
     }
 
     pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
         self.queue.clear();
-        self.coalescer.clear();
         self.life.drop_queue(driver);
     }
 
@@ -570,5 +489,3 @@ const LARGE_BYTES: usize = 32 * 1024;
 const LEFT_TO_HOST_AFTER_LARGE: u8 = 16;
 /// Receives without a pause before a reader that has paused gets a multishot receive again.
 const ONE_BY_ONE_AFTER_PAUSE: u8 = u8::MAX;
-/// The most pieces in one SENDMSG. More gain nothing and need a larger iovec array.
-const PIECES_PER_SEND_MAX: usize = 64;

@@ -56,8 +56,8 @@ impl TransportTable {
             };
             transport.flush(alone, driver, events);
             if let Transport::Stream(stream) = transport {
-                self.counts.direct_sends += stream.take_direct_sends();
-                stream.give_block_back(&mut self.blocks);
+                self.counts.direct_sends += stream.queue.take_direct_sends();
+                stream.queue.give_block_back(&mut self.blocks);
             }
         }
     }
@@ -73,7 +73,7 @@ impl TransportTable {
         if let Some(transport) = self.by_key.get_mut(key) {
             transport.handle_completion(sub, completion, driver, events);
             if let Transport::Stream(stream) = transport {
-                stream.give_block_back(&mut self.blocks);
+                stream.queue.give_block_back(&mut self.blocks);
             }
         }
     }

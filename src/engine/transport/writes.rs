@@ -113,15 +113,15 @@ impl Transports<'_> {
             return WriteOutcome::Lost;
         };
         let was_idle = stream.is_idle();
-        let sends = stream.direct_sends();
+        let sends = stream.queue.direct_sends();
         let outcome = accept(stream, blocks);
         // A large write has been tried already.
-        if was_idle && !stream.is_drained() && stream.direct_sends() == sends {
+        if was_idle && !stream.is_drained() && stream.queue.direct_sends() == sends {
             if self.held.delay.sends(Instant::now) {
                 stream.send_now();
                 if stream.is_idle() {
-                    counts.direct_sends += stream.take_direct_sends();
-                    stream.give_block_back(blocks);
+                    counts.direct_sends += stream.queue.take_direct_sends();
+                    stream.queue.give_block_back(blocks);
                     return outcome;
                 }
             } else {
@@ -151,9 +151,9 @@ fn accept<'a>(
         count += piece.len();
         match piece {
             // A `Bytes` made of a `Vec` costs another allocation when the kernel borrows it.
-            _ if piece.len() < BLOCK_BYTES => stream.push_copy(piece.bytes(), blocks),
-            Piece::Copied(bytes) => stream.push(Bytes::copy_from_slice(bytes)),
-            Piece::Kept(bytes) => stream.push(bytes),
+            _ if piece.len() < BLOCK_BYTES => stream.queue.push_copy(piece.bytes(), blocks),
+            Piece::Copied(bytes) => stream.queue.push(Bytes::copy_from_slice(bytes)),
+            Piece::Kept(bytes) => stream.queue.push(bytes),
         }
     }
     stream.accepted(count)
