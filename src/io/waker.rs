@@ -19,10 +19,10 @@ use std::{fmt, io};
 /// Wakes its driver; cheap to clone, usable from any thread and after the driver has ended.
 #[derive(Clone)]
 pub struct Waker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWaker>,
 }
 
-struct Shared {
+struct SharedWaker {
     state: AtomicU32,
     eventfd: OwnedFd,
 }
@@ -55,7 +55,7 @@ impl Waker {
 
     pub(crate) fn new() -> io::Result<Waker> {
         Ok(Waker {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedWaker {
                 state: AtomicU32::new(AWAKE),
                 eventfd: eventfd()?,
             }),

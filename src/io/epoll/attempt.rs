@@ -7,7 +7,7 @@ use crate::common::Common;
 use crate::errno::Errno;
 use crate::message::SEND_FLAGS;
 use crate::net;
-use crate::op::{OpKind, Payload, Phase, Slot};
+use crate::op::{OpKind, OpPhase, Payload, Slot};
 
 impl Epoll {
     /// `events` is the readiness that caused the attempt, 0 at the first one.
@@ -36,7 +36,7 @@ impl Epoll {
                 (Step::Again, _) => {}
                 (Step::Wait, _) => {
                     // Already registered: keep waiting, no `epoll_ctl`.
-                    if slot.phase != Phase::Polling {
+                    if slot.phase != OpPhase::Polling {
                         self.wait_for(common, index);
                     }
                     return;
@@ -99,7 +99,7 @@ fn step(slot: &mut Slot) -> Step {
             whole(unsafe { libc::sendmsg(fd, message.header(), SEND_FLAGS) })
         }
         (OpKind::Connect, Payload::Address(address)) => {
-            if slot.phase == Phase::Polling {
+            if slot.phase == OpPhase::Polling {
                 return Step::Done(net::connect_result(fd));
             }
             // SAFETY: an address with its own length.

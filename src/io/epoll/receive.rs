@@ -10,7 +10,7 @@ use crate::completion::Outcome;
 use crate::datagram::{CONTROL_ROOM, Datagram, HEADER_ROOM, HEADER_SIZE, Header, NAME_ROOM};
 use crate::errno::Errno;
 use crate::message::empty_header;
-use crate::op::{OpKind, Payload, Phase};
+use crate::op::{OpKind, OpPhase, Payload};
 
 impl Epoll {
     pub(super) fn accept(&mut self, common: &mut Common, index: u32) {
@@ -125,7 +125,7 @@ impl Epoll {
     fn starve(&mut self, common: &mut Common, index: u32) {
         common.stats.enobufs += 1;
         let op = common.table.id_at(index);
-        common.table.set_phase(index, Phase::Starved);
+        common.table.set_phase(index, OpPhase::Starved);
         if common.table.at(index).kind == OpKind::RecvMsg {
             &mut self.starved_datagrams
         } else {

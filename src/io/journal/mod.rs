@@ -1,11 +1,11 @@
-//! Files that grow record by record, written by a separate thread: [`Journal`] and its [`Entry`]s.
+//! Files that grow record by record, written by a thread of their own: [`Journal`] and its [`Entry`]s.
 //!
-//! - `folder`: the files' names, their total size, and removal.
+//! - `folder`: the files' names, how much they take together, which of them are removed.
 //! - `writer`: the thread.
 //!
-//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for each
-//! buffer, all buffers together, each file, all files of the folder together, and open files. A record without room
-//! is rejected, and its producer counts it. Not here: the format of records.
+//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for
+//! each buffer, all buffers together, each file, all files of the folder together, and open files. A record
+//! that finds no room is refused, and its producer counts it. Not here: the format of records.
 //!
 //! A forked child has a thread and files of its own.
 
@@ -37,32 +37,32 @@ pub struct Limits {
     /// Bytes of all files in the folder, including those of other processes and of earlier runs. The oldest that
     /// are not being written are removed.
     pub total_bytes: u64,
-    /// Files in the folder, with the same rule.
+    /// Files in the folder, likewise.
     pub files: usize,
-    /// Files that this process has open at a time.
+    /// Files that this process has open at once.
     pub open: usize,
 }
 
-/// The result of an append.
+/// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Append {
     Taken,
-    /// The buffers are full. There is room once the thread has written.
+    /// The buffers are full. There is room when the thread has written.
     NoRoom,
-    /// The file or the folder has reached its size: only [`Entry::finish`] adds to it.
+    /// The file has its size, or the folder: only [`Entry::finish`] adds to it.
     Full,
     /// The file could not be written.
     Failed,
 }
 
-/// Files in one folder, with unpredictable names.
+/// Files in one folder, with names that cannot be foreseen.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// `None` before the first entry. A forked child makes its own, because the parent's thread does not run there.
-    shared: PerProcess<Mutex<Option<Arc<Shared>>>>,
+    /// None before the first entry. A forked child makes its own, because the parent's thread does not run there.
+    shared: PerProcess<Mutex<Option<Arc<SharedJournal>>>>,
 }
 
 impl Journal {
@@ -75,9 +75,9 @@ impl Journal {
         }
     }
 
-    /// A new file, which the thread creates with its first record. `None` if the limit of open files is reached.
+    /// A new file, which the thread creates with its first record. `None` if as many are open as may be.
     ///
-    /// Fails if the thread cannot be created.
+    /// Fails if there can be no thread.
     pub fn begin(&self) -> io::Result<Option<Entry>> {
         let shared = self.started()?;
         let mut state = shared.state();
@@ -90,7 +90,7 @@ impl Journal {
         Ok(Some(Entry { shared, file }))
     }
 
-    /// Waits until everything appended before was passed to the kernel. False if `patience` ended first.
+    /// Waits until everything appended before is with the kernel. False if `patience` ended first.
     pub fn flush(&self, patience: Duration) -> bool {
         let shared = lock(self.shared.get()).clone();
         shared.is_none_or(|shared| shared.flush(patience))
@@ -102,12 +102,12 @@ impl Journal {
         shared.state().error.take()
     }
 
-    fn started(&self) -> io::Result<Arc<Shared>> {
+    fn started(&self) -> io::Result<Arc<SharedJournal>> {
         let mut slot = lock(self.shared.get());
         if let Some(shared) = slot.as_ref() {
             return Ok(shared.clone());
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedJournal {
             birthplace: Birthplace::here()?,
             file_bytes: self
                 .limits
@@ -144,12 +144,12 @@ impl Drop for Journal {
 /// One file of a journal. Dropping it finishes it.
 #[derive(Debug)]
 pub struct Entry {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
     file: Arc<File>,
 }
 
 impl Entry {
-    /// Appends a record, whole or not at all.
+    /// Adds a record, whole or not at all.
     pub fn append(&self, record: &[u8]) -> Append {
         let shared = &self.shared;
         if !shared.birthplace.is_here() {
@@ -157,9 +157,9 @@ impl Entry {
         }
         let mut buffer = self.file.buffer();
         match buffer.phase {
-            Phase::Open => {}
-            Phase::Full => return Append::Full,
-            Phase::Finished | Phase::Failed => return Append::Failed,
+            FilePhase::Open => {}
+            FilePhase::Full => return Append::Full,
+            FilePhase::Finished | FilePhase::Failed => return Append::Failed,
         }
         if buffer.accepted + record.len() as u64 > shared.file_bytes {
             return Append::Full;
@@ -172,12 +172,12 @@ impl Entry {
         Append::Taken
     }
 
-    /// Appends a last record, of at most [`LAST_RECORD_MAX`] bytes, for which there is always room, and ends the
+    /// Adds a last record, of [`LAST_RECORD_MAX`] bytes at most, for which there always is room, and ends the
     /// file.
     pub fn finish(self, last: &[u8]) {
         if self.shared.birthplace.is_here() {
             let mut buffer = self.file.buffer();
-            let is_open = matches!(buffer.phase, Phase::Open | Phase::Full);
+            let is_open = matches!(buffer.phase, FilePhase::Open | FilePhase::Full);
             if is_open && last.len() <= LAST_RECORD_MAX {
                 self.add(&mut buffer, last);
             }
@@ -195,7 +195,7 @@ impl Entry {
         self.announce(buffer, is_urgent);
     }
 
-    /// Adds the file to the thread's list.
+    /// The thread has something to look at.
     fn announce(&self, buffer: &mut Buffer, is_urgent: bool) {
         if !std::mem::replace(&mut buffer.is_listed, true) {
             self.shared
@@ -210,8 +210,8 @@ impl Drop for Entry {
     fn drop(&mut self) {
         if self.shared.birthplace.is_here() {
             let mut buffer = self.file.buffer();
-            if buffer.phase != Phase::Failed {
-                buffer.phase = Phase::Finished;
+            if buffer.phase != FilePhase::Failed {
+                buffer.phase = FilePhase::Finished;
             }
             buffer.is_over = true;
             self.announce(&mut buffer, false);
@@ -219,12 +219,12 @@ impl Drop for Entry {
     }
 }
 
-/// The state shared by producers and the thread. Locks are taken in this order: a buffer's, then the state's.
+/// What producers and the thread have in common. Locks are taken in this order: a buffer's, the state's.
 #[derive(Debug)]
-struct Shared {
+struct SharedJournal {
     birthplace: Birthplace,
     file_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// The thread waits here.
     wake: Condvar,
     /// `flush` waits here.
@@ -234,14 +234,14 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Files to write, or to close.
+struct JournalState {
+    /// Files with something to be written, or to be closed.
     listed: Vec<Arc<File>>,
     open: usize,
     is_urgent: bool,
     is_writing: bool,
     is_closed: bool,
-    /// How often the thread has processed the list.
+    /// How often the thread has gone through the list.
     rounds: u64,
     error: Option<io::Error>,
 }
@@ -254,17 +254,17 @@ struct File {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// The number of accepted bytes.
+    /// Bytes that were taken in all.
     accepted: u64,
-    phase: Phase,
+    phase: FilePhase,
     is_listed: bool,
     was_urgent: bool,
-    /// Its entry was dropped.
+    /// Its entry is gone.
     is_over: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum FilePhase {
     #[default]
     Open,
     /// There is no room in the folder.
@@ -273,14 +273,14 @@ enum Phase {
     Failed,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedJournal {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         lock(&self.state)
     }
 
     fn list(&self, file: Arc<File>, is_urgent: bool, was_urgent: &mut bool) {
         let mut state = self.state();
-        // The thread collects records for a while after it was woken.
+        // The thread gathers for a while once it was woken.
         let is_first = state.listed.is_empty();
         state.listed.push(file);
         state.is_urgent |= is_urgent;
@@ -298,7 +298,7 @@ impl Shared {
     fn flush(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.state();
-        // The current round may have passed the last appended record.
+        // The round under way may have passed what was appended last.
         let wanted = state.rounds + 2;
         while (state.is_writing || !state.listed.is_empty()) && state.rounds < wanted {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -326,9 +326,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For one file. A quarter of it wakes the thread at once.
+/// Of one file. A quarter of it wakes the thread at once.
 const BUFFER_MAX: usize = 256 << 10;
-/// For all files together.
+/// Of all files together.
 const BUFFERS_MAX: usize = 2 << 20;
-/// For the record of [`Entry::finish`].
+/// Of the record of [`Entry::finish`].
 pub const LAST_RECORD_MAX: usize = 1 << 10;

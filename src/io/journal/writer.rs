@@ -13,10 +13,10 @@ use std::{
 };
 
 use super::folder::Folder;
-use super::{File, Phase, Shared, State};
+use super::{File, FilePhase, JournalState, SharedJournal};
 
 pub(super) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJournal>,
     folder: Folder,
     /// By the address of the state shared with their entries, which the value keeps alive.
     open: HashMap<usize, Output>,
@@ -31,7 +31,7 @@ struct Output {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, folder: Folder) -> Self {
+    pub fn new(shared: Arc<SharedJournal>, folder: Folder) -> Self {
         Self {
             shared,
             folder,
@@ -55,8 +55,9 @@ impl Writer {
 
     fn next(&self) -> Option<Vec<Arc<File>>> {
         let shared = &self.shared;
-        let is_idle =
-            |state: &mut State| state.listed.is_empty() && !(state.is_closed && state.open == 0);
+        let is_idle = |state: &mut JournalState| {
+            state.listed.is_empty() && !(state.is_closed && state.open == 0)
+        };
         let state = shared.state();
         let state = shared
             .wake
@@ -78,14 +79,14 @@ impl Writer {
         let mut buffer = file.buffer();
         let bytes = std::mem::take(&mut buffer.bytes);
         (buffer.is_listed, buffer.was_urgent) = (false, false);
-        let (is_over, is_failed) = (buffer.is_over, buffer.phase == Phase::Failed);
+        let (is_over, is_failed) = (buffer.is_over, buffer.phase == FilePhase::Failed);
         drop(buffer);
         if !bytes.is_empty() && !is_failed {
             match self.write(file, &bytes) {
                 Ok(true) => {}
-                Ok(false) => file.buffer().become_if_open(Phase::Full),
+                Ok(false) => file.buffer().become_if_open(FilePhase::Full),
                 Err(error) => {
-                    file.buffer().phase = Phase::Failed;
+                    file.buffer().phase = FilePhase::Failed;
                     self.shared.state().error = Some(error);
                 }
             }
@@ -121,8 +122,8 @@ impl Writer {
 }
 
 impl super::Buffer {
-    fn become_if_open(&mut self, phase: Phase) {
-        if self.phase == Phase::Open {
+    fn become_if_open(&mut self, phase: FilePhase) {
+        if self.phase == FilePhase::Open {
             self.phase = phase;
         }
     }

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::Uring;
-use super::entry::{self, Event};
+use super::entry::{self, CompletionEntry};
 use crate::common::Common;
 use crate::completion::{Completion, Outcome};
 use crate::datagram::Datagram;
 use crate::errno::Errno;
 use crate::net;
-use crate::op::{OpId, OpKind, Payload, Phase};
+use crate::op::{OpId, OpKind, OpPhase, Payload};
 
 impl Uring {
     pub(crate) fn take_completions(&mut self, common: &mut Common, out: &mut VecDeque<Completion>) {
@@ -31,7 +31,7 @@ impl Uring {
             let Some(entry) = self.ring.completion().next() else {
                 break;
             };
-            self.handle(common, Event::new(&entry), out);
+            self.handle(common, CompletionEntry::new(&entry), out);
         }
         for index in std::mem::take(&mut self.rearm) {
             self.arm_or_suspend(common, index);
@@ -39,13 +39,18 @@ impl Uring {
     }
 
     #[inline]
-    fn handle(&mut self, common: &mut Common, event: Event, out: &mut VecDeque<Completion>) {
+    fn handle(
+        &mut self,
+        common: &mut Common,
+        event: CompletionEntry,
+        out: &mut VecDeque<Completion>,
+    ) {
         let op = OpId::from_u64(event.user_data);
         let Some(slot) = common.table.get(op) else {
             return self.handle_internal(common, event);
         };
         let index = op.index();
-        if slot.phase == Phase::Polling {
+        if slot.phase == OpPhase::Polling {
             return self.handle_readiness(common, index, event.result, out);
         }
         let kind = slot.kind;
@@ -66,7 +71,7 @@ impl Uring {
         }
     }
 
-    fn handle_internal(&mut self, common: &mut Common, event: Event) {
+    fn handle_internal(&mut self, common: &mut Common, event: CompletionEntry) {
         self.suspend_is_answered |= event.user_data == entry::SUSPEND;
         if event.user_data == entry::IDLE_EPOLL {
             // The next enter reads the set, and watches it again.
@@ -88,7 +93,7 @@ impl Uring {
         &mut self,
         common: &mut Common,
         index: u32,
-        event: Event,
+        event: CompletionEntry,
         out: &mut VecDeque<Completion>,
     ) {
         match (event.result, event.buffer()) {
@@ -112,7 +117,7 @@ impl Uring {
         &mut self,
         common: &mut Common,
         index: u32,
-        event: Event,
+        event: CompletionEntry,
         out: &mut VecDeque<Completion>,
     ) {
         match (event.result, event.buffer()) {
@@ -135,7 +140,7 @@ impl Uring {
         &mut self,
         common: &mut Common,
         index: u32,
-        event: Event,
+        event: CompletionEntry,
         out: &mut VecDeque<Completion>,
     ) {
         if event.result < 0 {
@@ -153,7 +158,7 @@ impl Uring {
         &mut self,
         common: &mut Common,
         index: u32,
-        event: Event,
+        event: CompletionEntry,
         outcome: Outcome,
         out: &mut VecDeque<Completion>,
     ) {
@@ -185,7 +190,7 @@ impl Uring {
                 if cancelled {
                     return common.finish(index, -libc::ECANCELED, out);
                 }
-                common.table.set_phase(index, Phase::Starved);
+                common.table.set_phase(index, OpPhase::Starved);
                 if kind == OpKind::RecvMsg {
                     &mut self.starved_datagrams
                 } else {
@@ -277,7 +282,7 @@ impl Uring {
         result: i32,
         out: &mut VecDeque<Completion>,
     ) {
-        common.table.set_phase(index, Phase::Active);
+        common.table.set_phase(index, OpPhase::Active);
         let waits_on = result >= 0 && self.resting && !common.table.at(index).cancelled;
         if waits_on || self.was_taken_back(common, index, result) {
             return self.rearm.push(index);

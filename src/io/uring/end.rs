@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::suspend::Suspended;
 use super::{Uring, entry, setup};
 use crate::common::Common;
-use crate::op::{OpKind, OpTable, Phase};
+use crate::op::{OpKind, OpPhase, OpTable};
 
 impl Uring {
     /// Ends the ring: cancels everything, waits until the kernel has released every operation's memory or `limit`
@@ -20,7 +20,7 @@ impl Uring {
         for index in common.table.indexes() {
             let idle = matches!(
                 common.table.at(index).phase,
-                Phase::Starved | Phase::Suspended
+                OpPhase::Starved | OpPhase::Suspended
             );
             if common.table.is_live(index) && idle {
                 common.finish_later(index, -libc::ECANCELED);

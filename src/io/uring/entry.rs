@@ -143,16 +143,16 @@ pub(super) fn receive_header() -> Box<libc::msghdr> {
 
 /// The fields of a completion entry that the driver uses.
 #[derive(Copy, Clone)]
-pub(super) struct Event {
+pub(super) struct CompletionEntry {
     pub(super) user_data: u64,
     pub(super) result: i32,
     flags: u32,
 }
 
-impl Event {
+impl CompletionEntry {
     #[inline]
-    pub(super) fn new(entry: &cqueue::Entry) -> Event {
-        Event {
+    pub(super) fn new(entry: &cqueue::Entry) -> CompletionEntry {
+        CompletionEntry {
             user_data: entry.user_data(),
             result: without_restart(entry.result()),
             flags: entry.flags(),

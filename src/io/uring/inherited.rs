@@ -17,7 +17,7 @@ use super::{Uring, setup};
 use crate::common::Common;
 use crate::config::DriverConfig;
 use crate::net::file_of;
-use crate::op::{OpId, OpKind, Phase, Slot};
+use crate::op::{OpId, OpKind, OpPhase, Slot};
 
 pub(crate) struct Inherited {
     suspended: Vec<Suspended>,
@@ -49,7 +49,7 @@ impl Uring {
                 common.finish_later(index, -libc::ECANCELED);
             } else {
                 let file = known.get(&op).copied().unwrap_or_else(|| file_of(slot.fd));
-                common.table.set_phase(index, Phase::Suspended);
+                common.table.set_phase(index, OpPhase::Suspended);
                 suspended.push(Suspended {
                     op,
                     file,
@@ -72,7 +72,7 @@ impl Inherited {
         if kind != OpKind::Close {
             // A file operation's descriptor may be a directory, or none.
             let file = file_of(fd).filter(|_| kind != OpKind::File);
-            common.table.set_phase(index, Phase::Suspended);
+            common.table.set_phase(index, OpPhase::Suspended);
             return self.suspended.push(Suspended {
                 op,
                 file,
@@ -109,5 +109,5 @@ fn goes_on(slot: &Slot) -> bool {
         OpKind::Send | OpKind::SendVectored | OpKind::SendMsg => false,
         OpKind::File | OpKind::Close => false,
     };
-    only_waits || slot.phase != Phase::Active
+    only_waits || slot.phase != OpPhase::Active
 }

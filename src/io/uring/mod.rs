@@ -1,9 +1,9 @@
-//! The io_uring backend: the ring, entering it, processing completions, ending it.
+//! The io_uring backend: the ring, entering it, reaping it, ending it.
 //!
-//! | file | content |
+//! | file | noun |
 //! | --- | --- |
 //! | `setup` | building a ring: flags, the feature probe, buffer rings |
-//! | `trial` | one receive through a small ring, to check that the kernel carries it out |
+//! | `trial` | one receive through a small ring, to see that the kernel carries it out |
 //! | `thread` | the thread that a ring is bound to, and the change to another |
 //! | `entry` | submission entries |
 //! | `submission` | the submission queue and its backlog |
@@ -13,18 +13,18 @@
 //! | `end` | the end of a ring |
 //! | `inherited` | a ring's operations in a forked child |
 //!
-//! This file has operations from their start to their completion, and `enter`.
+//! Here: operations from their start to their completion, and `enter`.
 //!
-//! Facts about io_uring that shape this:
+//! Some facts about io_uring that shape this:
 //!
-//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one returns EEXIST. The ring
-//!   is enabled at the first `enter`. When another thread takes over an idle driver it gets a second ring;
-//!   operations can't follow, because they belong to the thread that submitted them. So they are taken back when
-//!   the driver is suspended (`suspend`).
-//! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag in shared memory
-//!   shows if there are any.
-//! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The operation then is
-//!   [`Phase::Starved`] until a buffer is returned.
+//! - SINGLE_ISSUER binds the ring to the thread that enables it: `enter` from another one is EEXIST.
+//!   We enable at the first `enter`. When another thread takes an idle driver over it gets a
+//!   second ring; operations can't follow, for they belong to the thread that submitted them. That
+//!   is why they are taken back when the driver comes to rest (`suspend`).
+//! - With DEFER_TASKRUN completions appear only inside an `enter` with GETEVENTS. The TASKRUN flag
+//!   in shared memory says whether there is any.
+//! - A multishot ends with ENOBUFS when the buffer ring is empty; nothing resumes it. The
+//!   operation then is [`OpPhase::Starved`] until a buffer is back.
 
 mod completions;
 mod end;
@@ -56,37 +56,39 @@ use suspend::{Peek, Suspended};
 use crate::common::Common;
 use crate::completion::Entered;
 use crate::config::DriverConfig;
-use crate::op::{OpId, OpKind, Payload, Phase};
+use crate::op::{OpId, OpKind, OpPhase, Payload};
 use crate::pool::Pool;
 use crate::setup_error::SetupError;
 use crate::waker::Waker;
 
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
-    /// The descriptor argument of `io_uring_enter`: the ring's descriptor, or its registered index.
+    /// What `io_uring_enter` is called with: the ring's descriptor, or its registered index.
     enter_fd: i32,
     enter_flags: u32,
     registered: Option<i32>,
     /// The thread that enabled the ring; 0 before.
     owner: u64,
-    /// Entries that found the submission queue full when it could not be submitted, and those queued on another
-    /// thread. Bounded by the slab: each operation has at most its own entry, a cancel and a re-arm.
+    /// Entries that found the submission queue full when it could not be submitted, and those
+    /// queued on a foreign thread. Bounded by the slab: each operation has at most its own entry,
+    /// a cancel and a re-arm.
     backlog: VecDeque<Entry>,
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
     starved_datagrams: VecDeque<OpId>,
-    /// Operations to arm again after the current completions.
+    /// Operations to arm again after this reap.
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
     suspended: Vec<Suspended>,
     peek: Peek,
-    /// The suspended operations that wait in an epoll set.
+    /// Those of them that an epoll set stands for.
     idle_epoll: IdleEpoll,
-    /// The inode that eventfds and similar files share.
+    /// The inode that eventfds and their like share.
     anonymous: Option<FileId>,
-    /// The cancel of a suspension has completed.
+    /// The cancel that parks has completed.
     suspend_is_answered: bool,
-    /// The driver is suspended; queued entries go to the backlog, because another thread's ring may take them.
+    /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
+    /// another thread's ring that takes it.
     resting: bool,
     /// Suspension has ended the watch of the waker's eventfd.
     watch_lost: bool,
@@ -160,8 +162,8 @@ impl Uring {
             let slot = common.table.at(index);
             slot.cancelled = true;
             match slot.phase {
-                Phase::Starved | Phase::Suspended => self.finish_idle(common, index),
-                Phase::Active | Phase::Polling => in_kernel = true,
+                OpPhase::Starved | OpPhase::Suspended => self.finish_idle(common, index),
+                OpPhase::Active | OpPhase::Polling => in_kernel = true,
             }
         }
         common.scratch = others;
@@ -174,20 +176,21 @@ impl Uring {
         }
     }
 
-    /// The caller has marked the slot already.
+    /// The slot is marked already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         match common.table.at(op.index()).phase {
-            Phase::Starved | Phase::Suspended => self.finish_idle(common, op.index()),
-            Phase::Active | Phase::Polling if self.resting => {
+            OpPhase::Starved | OpPhase::Suspended => self.finish_idle(common, op.index()),
+            OpPhase::Active | OpPhase::Polling if self.resting => {
                 self.cancel_at_rest(common, entry::cancel(op));
             }
-            Phase::Active | Phase::Polling => {
+            OpPhase::Active | OpPhase::Polling => {
                 self.push(entry::cancel(op), &mut common.stats.syscalls);
             }
         }
     }
 
-    /// Ends an operation that is not in the ring at the moment; the list that contains it skips it later.
+    /// Ends an operation that the ring does not know at the moment; the list that it is in skips it
+    /// later.
     fn finish_idle(&mut self, common: &mut Common, index: u32) {
         let (op, fd) = (common.table.id_at(index), common.table.at(index).fd);
         self.idle_epoll.remove(fd, op, &mut common.stats.syscalls);
@@ -209,13 +212,13 @@ impl Uring {
             || self.has_food(common)
     }
 
-    /// True if the completion queue has entries.
+    /// True if a reap would find something.
     pub(crate) fn has_completions(&self) -> bool {
         // SAFETY: no other view of the queue exists while `self` is borrowed.
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
-    /// Bytes of both queues and the backlog.
+    /// Both queues and the backlog.
     pub(crate) fn queues_bytes(&self) -> u64 {
         let parameters = self.ring.params();
         let submission = parameters.sq_entries() as usize * size_of::<Entry>();
@@ -224,7 +227,7 @@ impl Uring {
         (submission + completion + backlog) as u64
     }
 
-    /// True if a starved receive could continue.
+    /// True if a starved receive could go on.
     fn has_food(&self, common: &Common) -> bool {
         !self.starved_streams.is_empty() && common.stream.available() > 0
             || !self.starved_datagrams.is_empty() && common.datagram.available() > 0
@@ -237,7 +240,7 @@ impl Uring {
     ) -> io::Result<Entered> {
         match self.owner {
             0 => self.start()?,
-            // Checked here, because with a registered index the kernel would use another ring on another thread.
+            // Not left to the kernel: a registered index means another ring on another thread.
             _ if !self.is_owner() => self.change_thread(common)?,
             _ => {}
         }
@@ -267,15 +270,15 @@ impl Uring {
         block = block && !already_woken;
         common.stats.enters += 1;
         common.stats.syscalls += 1;
-        // The clock is read only if the kernel's result could be ambiguous, see `why_empty`.
+        // The clock is read only when the kernel's answer could be ambiguous, see `why_empty`.
         let deadline = match timeout {
             Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
             _ => None,
         };
         let timeout = timeout.filter(|_| block);
         let result = self.enter_kernel(queued, u32::from(block), timeout);
-        // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
-        // the next sleep.
+        // Only a wake that is reported is used up: one that comes during an `enter` that does not
+        // block must still end the next sleep.
         let woken = (block || already_woken) && common.waker.get_up();
         let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
         let result = match result {
@@ -304,8 +307,8 @@ impl Uring {
         Ok(why_empty(&result, deadline))
     }
 
-    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted` completions. It
-    /// uses only the ring, so it may run without Python's lock.
+    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted`
+    /// completions. Touches nothing but the ring, so it may run without Python's lock.
     fn enter_kernel(&self, queued: u32, wanted: u32, timeout: Option<Duration>) -> io::Result<u32> {
         let timespec;
         let mut arguments = SubmitArgs::new();
@@ -314,8 +317,9 @@ impl Uring {
             arguments = arguments.timespec(&timespec);
         }
         let flags = self.enter_flags | ENTER_GETEVENTS | ENTER_EXT_ARG;
-        // SAFETY: the descriptor is this driver's ring (or its registered index, as the flags say); the argument
-        // structure outlives the call. The slab keeps memory that queued entries point to until their completion.
+        // SAFETY: the descriptor is our ring (or its registered index, as the flags say); the
+        // argument structure outlives the call. Memory that queued entries point to is kept by the
+        // slab until their completion.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -334,8 +338,8 @@ impl Uring {
         }
     }
 
-    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would only starve the
-    /// rest again, at the cost of a completion each.
+    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would
+    /// only starve the rest again, at the price of a completion each.
     fn feed_starved(&mut self, common: &mut Common) {
         for _ in 0..common.stream.available() {
             let Some(op) = common.table.next_starved(&mut self.starved_streams) else {
@@ -357,10 +361,10 @@ impl Uring {
         if self.waits_unheld(common, op) {
             return;
         }
-        common.table.set_phase(index, Phase::Active);
+        common.table.set_phase(index, OpPhase::Active);
         let slot = common.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
-            // The handshake continues in the kernel; another connect after its end returns its result.
+            // The handshake goes on without us; asking again once it is over gives its result.
             (OpKind::Connect, _) => return self.push_readiness(common, index),
             (OpKind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
             _ => entry::of(op, slot, &self.receive_header),
@@ -368,21 +372,21 @@ impl Uring {
         self.push(entry, &mut common.stats.syscalls);
     }
 
-    /// Queues a readiness wait instead of the operation.
+    /// A readiness wait stands in for the operation.
     fn push_readiness(&mut self, common: &mut Common, index: u32) {
         let op = common.table.id_at(index);
-        common.table.set_phase(index, Phase::Polling);
+        common.table.set_phase(index, OpPhase::Polling);
         let entry = entry::readiness(op, common.table.at(index));
         self.push(entry, &mut common.stats.syscalls);
     }
 }
 
-/// A blocking enter returned without a completion or a wake. If it also submitted something the kernel reports only
-/// that, and only the clock distinguishes a time-out from a signal.
+/// A blocking enter came back without completion or wake. If it also submitted something the
+/// kernel reports only that, and time-out and signal look alike but for the clock.
 fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ETIME)) => Entered::TimedOut,
-        // No memory for a request or a full overflow list: process completions and try again.
+        // No memory for a request or a full overflow list: reap and try again.
         Err(_) => Entered::Ready,
         Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
         Ok(_) => Entered::Interrupted,

@@ -35,7 +35,7 @@ use super::{Uring, entry};
 use crate::common::Common;
 use crate::errno::Errno;
 use crate::net::{FileId, file_of};
-use crate::op::{OpId, OpKind, Payload, Phase, Slot};
+use crate::op::{OpId, OpKind, OpPhase, Payload, Slot};
 
 /// An operation that was taken back.
 pub(super) struct Suspended {
@@ -177,7 +177,7 @@ impl Uring {
         self.move_silent_to_idle_epoll(common);
         for Suspended { op, file, .. } in std::mem::take(&mut self.suspended) {
             if let Some(slot) = common.table.get(op)
-                && slot.phase == Phase::Suspended
+                && slot.phase == OpPhase::Suspended
                 && (file.is_none() || file_of(slot.fd) == file)
             {
                 slot.is_silent = true;
@@ -201,7 +201,7 @@ impl Uring {
             let Some(slot) = common.table.get(one.op) else {
                 return false;
             };
-            let is_there = slot.phase == Phase::Suspended
+            let is_there = slot.phase == OpPhase::Suspended
                 && (one.file.is_none() || file_of(slot.fd) == one.file);
             is_there && !self.move_to_idle_epoll(common, one.op)
         });
@@ -216,7 +216,7 @@ impl Uring {
         let is_unheld = matches!(common.table.at(index).payload, Payload::EventsUnheld(_));
         let waits = is_unheld && self.move_to_idle_epoll(common, op);
         if waits {
-            common.table.set_phase(index, Phase::Suspended);
+            common.table.set_phase(index, OpPhase::Suspended);
         }
         waits
     }
@@ -269,7 +269,7 @@ impl Uring {
             let op = common.table.id_at(index);
             let slot = common.table.at(index);
             if slot.kind != OpKind::Poll
-                || slot.phase == Phase::Suspended
+                || slot.phase == OpPhase::Suspended
                 || queued.contains(&op.as_u64())
             {
                 continue;
@@ -277,7 +277,7 @@ impl Uring {
             if slot.cancelled {
                 common.finish_later(index, -libc::ECANCELED);
             } else {
-                common.table.set_phase(index, Phase::Suspended);
+                common.table.set_phase(index, OpPhase::Suspended);
                 self.suspended.push(Suspended {
                     op,
                     file: None,
@@ -318,7 +318,7 @@ impl Uring {
                 _ => file_of(slot.fd),
             };
             let is_gone = slot.kind != OpKind::File && file.is_none();
-            common.table.set_phase(index, Phase::Suspended);
+            common.table.set_phase(index, OpPhase::Suspended);
             let is_anonymous = file.is_some() && file == self.anonymous;
             let is_in_idle_epoll = is_anonymous && self.move_to_idle_epoll(common, op);
             if !is_gone && !is_in_idle_epoll {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
-use super::entry::Event;
+use super::entry::CompletionEntry;
 use super::setup::{STREAM_GROUP, Step, buffers, builder};
 
 /// Receives one byte and the end of the stream.
@@ -47,13 +47,13 @@ pub(super) fn run(step: Step) -> io::Result<()> {
     if right { Ok(()) } else { Err(unknown()) }
 }
 
-fn wait(ring: &mut IoUring) -> io::Result<Event> {
+fn wait(ring: &mut IoUring) -> io::Result<CompletionEntry> {
     let limit = Timespec::from(Duration::from_secs(1));
     ring.submitter()
         .submit_with_args(1, &SubmitArgs::new().timespec(&limit))?;
     ring.completion()
         .next()
-        .map(|entry| Event::new(&entry))
+        .map(|entry| CompletionEntry::new(&entry))
         .ok_or_else(unknown)
 }
 

@@ -30,14 +30,14 @@ pub struct Request {
     pub(super) service: Py<AsgiService>,
     pub(super) scope: Py<PyDict>,
     pub(super) is_head: bool,
-    pub(super) state: GilCell<State>,
+    pub(super) state: GilCell<RequestState>,
     /// What else there is to it if it is a WebSocket.
     pub(super) socket: Option<Box<GilCell<Socket>>>,
     /// If its protocol has datagrams.
     pub(super) datagrams: Option<Waiting>,
 }
 
-pub(super) struct State {
+pub(super) struct RequestState {
     /// `None` when the application has returned.
     pub wire: Option<Arc<dyn Wire>>,
     /// The task that runs the application, unless it ran through at once.
@@ -66,7 +66,7 @@ pub(super) struct State {
     writers: Vec<Py<PyAny>>,
 }
 
-impl State {
+impl RequestState {
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Some(wire) = &self.wire {
             wire.traverse(visit)?;
@@ -129,7 +129,7 @@ impl Request {
         ended: bool,
         fields: Charge,
     ) -> Self {
-        let state = State {
+        let state = RequestState {
             wire: Some(wire),
             task: None,
             body: Body::default(),
@@ -257,7 +257,7 @@ impl Request {
             return asked;
         }
         this.say_continue(py)?;
-        let is_over = |state: &mut State| state.disconnected || state.response.is_complete();
+        let is_over = |state: &mut RequestState| state.disconnected || state.response.is_complete();
         if !this.state.with(py, is_over)
             && let Some(datagram) = this.next_datagram(py)?
         {

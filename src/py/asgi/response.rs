@@ -23,7 +23,7 @@ use super::wire::{Ending, Refused, Wire};
 use crate::capi::buffer;
 
 pub struct Response {
-    phase: Phase,
+    phase: ResponsePhase,
     /// No content: the request was a HEAD, or the status has none.
     is_bodyless: bool,
     /// Content that is still to come, by its Content-Length.
@@ -32,7 +32,7 @@ pub struct Response {
     trailers: Vec<Line>,
 }
 
-enum Phase {
+enum ResponsePhase {
     Nothing,
     /// Said by the application, sent by nobody.
     Held(Head),
@@ -75,7 +75,7 @@ pub(super) enum Sent {
 impl Response {
     pub fn new(is_head: bool) -> Self {
         Self {
-            phase: Phase::Nothing,
+            phase: ResponsePhase::Nothing,
             is_bodyless: is_head,
             content_left: None,
             has_trailers: false,
@@ -84,17 +84,17 @@ impl Response {
     }
 
     pub fn is_complete(&self) -> bool {
-        matches!(self.phase, Phase::Complete)
+        matches!(self.phase, ResponsePhase::Complete)
     }
 
     /// True if something of it has been sent.
     pub fn is_begun(&self) -> bool {
-        matches!(self.phase, Phase::Body | Phase::Complete)
+        matches!(self.phase, ResponsePhase::Body | ResponsePhase::Complete)
     }
 
     /// True if the application has said anything of it.
     pub fn is_started(&self) -> bool {
-        !matches!(self.phase, Phase::Nothing)
+        !matches!(self.phase, ResponsePhase::Nothing)
     }
 
     pub fn is_bodyless(&self) -> bool {
@@ -128,7 +128,7 @@ impl Response {
     }
 
     pub fn complete(&mut self) {
-        self.phase = Phase::Complete;
+        self.phase = ResponsePhase::Complete;
     }
 }
 
@@ -150,7 +150,7 @@ impl Request {
         let kind: std::borrow::Cow<'_, str> = kind.extract()?;
         let (is_first, is_complete, has_trailers) = this.state.with(py, |state| {
             let response = &state.response;
-            let is_first = matches!(response.phase, Phase::Nothing);
+            let is_first = matches!(response.phase, ResponsePhase::Nothing);
             (is_first, response.is_complete(), response.has_trailers)
         });
         match &*kind {
@@ -231,7 +231,10 @@ impl Request {
             response.content_left = content_left;
             // Content is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
             response.is_bodyless |= matches!(status, 204 | 304);
-            std::mem::replace(&mut response.phase, Phase::Held(Head { status, fields }))
+            std::mem::replace(
+                &mut response.phase,
+                ResponsePhase::Held(Head { status, fields }),
+            )
         });
         drop(old);
         Ok(())
@@ -324,13 +327,15 @@ impl Request {
         let held = this.state.with(py, |state| {
             let response = &mut state.response;
             match response.phase {
-                Phase::Held(_) => std::mem::replace(&mut response.phase, Phase::Nothing),
-                _ => Phase::Body,
+                ResponsePhase::Held(_) => {
+                    std::mem::replace(&mut response.phase, ResponsePhase::Nothing)
+                }
+                _ => ResponsePhase::Body,
             }
         });
         let sent = match held {
             // Nothing is held any more, and nothing sent: if it is refused, a 500 still can be.
-            Phase::Held(head) => {
+            ResponsePhase::Held(head) => {
                 let is_whole = ends && part.is_empty();
                 let sent = head.with_fields(py, |fields| {
                     this.with_wire(py, |wire| match is_whole {
@@ -406,7 +411,7 @@ impl Request {
     /// True while a head waits for its content.
     pub(super) fn holds_head(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
-            matches!(state.response.phase, Phase::Held(_)) && !state.disconnected
+            matches!(state.response.phase, ResponsePhase::Held(_)) && !state.disconnected
         })
     }
 
@@ -456,7 +461,7 @@ impl Request {
     fn begun(&self, py: Python<'_>, status: u16) {
         let old = self.state.with(py, |state| {
             state.continue_wanted = false;
-            std::mem::replace(&mut state.response.phase, Phase::Body)
+            std::mem::replace(&mut state.response.phase, ResponsePhase::Body)
         });
         drop(old);
         let service = self.service.get();
@@ -505,7 +510,7 @@ impl Request {
         });
         let head = Head { status, fields };
         let old = this.state.with(py, |state| {
-            std::mem::replace(&mut state.response.phase, Phase::Held(head))
+            std::mem::replace(&mut state.response.phase, ResponsePhase::Held(head))
         });
         drop(old);
         Self::send_part(slf, content, true)

@@ -32,14 +32,14 @@ use crate::event_loop::tasks;
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ApplicationCoroutine {
     request: Py<Request>,
-    state: GilCell<State>,
+    state: GilCell<TaskState>,
     /// A proxy says whom it forwards the request for.
     is_forwarded: bool,
     /// Somebody cancels it: a CancelledError of the application's own is a failure like any other.
     is_cancelled: AtomicBool,
 }
 
-enum State {
+enum TaskState {
     NotBegun,
     /// What the application's awaitable steps through: its coroutine, most of the time.
     Running(Py<PyAny>),
@@ -103,14 +103,14 @@ impl ApplicationCoroutine {
         let old = slf
             .get()
             .state
-            .with(py, |state| std::mem::replace(state, State::Over));
+            .with(py, |state| std::mem::replace(state, TaskState::Over));
         let closed = match old {
-            State::Running(running) => running
+            TaskState::Running(running) => running
                 .bind(py)
                 .call_method0(intern!(py, "close"))
                 .map(drop),
-            State::NotBegun => Ok(()),
-            State::Over => return Ok(()),
+            TaskState::NotBegun => Ok(()),
+            TaskState::Over => return Ok(()),
         };
         let request = slf.get().request.get();
         request.end(py, Ending::Cancelled);
@@ -130,9 +130,9 @@ impl ApplicationCoroutine {
     #[getter]
     fn cr_state(&self, py: Python<'_>) -> &'static str {
         let has_begun = self.state.with(py, |state| match state {
-            State::NotBegun => Some(false),
-            State::Running(_) => Some(true),
-            State::Over => None,
+            TaskState::NotBegun => Some(false),
+            TaskState::Running(_) => Some(true),
+            TaskState::Over => None,
         });
         let is_running = || {
             self.inner(py, intern!(py, "cr_running"))?
@@ -147,7 +147,7 @@ impl ApplicationCoroutine {
 
     #[getter]
     fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let has_not_begun = |state: &mut State| matches!(state, State::NotBegun);
+        let has_not_begun = |state: &mut TaskState| matches!(state, TaskState::NotBegun);
         match self.state.with(py, has_not_begun) {
             true => coroutine::frame(py, Some(false)),
             false => Ok(self.inner(py, intern!(py, "cr_frame"))),
@@ -188,8 +188,8 @@ impl ApplicationCoroutine {
         visit.call(&self.request)?;
         self.state
             .traverse(|state| match state {
-                State::Running(running) => visit.call(running),
-                State::NotBegun | State::Over => Ok(()),
+                TaskState::Running(running) => visit.call(running),
+                TaskState::NotBegun | TaskState::Over => Ok(()),
             })
             .unwrap_or(Ok(()))
     }
@@ -197,20 +197,21 @@ impl ApplicationCoroutine {
     fn __clear__(&self, py: Python<'_>) {
         let old = self
             .state
-            .with(py, |state| std::mem::replace(state, State::Over));
+            .with(py, |state| std::mem::replace(state, TaskState::Over));
         drop(old);
     }
 }
 
 impl ApplicationCoroutine {
     fn is_over(&self, py: Python<'_>) -> bool {
-        self.state.with(py, |state| matches!(state, State::Over))
+        self.state
+            .with(py, |state| matches!(state, TaskState::Over))
     }
 
     fn running(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state.with(py, |state| match state {
-            State::Running(running) => Some(running.clone_ref(py)),
-            State::NotBegun | State::Over => None,
+            TaskState::Running(running) => Some(running.clone_ref(py)),
+            TaskState::NotBegun | TaskState::Over => None,
         })
     }
 
@@ -222,9 +223,9 @@ impl ApplicationCoroutine {
     fn step(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         let py = slf.py();
         let state = slf.get().state.with(py, |state| match state {
-            State::NotBegun => Ok(None),
-            State::Running(running) => Ok(Some(running.clone_ref(py))),
-            State::Over => Err(()),
+            TaskState::NotBegun => Ok(None),
+            TaskState::Running(running) => Ok(Some(running.clone_ref(py))),
+            TaskState::Over => Err(()),
         });
         let came = match state {
             Ok(Some(running)) => send(running.bind(py), value),
@@ -267,9 +268,9 @@ impl ApplicationCoroutine {
             false => awaitable.call_method0(intern!(py, "__await__"))?.unbind(),
         };
         let kept = running.clone_ref(py);
-        let old = this
-            .state
-            .with(py, |state| std::mem::replace(state, State::Running(kept)));
+        let old = this.state.with(py, |state| {
+            std::mem::replace(state, TaskState::Running(kept))
+        });
         drop(old);
         Ok(running)
     }
@@ -283,7 +284,7 @@ impl ApplicationCoroutine {
         }
         let old = this
             .state
-            .with(py, |state| std::mem::replace(state, State::Over));
+            .with(py, |state| std::mem::replace(state, TaskState::Over));
         drop(old);
         let request = this.request.bind(py);
         let ended = match came {
@@ -364,7 +365,7 @@ impl Request {
         let service = slf.get().service.bind(py).get();
         let coroutine = ApplicationCoroutine {
             request: slf.clone().unbind(),
-            state: GilCell::new(State::NotBegun),
+            state: GilCell::new(TaskState::NotBegun),
             is_forwarded,
             is_cancelled: AtomicBool::new(false),
         };

@@ -48,10 +48,10 @@ pub struct Http3Connection {
     messages: Arc<Semaphore>,
     /// What waits for applications.
     pub(super) queued: Arc<Queued>,
-    pub(super) state: GilCell<State>,
+    pub(super) state: GilCell<Http3State>,
 }
 
-pub(super) struct State {
+pub(super) struct Http3State {
     pub http: Option<Connection>,
     requests: FxHashMap<u64, Py<Request>>,
     pub sessions: Registry,
@@ -112,7 +112,7 @@ impl Http3Connection {
             (http, quic.queued())
         })?;
         let (http, queued) = opened.unzip();
-        let state = State {
+        let state = Http3State {
             http,
             requests: FxHashMap::default(),
             sessions: Registry::default(),

@@ -30,7 +30,7 @@ pub use any::AnyHandle;
 pub use timer::TimerHandle;
 
 #[derive(Default)]
-struct State {
+struct HandleState {
     call: Option<Call>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
@@ -41,7 +41,7 @@ struct State {
 /// A callback wrapper with asyncio.Handle's public methods.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct Handle {
-    state: GilCell<State>,
+    state: GilCell<HandleState>,
 }
 
 /// What a handle runs, taken out of it or copied for the run.
@@ -54,10 +54,10 @@ struct Begun {
 impl Handle {
     pub fn new(call: Call, context: Py<PyAny>) -> Self {
         Self {
-            state: GilCell::new(State {
+            state: GilCell::new(HandleState {
                 call: Some(call),
                 context: Some(context),
-                ..State::default()
+                ..HandleState::default()
             }),
         }
     }
@@ -65,11 +65,11 @@ impl Handle {
     /// A handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
     pub fn new_shared(call: Call, context: Py<PyAny>) -> Self {
         Self {
-            state: GilCell::new(State {
+            state: GilCell::new(HandleState {
                 call: Some(call),
                 context: Some(context),
                 shared: Some(Arc::default()),
-                ..State::default()
+                ..HandleState::default()
             }),
         }
     }

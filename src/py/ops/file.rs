@@ -37,11 +37,11 @@ use crate::ops::waiting::{self, Plan, Subject};
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct FileOperation {
     owner: GilCell<Option<Py<LoopCore>>>,
-    state: GilCell<State>,
+    state: GilCell<FileState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FileState {
     future: Option<Py<PyAny>>,
     /// Up to two paths for the exception.
     names: Option<Py<PyTuple>>,
@@ -254,9 +254,9 @@ fn queue(
     queue: impl FnOnce(&mut Driver, Token) -> OpId,
 ) -> PyResult<Py<FileOperation>> {
     let py = slf.py();
-    let state = State {
+    let state = FileState {
         names,
-        ..State::default()
+        ..FileState::default()
     };
     let operation = Py::new(
         py,

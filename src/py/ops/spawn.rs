@@ -30,7 +30,7 @@ type Outcome = Result<Child, SpawnError>;
 type Finished = (i32, RawFd, Option<(&'static str, i32)>);
 
 #[derive(Default)]
-enum State {
+enum ChildState {
     Prepared(Box<Command>),
     Started(Started),
     #[default]
@@ -49,7 +49,7 @@ struct Started {
 /// One child process that does not exist yet, or not for long.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Spawn {
-    state: GilCell<State>,
+    state: GilCell<ChildState>,
 }
 
 #[pymethods]
@@ -99,14 +99,14 @@ impl Spawn {
             signal_mask: SignalMask::current(),
         };
         Ok(Self {
-            state: GilCell::new(State::Prepared(Box::new(command))),
+            state: GilCell::new(ChildState::Prepared(Box::new(command))),
         })
     }
 
     /// Starts the child on a thread. Returns a descriptor that becomes readable when `finish` may be
     /// called; it is this object's.
     fn start(&self, py: Python<'_>) -> PyResult<RawFd> {
-        let State::Prepared(command) = self.state.take(py) else {
+        let ChildState::Prepared(command) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was started already"));
         };
         let (signal, mut done) = std::io::pipe().map_err(|error| error::io_error(&error))?;
@@ -138,14 +138,14 @@ impl Spawn {
             process: std::process::id(),
         };
         self.state
-            .with(py, |state| *state = State::Started(started));
+            .with(py, |state| *state = ChildState::Started(started));
         Ok(fd)
     }
 
     /// The child: `(pid, pidfd, None)`, with -1 where the kernel has no pidfd, and both the caller's from
     /// now on. Or why there is none: `(-1, -1, (stage, errno))`, the stage "setup", "chdir" or "exec".
     fn finish(&self, py: Python<'_>) -> PyResult<Finished> {
-        let State::Started(mut started) = self.state.take(py) else {
+        let ChildState::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
         // The thread may still be on its way from the byte to the outcome.

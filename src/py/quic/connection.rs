@@ -31,12 +31,12 @@ mod state;
 
 use life::stats_to_dict;
 pub use state::Attached;
-use state::{Phase, State};
+use state::{ConnectionPhase, ConnectionState};
 
 /// The connection without its configuration.
 #[pyclass(frozen, subclass, weakref, module = "uringcore._uringcore")]
 pub struct QuicConnectionCore {
-    state: GilCell<State>,
+    state: GilCell<ConnectionState>,
 }
 
 #[pymethods]
@@ -49,7 +49,7 @@ impl QuicConnectionCore {
         _kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Self {
         Self {
-            state: GilCell::new(State::new(is_client)),
+            state: GilCell::new(ConnectionState::new(is_client)),
         }
     }
 
@@ -58,9 +58,9 @@ impl QuicConnectionCore {
     /// Says which side this is, before anything else is done.
     fn _set_side(&self, py: Python<'_>, is_client: bool) {
         let old = self.state.with(py, |state| match state.phase {
-            Phase::Idle(_) => Some(std::mem::replace(
+            ConnectionPhase::Idle(_) => Some(std::mem::replace(
                 &mut state.phase,
-                Phase::Idle(PreConnectCommands::new(is_client)),
+                ConnectionPhase::Idle(PreConnectCommands::new(is_client)),
             )),
             _ => None,
         });
@@ -166,7 +166,10 @@ impl QuicConnectionCore {
     #[getter]
     fn _is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
-            matches!(state.phase, Phase::Running(..) | Phase::Over(..))
+            matches!(
+                state.phase,
+                ConnectionPhase::Running(..) | ConnectionPhase::Over(..)
+            )
         })
     }
 
@@ -174,7 +177,7 @@ impl QuicConnectionCore {
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
         self.state
-            .with(py, |state| matches!(state.phase, Phase::Over(..)))
+            .with(py, |state| matches!(state.phase, ConnectionPhase::Over(..)))
     }
 
     /// True if the handshake is complete and the connection is open.
@@ -203,7 +206,7 @@ impl QuicConnectionCore {
         is_unidirectional: bool,
     ) -> PyResult<u64> {
         let waiting = self.state.with(py, |state| match &state.phase {
-            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
+            ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
                 Some(pre_connect.next_stream_id(is_unidirectional))
             }
             _ => None,
@@ -671,7 +674,7 @@ impl QuicConnectionCore {
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        let old = self.state.with(py, State::clear);
+        let old = self.state.with(py, ConnectionState::clear);
         drop(old);
     }
 }

@@ -41,13 +41,13 @@ mod sockets;
 mod store;
 
 use deliver::FirstError;
-use home::{Home, Own, State};
+use home::{EndpointState, Home, Own};
 
 /// One UDP socket with its QUIC connections.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct QuicEndpoint {
     home: Home,
-    state: GilCell<State>,
+    state: GilCell<EndpointState>,
 }
 
 impl QuicEndpoint {
@@ -91,7 +91,7 @@ impl QuicEndpoint {
         };
         Ok(Self {
             home: Home::Own(Box::new(GilCell::new(own))),
-            state: GilCell::new(State::new(py, server)),
+            state: GilCell::new(EndpointState::new(py, server)),
         })
     }
 
@@ -202,11 +202,11 @@ impl QuicEndpoint {
             })
         })?;
         let key = opened.map_err(|error| error::io_error(&error))?;
-        let state = State {
+        let state = EndpointState {
             on_accept,
             when_negotiated,
             on_closed,
-            ..State::new(py, server)
+            ..EndpointState::new(py, server)
         };
         let home = Home::Loop {
             owner: owner.clone().unbind(),

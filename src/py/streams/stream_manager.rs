@@ -28,10 +28,10 @@ pub struct StreamManager {
     new_future: Py<PyAny>,
     /// In debug mode: says where the program is.
     made_at: Option<Py<PyAny>>,
-    state: GilCell<State>,
+    state: GilCell<ManagerState>,
 }
 
-struct State {
+struct ManagerState {
     inbox: Inbox,
     waiting: FxHashMap<Key, Waiters>,
     /// Called after commands on a loop that has to be told to send.
@@ -155,7 +155,7 @@ impl StreamManager {
         inbox: Inbox,
         transmit: Option<Py<PyAny>>,
     ) -> Self {
-        let state = State {
+        let state = ManagerState {
             inbox,
             waiting: FxHashMap::default(),
             transmit,

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyConnectionAbortedError, PyConnectionResetError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Phase, Reported, TlsProtocol, cancel_timer};
+use super::protocol::{Reported, TlsPhase, TlsProtocol, cancel_timer};
 use super::ssl_object::{SslObject, Step, is_certificate_error};
 use crate::capi::error;
 use crate::event_loop::clock;
@@ -19,7 +19,7 @@ impl TlsProtocol {
             this.state
                 .with(py, |state| state.handshake_began = Some(now));
         }
-        this.set_phase(py, Phase::Handshake);
+        this.set_phase(py, TlsPhase::Handshake);
         let timer = Self::start_timer(slf, &this.handshake_timeout, "_check_handshake_timeout")?;
         let old = this
             .state
@@ -32,7 +32,7 @@ impl TlsProtocol {
         let py = slf.py();
         let this = slf.get();
         let step = this.in_ssl(py, |ssl| ssl.do_handshake(py));
-        if this.phase(py) != Phase::Handshake {
+        if this.phase(py) != TlsPhase::Handshake {
             // A callback of the context (SNI) ended the connection.
             return step_exit(py, step);
         }
@@ -58,7 +58,7 @@ impl TlsProtocol {
             this.log(slf, "%r: SSL handshake took %.1f ms", Some(milliseconds))?;
         }
         let unreported = this.state.with(py, |state| {
-            state.phase = Phase::Wrapped;
+            state.phase = TlsPhase::Wrapped;
             let unreported = state.reported == Reported::Nothing;
             if unreported {
                 state.reported = Reported::ConnectionMade;
@@ -99,7 +99,7 @@ impl TlsProtocol {
             return Err(error);
         }
         let timer = this.state.with(py, |state| {
-            state.phase = Phase::Unwrapped;
+            state.phase = TlsPhase::Unwrapped;
             state.handshake_timer.take()
         });
         cancel_timer(py, timer)?;
@@ -121,7 +121,7 @@ impl TlsProtocol {
     pub(super) fn handshake_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        if this.phase(py) != Phase::Handshake {
+        if this.phase(py) != TlsPhase::Handshake {
             return Ok(());
         }
         let error = PyConnectionAbortedError::new_err(format!(

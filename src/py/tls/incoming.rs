@@ -5,7 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::protocol::{Phase, Reported, TlsProtocol};
+use super::protocol::{Reported, TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
 use crate::capi::error;
@@ -50,7 +50,7 @@ impl TlsProtocol {
         let this = slf.get();
         let reads_ahead = this.state.with(py, |state| {
             state.records.push(data);
-            state.phase == Phase::Wrapped
+            state.phase == TlsPhase::Wrapped
                 && !state.in_ssl
                 && !state.reading_paused
                 && !state.buffered
@@ -142,7 +142,7 @@ impl TlsProtocol {
             return Self::fatal_error(slf, error, "Fatal error on SSL protocol");
         }
         let wait = more_follow
-            && this.phase(py) == Phase::Wrapped
+            && this.phase(py) == TlsPhase::Wrapped
             && this.unread_bytes(py)? < GATHER_BYTES_MAX;
         this.state.with(py, |state| state.unread = wait);
         if wait { Ok(()) } else { Self::go_on(slf) }
@@ -167,11 +167,11 @@ impl TlsProtocol {
             return Ok(());
         }
         match phase {
-            Phase::Handshake => Self::do_handshake(slf),
-            Phase::Wrapped => Self::do_read(slf),
-            Phase::Flushing => Self::do_flush(slf),
-            Phase::Shutdown => Self::do_shutdown(slf),
-            Phase::Unwrapped => Ok(()),
+            TlsPhase::Handshake => Self::do_handshake(slf),
+            TlsPhase::Wrapped => Self::do_read(slf),
+            TlsPhase::Flushing => Self::do_flush(slf),
+            TlsPhase::Shutdown => Self::do_shutdown(slf),
+            TlsPhase::Unwrapped => Ok(()),
         }
     }
 
@@ -206,7 +206,7 @@ impl TlsProtocol {
     /// `(the application paused reading, it takes buffers)`, or None where nothing may be read now.
     fn readable(&self, py: Python<'_>) -> Option<(bool, bool)> {
         self.state.with(py, |state| {
-            let open = matches!(state.phase, Phase::Wrapped | Phase::Flushing);
+            let open = matches!(state.phase, TlsPhase::Wrapped | TlsPhase::Flushing);
             (open && !state.in_ssl).then_some((state.reading_paused, state.buffered))
         })
     }
@@ -224,7 +224,7 @@ impl TlsProtocol {
         loop {
             let mut ended = None;
             let data = this.read_round(py, &mut ended)?;
-            let gone = !matches!(this.phase(py), Phase::Wrapped | Phase::Flushing);
+            let gone = !matches!(this.phase(py), TlsPhase::Wrapped | TlsPhase::Flushing);
             if let Some(data) = data
                 && !gone
                 && let Some(app) = this.app(py)

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
 
-use super::protocol::{Phase, TlsProtocol};
+use super::protocol::{TlsPhase, TlsProtocol};
 use super::ssl_object::Step;
 use crate::capi::buffer;
 use crate::capi::error;
@@ -24,7 +24,7 @@ impl TlsProtocol {
                 return Ok(());
             }
             let ready = this.state.with(py, |state| {
-                state.phase == Phase::Wrapped
+                state.phase == TlsPhase::Wrapped
                     && state.backlog.is_empty()
                     && !state.in_ssl
                     && !state.lower_writing_paused
@@ -58,7 +58,7 @@ impl TlsProtocol {
         let py = slf.py();
         let this = slf.get();
         let open = this.state.with(py, |state| {
-            matches!(state.phase, Phase::Handshake | Phase::Wrapped)
+            matches!(state.phase, TlsPhase::Handshake | TlsPhase::Wrapped)
         });
         if !open {
             let before = this.state.with(py, |state| {
@@ -124,7 +124,7 @@ impl TlsProtocol {
         slf.get().state.with(slf.py(), |state| {
             !state.backlog.is_empty()
                 && !state.in_ssl
-                && matches!(state.phase, Phase::Wrapped | Phase::Flushing)
+                && matches!(state.phase, TlsPhase::Wrapped | TlsPhase::Flushing)
                 && (always || !state.lower_writing_paused)
         })
     }
@@ -226,8 +226,8 @@ impl TlsProtocol {
     pub(super) fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let own = self.write_buffer_bytes(py)?;
         let beneath = match self.phase(py) {
-            Phase::Flushing | Phase::Shutdown => self.lower(py),
-            Phase::Unwrapped | Phase::Handshake | Phase::Wrapped => None,
+            TlsPhase::Flushing | TlsPhase::Shutdown => self.lower(py),
+            TlsPhase::Unwrapped | TlsPhase::Handshake | TlsPhase::Wrapped => None,
         };
         Ok(own + beneath.map_or(0, |lower| lower.queued_bytes(py)))
     }

@@ -23,7 +23,7 @@ use crate::transport::base::{Marks, check_protocol, is_buffered};
 
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum TlsPhase {
     /// Not begun, or over.
     Unwrapped,
     Handshake,
@@ -43,7 +43,7 @@ pub enum Reported {
     ConnectionLost,
 }
 
-pub struct State {
+pub struct TlsState {
     pub lower: Option<Lower>,
     pub app: Option<Py<PyAny>>,
     /// The application takes its bytes through get_buffer() and buffer_updated().
@@ -52,7 +52,7 @@ pub struct State {
     pub waiter: Option<Py<PyAny>>,
     /// Nobody waits for this connection: a failed handshake is told in debug mode.
     pub report_failure: bool,
-    pub phase: Phase,
+    pub phase: TlsPhase,
     pub reported: Reported,
     pub eof_received: bool,
     /// The application's transport is closed or closing.
@@ -86,7 +86,7 @@ pub struct State {
     pub writes_lost: u32,
 }
 
-impl State {
+impl TlsState {
     /// The connection was there, and is lost.
     pub fn over(&self) -> bool {
         self.lower.is_none() && self.face.is_none()
@@ -103,7 +103,7 @@ pub struct TlsProtocol {
     /// In seconds, as they were given.
     pub handshake_timeout: Py<PyAny>,
     pub shutdown_timeout: Py<PyAny>,
-    pub state: GilCell<State>,
+    pub state: GilCell<TlsState>,
 }
 
 /// What a connection is made with.
@@ -155,14 +155,14 @@ impl TlsProtocol {
         let ssl = SslObject::wrap(&context, setup.server_side, hostname.as_ref())?;
         let extra = PyDict::new(py);
         extra.set_item(intern!(py, "sslcontext"), &context)?;
-        let state = State {
+        let state = TlsState {
             lower: None,
             app: Some(app.clone().unbind()),
             buffered: is_buffered(app)?,
             face: None,
             waiter,
             report_failure: setup.accepted,
-            phase: Phase::Unwrapped,
+            phase: TlsPhase::Unwrapped,
             reported: if setup.call_connection_made {
                 Reported::Nothing
             } else {
@@ -215,11 +215,11 @@ impl TlsProtocol {
         result
     }
 
-    pub fn phase(&self, py: Python<'_>) -> Phase {
+    pub fn phase(&self, py: Python<'_>) -> TlsPhase {
         self.state.with(py, |state| state.phase)
     }
 
-    pub fn set_phase(&self, py: Python<'_>, phase: Phase) {
+    pub fn set_phase(&self, py: Python<'_>, phase: TlsPhase) {
         self.state.with(py, |state| state.phase = phase);
     }
 
@@ -492,11 +492,11 @@ impl TlsProtocol {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let this = slf.get();
         let phase = match this.phase(slf.py()) {
-            Phase::Unwrapped => "unwrapped",
-            Phase::Handshake => "in handshake",
-            Phase::Wrapped => "wrapped",
-            Phase::Flushing => "flushing",
-            Phase::Shutdown => "shutting down",
+            TlsPhase::Unwrapped => "unwrapped",
+            TlsPhase::Handshake => "in handshake",
+            TlsPhase::Wrapped => "wrapped",
+            TlsPhase::Flushing => "flushing",
+            TlsPhase::Shutdown => "shutting down",
         };
         let side = if this.server_side { "server" } else { "client" };
         Ok(format!("<{} {side} {phase}>", slf.get_type().name()?))

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::protocol::{Phase, Reported, TlsProtocol, cancel_timer};
+use super::protocol::{Reported, TlsPhase, TlsProtocol, cancel_timer};
 use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
@@ -22,7 +22,7 @@ impl TlsProtocol {
             return Ok(());
         }
         let stuck = this.state.with(py, |state| {
-            state.phase == Phase::Flushing && state.eof_received && !state.in_ssl
+            state.phase == TlsPhase::Flushing && state.eof_received && !state.in_ssl
         });
         if stuck {
             // The end of file came while reading was paused, and now nobody will resume it.
@@ -37,7 +37,7 @@ impl TlsProtocol {
         let py = slf.py();
         this.check_reachable(py)?;
         this.mark_closed(py);
-        this.set_phase(py, Phase::Unwrapped);
+        this.set_phase(py, TlsPhase::Unwrapped);
         match this.lower(py) {
             Some(lower) => lower.fail(py, None, error),
             None => Ok(()),
@@ -60,14 +60,14 @@ impl TlsProtocol {
         let this = slf.get();
         let py = slf.py();
         match this.phase(py) {
-            Phase::Flushing | Phase::Shutdown | Phase::Unwrapped => return Ok(()),
-            Phase::Handshake => return Self::force_close(slf, None),
-            Phase::Wrapped => {}
+            TlsPhase::Flushing | TlsPhase::Shutdown | TlsPhase::Unwrapped => return Ok(()),
+            TlsPhase::Handshake => return Self::force_close(slf, None),
+            TlsPhase::Wrapped => {}
         }
         this.mark_closed(py);
         let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
         let (later, old) = this.state.with(py, |state| {
-            state.phase = Phase::Flushing;
+            state.phase = TlsPhase::Flushing;
             (state.in_ssl, state.shutdown_timer.replace(timer))
         });
         drop(old);
@@ -86,11 +86,11 @@ impl TlsProtocol {
         let this = slf.get();
         let py = slf.py();
         Self::do_read(slf)?;
-        if this.phase(py) == Phase::Flushing {
+        if this.phase(py) == TlsPhase::Flushing {
             Self::flush_backlog(slf)?;
         }
-        if this.phase(py) == Phase::Flushing {
-            this.set_phase(py, Phase::Shutdown);
+        if this.phase(py) == TlsPhase::Flushing {
+            this.set_phase(py, TlsPhase::Shutdown);
             return Self::do_shutdown(slf);
         }
         Ok(())
@@ -101,7 +101,7 @@ impl TlsProtocol {
         let py = slf.py();
         if !this.state.with(py, |state| state.eof_received) {
             let step = this.in_ssl(py, |ssl| ssl.shut_down(py));
-            if this.phase(py) != Phase::Shutdown {
+            if this.phase(py) != TlsPhase::Shutdown {
                 return super::handshake::step_exit(py, step);
             }
             match step {
@@ -138,7 +138,7 @@ impl TlsProtocol {
     pub(super) fn shutdown_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
-        if !matches!(this.phase(py), Phase::Flushing | Phase::Shutdown) {
+        if !matches!(this.phase(py), TlsPhase::Flushing | TlsPhase::Shutdown) {
             return Ok(());
         }
         let class = py
@@ -161,10 +161,10 @@ impl TlsProtocol {
             this.log(slf, "%r received EOF", None)?;
         }
         match this.phase(py) {
-            Phase::Handshake => Self::handshake_cut_off(slf)?,
-            Phase::Wrapped => {
+            TlsPhase::Handshake => Self::handshake_cut_off(slf)?,
+            TlsPhase::Wrapped => {
                 let paused = this.state.with(py, |state| {
-                    state.phase = Phase::Flushing;
+                    state.phase = TlsPhase::Flushing;
                     state.reading_paused
                 });
                 if paused {
@@ -172,15 +172,15 @@ impl TlsProtocol {
                 }
                 Self::do_flush(slf)?;
             }
-            Phase::Flushing => {
+            TlsPhase::Flushing => {
                 Self::flush_backlog(slf)?;
-                if this.phase(py) == Phase::Flushing {
-                    this.set_phase(py, Phase::Shutdown);
+                if this.phase(py) == TlsPhase::Flushing {
+                    this.set_phase(py, TlsPhase::Shutdown);
                     Self::do_shutdown(slf)?;
                 }
             }
-            Phase::Shutdown => Self::do_shutdown(slf)?,
-            Phase::Unwrapped => {}
+            TlsPhase::Shutdown => Self::do_shutdown(slf)?,
+            TlsPhase::Unwrapped => {}
         }
         Ok(false)
     }
@@ -197,7 +197,7 @@ impl TlsProtocol {
         let (tell, backlog, ahead) = this.state.with(py, |state| {
             state.backlog_bytes = 0;
             state.writes_lost = state.writes_lost.saturating_add(1);
-            let tell = state.phase != Phase::Handshake
+            let tell = state.phase != TlsPhase::Handshake
                 && matches!(
                     state.reported,
                     Reported::ConnectionMade | Reported::EofReceived
@@ -205,7 +205,7 @@ impl TlsProtocol {
             if tell {
                 state.reported = Reported::ConnectionLost;
             }
-            state.phase = Phase::Unwrapped;
+            state.phase = TlsPhase::Unwrapped;
             let (backlog, ahead) = (&mut state.backlog, &mut state.ahead);
             (tell, std::mem::take(backlog), std::mem::take(ahead))
         });

@@ -9,7 +9,7 @@ use pyo3::types::PyType;
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::outgoing::check_bytes_like;
-use super::protocol::{READ_HIGH_WATER_BYTES, State, TlsProtocol, WRITE_HIGH_WATER_BYTES};
+use super::protocol::{READ_HIGH_WATER_BYTES, TlsProtocol, TlsState, WRITE_HIGH_WATER_BYTES};
 use crate::capi::cell::GilCell;
 use crate::capi::error::warn_of_a_dying_object;
 use crate::capi::open_class::OpenClass;
@@ -58,7 +58,7 @@ impl TlsTransport {
     }
 
     /// Asks the connection, or answers `otherwise` when it was let go.
-    fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut State) -> R) -> R {
+    fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut TlsState) -> R) -> R {
         match self.protocol(py) {
             Some(protocol) => protocol.get().state.with(py, ask),
             None => otherwise,

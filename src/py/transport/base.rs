@@ -59,7 +59,7 @@ pub enum Descriptor {
     Gone,
 }
 
-pub struct State {
+pub struct TransportState {
     /// `None` before the transport is on the engine, and after `connection_lost`.
     pub key: Option<Key>,
     pub descriptor: Descriptor,
@@ -84,7 +84,7 @@ pub struct Rare {
     pub empty_waiter: Option<Py<PyAny>>,
 }
 
-impl State {
+impl TransportState {
     pub fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -122,7 +122,7 @@ pub struct BaseTransport {
     class: Class,
     /// What the engine says of it.
     pub shared: SharedState,
-    pub state: GilCell<State>,
+    pub state: GilCell<TransportState>,
 }
 
 impl BaseTransport {

@@ -26,10 +26,10 @@ pub struct WebTransportClient {
     quic: Py<QuicConnectionCore>,
     event_loop: Py<PyAny>,
     limits: Py<WebTransportLimits>,
-    state: GilCell<State>,
+    state: GilCell<ClientState>,
 }
 
-struct State {
+struct ClientState {
     /// From the first event or command on, which is when QUIC's connection runs.
     client: Option<Client>,
     sessions: Registry,
@@ -52,7 +52,7 @@ impl WebTransportClient {
         transmit: Option<Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
         let py = quic.py();
-        let state = State {
+        let state = ClientState {
             client: None,
             sessions: Registry::default(),
             on_due: Some(on_due),

@@ -54,10 +54,10 @@ pub struct SessionCore {
     host: Box<dyn Host>,
     session_id: u64,
     manager: Py<StreamManager>,
-    state: GilCell<State>,
+    state: GilCell<SessionState>,
 }
 
-struct State {
+struct SessionState {
     receiver: Option<Py<PyAny>>,
     /// What is told before anybody listens: of a client's session that could not be asked for.
     unreported: Vec<What>,
@@ -193,7 +193,7 @@ impl SessionCore {
         let made_at = origin(event_loop)?;
         let manager = StreamManager::on(Box::new(reach), new_future, made_at, inbox, None);
         let manager = Py::new(py, manager)?;
-        let state = State {
+        let state = SessionState {
             receiver: None,
             unreported: Vec::new(),
             draft,

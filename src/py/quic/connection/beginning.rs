@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use uringcore_quic::ConnectionKey;
 
-use super::{Phase, QuicConnectionCore};
+use super::{ConnectionPhase, QuicConnectionCore};
 use crate::capi::address;
 use crate::quic::endpoint::QuicEndpoint;
 use crate::quic::events;
@@ -56,7 +56,10 @@ pub(super) fn start_server(
         .set_on_accept(py, slf.getattr("_accepted")?.unbind());
     let pre_connect = slf.get().take_pre_connect(py)?;
     let old = slf.get().state.with(py, |state| {
-        std::mem::replace(&mut state.phase, Phase::Listening(pre_connect, endpoint))
+        std::mem::replace(
+            &mut state.phase,
+            ConnectionPhase::Listening(pre_connect, endpoint),
+        )
     });
     drop(old);
     Ok(())
@@ -65,11 +68,11 @@ pub(super) fn start_server(
 /// A server without a loop that has heard of no client which is to be answered.
 pub(super) fn abandon(connection: &QuicConnectionCore, py: Python<'_>) {
     let old = connection.state.with(py, |state| match state.phase {
-        Phase::Idle(_) | Phase::Listening(..) => Some(std::mem::replace(
+        ConnectionPhase::Idle(_) | ConnectionPhase::Listening(..) => Some(std::mem::replace(
             &mut state.phase,
-            Phase::Over(None, Box::default()),
+            ConnectionPhase::Over(None, Box::default()),
         )),
-        Phase::Running(..) | Phase::Over(..) => None,
+        ConnectionPhase::Running(..) | ConnectionPhase::Over(..) => None,
     });
     drop(old);
 }
@@ -92,7 +95,7 @@ pub(super) fn failed(
         return Ok(());
     };
     // The endpoint is kept: the close is in it.
-    let over = Phase::Over(Some(endpoint.clone().unbind()), Box::default());
+    let over = ConnectionPhase::Over(Some(endpoint.clone().unbind()), Box::default());
     let old = connection
         .state
         .with(py, |state| std::mem::replace(&mut state.phase, over));

@@ -13,7 +13,7 @@ use uringcore_quic::{
 };
 
 use super::QuicConnectionCore;
-use super::state::{Attached, Phase, State, Summary};
+use super::state::{Attached, ConnectionPhase, ConnectionState, Summary};
 use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
@@ -43,7 +43,7 @@ impl QuicConnectionCore {
 
     /// Hands a session ticket or a token to the program, if it wants them. False for other events.
     pub fn keep_credential(&self, py: Python<'_>, event: &Event) -> PyResult<bool> {
-        let handler = |choose: fn(&State) -> &Option<Py<PyAny>>| {
+        let handler = |choose: fn(&ConnectionState) -> &Option<Py<PyAny>>| {
             self.state.with(py, |state| {
                 choose(state).as_ref().map(|call| call.clone_ref(py))
             })
@@ -88,12 +88,15 @@ impl QuicConnectionCore {
             .unwrap_or_default();
         let old = self.state.with(py, |state| {
             let own = match &state.phase {
-                Phase::Running(endpoint, _) if endpoint.get().is_own() => {
+                ConnectionPhase::Running(endpoint, _) if endpoint.get().is_own() => {
                     Some(endpoint.clone_ref(py))
                 }
                 _ => None,
             };
-            std::mem::replace(&mut state.phase, Phase::Over(own, Box::new(summary)))
+            std::mem::replace(
+                &mut state.phase,
+                ConnectionPhase::Over(own, Box::new(summary)),
+            )
         });
         drop(old);
     }
@@ -103,14 +106,14 @@ impl QuicConnectionCore {
     pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
+            ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
                 command
                     .take()
                     .map_or(Ok(()), |command| pre_connect.push(command))?;
                 Ok(None)
             }
-            Phase::Running(endpoint, key) => Ok(Some((endpoint.clone_ref(py), *key))),
-            Phase::Over(..) => Ok(None),
+            ConnectionPhase::Running(endpoint, key) => Ok(Some((endpoint.clone_ref(py), *key))),
+            ConnectionPhase::Over(..) => Ok(None),
         });
         let result = match (place, command) {
             (Err(error), _) => Err(error),
@@ -154,7 +157,7 @@ impl QuicConnectionCore {
     /// Where the running connection is; `None` before and after.
     pub fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
         self.state.with(py, |state| match &state.phase {
-            Phase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
+            ConnectionPhase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
             _ => None,
         })
     }
@@ -166,8 +169,10 @@ impl QuicConnectionCore {
         run: impl FnOnce(&PreConnectCommands) -> R,
     ) -> Option<R> {
         self.state.with(py, |state| match &state.phase {
-            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => Some(run(pre_connect)),
-            Phase::Running(..) | Phase::Over(..) => None,
+            ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
+                Some(run(pre_connect))
+            }
+            ConnectionPhase::Running(..) | ConnectionPhase::Over(..) => None,
         })
     }
 
@@ -210,7 +215,7 @@ impl QuicConnectionCore {
         current: impl FnOnce(&Connection) -> Option<R>,
     ) -> PyResult<Option<R>> {
         let kept = self.state.with(py, |state| match &state.phase {
-            Phase::Over(_, summary) => kept(summary),
+            ConnectionPhase::Over(_, summary) => kept(summary),
             _ => None,
         });
         match kept {
@@ -221,24 +226,27 @@ impl QuicConnectionCore {
 
     pub(super) fn own_endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
         self.state.with(py, |state| match &state.phase {
-            Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => {
+            ConnectionPhase::Listening(_, endpoint) | ConnectionPhase::Running(endpoint, _) => {
                 Some(endpoint.clone_ref(py))
             }
-            Phase::Over(endpoint, _) => endpoint.as_ref().map(|endpoint| endpoint.clone_ref(py)),
-            Phase::Idle(_) => None,
+            ConnectionPhase::Over(endpoint, _) => {
+                endpoint.as_ref().map(|endpoint| endpoint.clone_ref(py))
+            }
+            ConnectionPhase::Idle(_) => None,
         })
     }
 
     /// True if this is a server without a loop that waits for its client.
     pub(super) fn is_listening(&self, py: Python<'_>) -> bool {
-        self.state
-            .with(py, |state| matches!(state.phase, Phase::Listening(..)))
+        self.state.with(py, |state| {
+            matches!(state.phase, ConnectionPhase::Listening(..))
+        })
     }
 
     /// Takes the waiting commands out; an error when the connection has begun already.
     pub(super) fn take_pre_connect(&self, py: Python<'_>) -> PyResult<PreConnectCommands> {
         self.state.with(py, |state| match &mut state.phase {
-            Phase::Idle(pre_connect) | Phase::Listening(pre_connect, _) => {
+            ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
                 let empty = PreConnectCommands::new(pre_connect.is_client());
                 Ok(std::mem::replace(pre_connect, empty))
             }
@@ -257,7 +265,7 @@ impl QuicConnectionCore {
         let old = self.state.with(py, |state| {
             std::mem::replace(
                 &mut state.phase,
-                Phase::Running(endpoint.clone_ref(py), key),
+                ConnectionPhase::Running(endpoint.clone_ref(py), key),
             )
         });
         drop(old);

@@ -10,7 +10,7 @@ use uringcore_quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
 use crate::quic::endpoint::QuicEndpoint;
 
 /// Where the connection is in its life.
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Not begun: commands wait.
     Idle(PreConnectCommands),
     /// A server without a loop, before its client's first packet.
@@ -38,8 +38,8 @@ pub struct Attached {
     pub receive: fn(&Bound<'_, PyAny>, Vec<Event>) -> PyResult<()>,
 }
 
-pub(super) struct State {
-    pub phase: Phase,
+pub(super) struct ConnectionState {
+    pub phase: ConnectionPhase,
     pub attached: Option<Attached>,
     /// Called with each list of events; without one they wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
@@ -53,10 +53,10 @@ pub(super) struct State {
     pub on_token: Option<Py<PyAny>>,
 }
 
-impl State {
+impl ConnectionState {
     pub fn new(is_client: bool) -> Self {
         Self {
-            phase: Phase::Idle(PreConnectCommands::new(is_client)),
+            phase: ConnectionPhase::Idle(PreConnectCommands::new(is_client)),
             attached: None,
             receiver: None,
             on_batch: None,
@@ -75,15 +75,17 @@ impl State {
         visit.call(&self.on_token)?;
         self.queue.iter().try_for_each(|event| visit.call(event))?;
         match &self.phase {
-            Phase::Listening(_, endpoint) | Phase::Running(endpoint, _) => visit.call(endpoint),
-            Phase::Over(endpoint, _) => visit.call(endpoint),
-            Phase::Idle(_) => Ok(()),
+            ConnectionPhase::Listening(_, endpoint) | ConnectionPhase::Running(endpoint, _) => {
+                visit.call(endpoint)
+            }
+            ConnectionPhase::Over(endpoint, _) => visit.call(endpoint),
+            ConnectionPhase::Idle(_) => Ok(()),
         }
     }
 
     /// Takes out all objects of Python's, which are to be dropped where Python may run.
     pub fn clear(&mut self) -> impl Sized + use<> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over(None, Box::default()));
+        let phase = std::mem::replace(&mut self.phase, ConnectionPhase::Over(None, Box::default()));
         (
             phase,
             (self.receiver.take(), self.on_batch.take()),

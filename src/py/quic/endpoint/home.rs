@@ -52,7 +52,7 @@ impl Own {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct EndpointState {
     pub connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
     /// Called as `on_accept(endpoint, key, alpn)`; it makes the connection object.
     pub on_accept: Option<Py<PyAny>>,
@@ -76,7 +76,7 @@ pub(super) struct State {
     pub unanswered: usize,
 }
 
-impl State {
+impl EndpointState {
     pub fn new(py: Python<'_>, server: Option<&QuicServerSetup>) -> Self {
         Self {
             foreign_store: server

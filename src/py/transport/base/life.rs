@@ -10,7 +10,9 @@ use pyo3::prelude::*;
 use uringcore_engine::{Engine, Key, SharedState};
 use uringcore_io::Errno;
 
-use super::{BaseTransport, Descriptor, Given, Method, Parts, Receiver, State, extra_info};
+use super::{
+    BaseTransport, Descriptor, Given, Method, Parts, Receiver, TransportState, extra_info,
+};
 use crate::capi::cell::GilCell;
 use crate::capi::context::Inside;
 use crate::capi::error;
@@ -33,7 +35,7 @@ impl BaseTransport {
             fd: parts.fd,
             class: parts.class,
             shared: SharedState::default(),
-            state: GilCell::new(State {
+            state: GilCell::new(TransportState {
                 key: None,
                 descriptor: parts.descriptor,
                 protocol: Some(parts.protocol),
