@@ -1,14 +1,15 @@
-//! `QuicEndpoint`: one UDP socket's worth of connections, on a loop's engine or on its own.
+//! `QuicEndpoint`: the connections of one UDP socket, on a loop's engine or without a loop.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `home` | where the state machines live, and how they are reached |
-//! | `deliver` | engine events to Python calls, one list a connection and turn |
+//! | `home` | the place of the state machines, and access to them |
+//! | `deliver` | events to Python calls, one list for each connection and turn |
 //! | `sockets` | further sockets of an endpoint, and a connection's move to one |
 //! | `store` | calls of the program's session store |
 //!
-//! Here: connecting, closing, and moving datagrams by hand. Not here: the socket's own work (the engine's
-//! `quic_socket`) and the commands of a connection (`connection`).
+//! This file connects, closes, and moves datagrams for endpoints without a loop. In this folder *endpoint* is the Python
+//! object, *protocol* its state machines (`uringcore_proto::quic::Endpoint`), and *socket* the engine's
+//! `QuicSocket`. Commands of a connection are in `connection`.
 //!
 //! No Python code runs while the engine or a cell is borrowed.
 
@@ -51,7 +52,8 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// An endpoint of one connection without a loop, whose first ID may be named, and at a server the ClientHello.
+    /// Makes an endpoint without a loop for a single connection. A client may name its first connection ID, a server the
+    /// ClientHello that it expects.
     pub fn new_own(
         py: Python<'_>,
         connection_id_length: usize,
@@ -81,9 +83,8 @@ impl QuicEndpoint {
             Some(hello) => server.setup.clone().expecting(hello),
             None => server.setup.clone(),
         });
-        let endpoint = Endpoint::new(settings, setup);
         let own = Own {
-            endpoint,
+            protocol: Endpoint::new(settings, setup),
             clock: now.map_or_else(Clock::new, Clock::running),
             now: Instant::now(),
             is_live: now.is_some(),
@@ -95,7 +96,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Begins a client's connection; its events go to `connection` from now on.
+    /// Begins a client's connection, whose events go to `connection`.
     pub fn open(
         &self,
         py: Python<'_>,
@@ -108,9 +109,9 @@ impl QuicEndpoint {
         self.set_time(py, now);
         let watermarks = setup.shared.watermarks;
         let key = self
-            .with_protocol(py, |endpoint, now| {
-                let key = endpoint.connect(now, &setup.setup, remote, server_name)?;
-                if let Some(connection) = endpoint.connection(key) {
+            .with_protocol(py, |protocol, now| {
+                let key = protocol.connect(now, &setup.setup, remote, server_name)?;
+                if let Some(connection) = protocol.connection(key) {
                     connection.set_watermarks(watermarks.0, watermarks.1);
                 }
                 Ok(key)
@@ -130,7 +131,7 @@ impl QuicEndpoint {
         Ok(key)
     }
 
-    /// Takes charge of an accepted connection's events.
+    /// Sets the object that gets an accepted connection's events.
     pub fn adopt(&self, py: Python<'_>, key: ConnectionKey, connection: Py<QuicConnectionCore>) {
         let old = self
             .state
@@ -146,7 +147,7 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Hands out what has to go out now: the datagram, its address, and the socket to send from.
+    /// Passes each datagram that has to be sent to `take`, with its address and the number of the socket.
     fn each_to_send<'py>(
         &self,
         py: Python<'py>,
@@ -160,7 +161,7 @@ impl QuicEndpoint {
         cell.with(py, |own| own.has_begun = false);
         let mut buffer = Vec::new();
         let mut last: Option<(std::net::SocketAddr, Bound<'py, PyTuple>)> = None;
-        while let Some(sent) = cell.with(py, |own| own.endpoint.poll_transmit(own.now, &mut buffer))
+        while let Some(sent) = cell.with(py, |own| own.protocol.poll_transmit(own.now, &mut buffer))
         {
             let remote = match &last {
                 Some((addr, tuple)) if *addr == sent.remote => tuple.clone(),
@@ -178,7 +179,7 @@ impl QuicEndpoint {
 
 #[pymethods]
 impl QuicEndpoint {
-    /// Joins a bound UDP socket, which stays the caller's to close once `on_closed` was called.
+    /// Makes an endpoint on a bound UDP socket. The caller closes the socket after `on_closed` was called.
     #[staticmethod]
     #[pyo3(signature = (owner, fd, *, server = None, on_accept = None, on_closed = None, when_negotiated = false, **options))]
     #[expect(clippy::too_many_arguments)] // They are keywords in Python.
@@ -194,11 +195,11 @@ impl QuicEndpoint {
     ) -> PyResult<Py<Self>> {
         let settings = settings_from(py, options)?;
         let server = server.map(|server| server.get());
-        let endpoint = Endpoint::new(settings, server.map(|server| server.setup.clone()));
+        let protocol = Endpoint::new(settings, server.map(|server| server.setup.clone()));
         let context = context::copy_current(py)?;
         let opened = owner.get().with_engine(py, |engine| {
             engine.open_quic(|_, token| {
-                uringcore_engine::QuicSocket::new(SocketFd::Lent(fd), endpoint, token)
+                uringcore_engine::QuicSocket::new(SocketFd::Lent(fd), protocol, token)
             })
         })?;
         let key = opened.map_err(|error| error::io_error(&error))?;
@@ -228,8 +229,8 @@ impl QuicEndpoint {
         Ok(object)
     }
 
-    /// An endpoint without a loop: the caller moves the datagrams and tells the time. With `now` the
-    /// clock is this machine's, and commands need not wait for the next time told.
+    /// Makes an endpoint without a loop. The caller moves the datagrams and passes the time. With `now` the clock is this
+    /// machine's, and commands use the current time instead of the last one that was passed.
     #[staticmethod]
     #[pyo3(signature = (*, server = None, on_accept = None, when_negotiated = false, now = None, **options))]
     fn sans_io(
@@ -249,37 +250,37 @@ impl QuicEndpoint {
         Ok(endpoint)
     }
 
-    /// The caller's socket is connected: clients do not move to another address of their server's.
+    /// The caller's socket is connected, so clients do not move to another address of their server.
     fn keep_to_peer(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_protocol(py, |endpoint, _| endpoint.keep_to_peer())
+        self.with_protocol(py, |protocol, _| protocol.keep_to_peer())
     }
 
-    /// Takes a further bound UDP socket, whose descriptor the caller has detached, and returns its
-    /// number. It is closed with the endpoint, or by `remove_socket`.
+    /// Takes over a further bound UDP socket, whose descriptor the caller has detached. Returns its number. It is closed
+    /// with the endpoint, or by `remove_socket`.
     fn add_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
         self.take_socket(py, fd)
     }
 
     /// Closes a further socket.
     fn remove_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
-        self.give_up_socket(py, number)
+        self.close_socket(py, number)
     }
 
-    /// Connections that are not yet forgotten.
+    /// The number of connections, closing ones included.
     #[getter]
     fn connections(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with_protocol(py, |endpoint, _| endpoint.len())
+        self.with_protocol(py, |protocol, _| protocol.len())
     }
 
-    /// New connections are accepted with `server` from now on.
+    /// Accepts new connections with `server` from now on.
     fn set_server(&self, py: Python<'_>, server: &Bound<'_, QuicServerSetup>) -> PyResult<()> {
         let server = server.get();
-        self.with_protocol(py, |endpoint, _| {
-            endpoint.set_server(Some(server.setup.clone()));
+        self.with_protocol(py, |protocol, _| {
+            protocol.set_server(Some(server.setup.clone()));
         })?;
         let old = self.state.with(py, |state| {
             state.watermarks = Some(server.shared.watermarks);
-            // Logs that no connection writes to any more.
+            // Drops logs to which no connection writes any more.
             let (mut kept, old): (Vec<_>, Vec<_>) = std::mem::take(&mut state.key_logs)
                 .into_iter()
                 .partition(|log| Arc::strong_count(&log.get().log) > 1);
@@ -297,8 +298,8 @@ impl QuicEndpoint {
         Ok(())
     }
 
-    /// Called on the thread of a session store that may block, when it has answered: it has to see to
-    /// it that `deliver_events` is called soon. Without it `get_timer` says when to look.
+    /// Sets a callback for answers of a session store that may block. It is called on the store's thread and has to cause
+    /// a call of `deliver_events` soon. Without it, `get_timer` includes the time of the next look.
     fn set_on_answer(&self, py: Python<'_>, on_answer: Py<PyAny>) {
         let old = self
             .state
@@ -306,9 +307,9 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Called as `on_error(message, exception)` with what receivers, handlers and session stores raise.
-    /// Without it the first error leaves whatever call delivered the events, and those that come on top
-    /// go to `sys.unraisablehook`. On a loop its exception handler is called, and this is never.
+    /// Sets a callback `on_error(message, exception)` for exceptions of receivers, handlers and session stores. Without it
+    /// the call that delivers the events raises the first one, and others go to `sys.unraisablehook`. On a loop they go to
+    /// the loop's exception handler, and this callback is never called.
     fn set_on_error(&self, py: Python<'_>, on_error: Py<PyAny>) {
         let old = self
             .state
@@ -316,25 +317,25 @@ impl QuicEndpoint {
         drop(old);
     }
 
-    /// Refuses further connections (CONNECTION_REFUSED); those that are open go on.
+    /// Refuses further connections (CONNECTION_REFUSED). Open ones continue.
     fn stop_accepting(&self, py: Python<'_>) -> PyResult<()> {
-        self.with_protocol(py, |endpoint, _| endpoint.refuse_incoming())
+        self.with_protocol(py, |protocol, _| protocol.refuse_incoming())
     }
 
-    /// The same, and on a loop the endpoint ends with its last connection. True: the socket `fd`,
-    /// which was lent, is now the endpoint's to close, and the caller detaches it.
+    /// Refuses further connections. On a loop the endpoint then ends with its last connection. True if the endpoint takes
+    /// over the lent socket `fd`, which the caller then detaches.
     #[pyo3(signature = (fd = None))]
     fn drain(&self, py: Python<'_>, fd: Option<RawFd>) -> PyResult<bool> {
         match &self.home {
             Home::Own(cell) => {
-                cell.with(py, |own| own.endpoint.refuse_incoming());
+                cell.with(py, |own| own.protocol.refuse_incoming());
                 Ok(false)
             }
             Home::Loop { .. } => self.end_on_loop(py, fd, uringcore_engine::QuicSocket::drain),
         }
     }
 
-    /// Closes all connections with an application error code; the endpoint stays open.
+    /// Closes all connections with an application error code. The endpoint stays open.
     #[pyo3(
         signature = (error_code = 0, reason_phrase = String::new()),
         text_signature = "($self, error_code=0, reason_phrase='')"
@@ -346,13 +347,13 @@ impl QuicEndpoint {
         #[pyo3(from_py_with = code::reason_phrase)] reason_phrase: String,
     ) -> PyResult<()> {
         let reason = reason_phrase.as_bytes();
-        self.with_protocol(py, |endpoint, now| {
-            endpoint.close_all(now, error_code, reason)
+        self.with_protocol(py, |protocol, now| {
+            protocol.close_all(now, error_code, reason)
         })
     }
 
-    /// Closes all connections with an application error code, and the socket when the peers have
-    /// heard of it. `fd` and the answer as for `drain`.
+    /// Closes all connections with an application error code, and the socket when the peers have answered or had the time
+    /// to. `fd` and the result are those of `drain`.
     #[pyo3(
         signature = (error_code = 0, reason_phrase = String::new(), fd = None),
         text_signature = "($self, error_code=0, reason_phrase='', fd=None)"
@@ -369,34 +370,34 @@ impl QuicEndpoint {
             Home::Own(cell) => {
                 cell.with(py, |own| {
                     let now = own.now();
-                    own.endpoint.refuse_incoming();
-                    own.endpoint.close_all(now, error_code, reason);
+                    own.protocol.refuse_incoming();
+                    own.protocol.close_all(now, error_code, reason);
                 });
                 Ok(false)
             }
-            Home::Loop { .. } => self.end_on_loop(py, fd, |endpoint| {
-                endpoint.close(Instant::now(), error_code, reason);
+            Home::Loop { .. } => self.end_on_loop(py, fd, |socket| {
+                socket.close(Instant::now(), error_code, reason);
             }),
         }
     }
 
-    /// True if every peer has heard that it is over, or has had the time to.
+    /// True if every peer has answered the close of its connection, or had the time to.
     #[getter]
     fn may_end(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| own.endpoint.may_end())),
-            // One that has ended is gone some callbacks before its host hears of it.
+            Home::Own(cell) => Ok(cell.with(py, |own| own.protocol.may_end())),
+            // A socket that has ended is removed some callbacks before `on_closed`.
             Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
-                let endpoint = engine.quic(*key);
-                endpoint.is_none_or(|endpoint| endpoint.protocol().may_end())
+                let socket = engine.quic(*key);
+                socket.is_none_or(|socket| socket.protocol().may_end())
             }),
         }
     }
 
-    /// Counters: of the protocol, and on a loop of the socket.
+    /// The counters of the protocol, and on a loop also of the socket.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, connections, handshakes) = self.with_protocol(py, |endpoint, _| {
-            (endpoint.stats(), endpoint.len(), endpoint.handshakes())
+        let (stats, connections, handshakes) = self.with_protocol(py, |protocol, _| {
+            (protocol.stats(), protocol.len(), protocol.handshakes())
         })?;
         let dict = PyDict::new(py);
         for (name, value) in [
@@ -429,15 +430,15 @@ impl QuicEndpoint {
             dict.set_item(name, value)?;
         }
         if let Home::Loop { owner, key, .. } = &self.home {
-            let socket = owner.get().with_engine(py, |engine| {
-                engine.quic(*key).map(|endpoint| endpoint.stats())
-            })?;
-            if let Some(socket) = socket {
-                dict.set_item("socket_receives", socket.receives)?;
-                dict.set_item("socket_sends", socket.sends)?;
-                dict.set_item("socket_send_errors", socket.send_errors)?;
-                dict.set_item("socket_receive_errors", socket.receive_errors)?;
-                dict.set_item("socket_truncated", socket.truncated)?;
+            let of_socket = owner
+                .get()
+                .with_engine(py, |engine| engine.quic(*key).map(|socket| socket.stats()))?;
+            if let Some(stats) = of_socket {
+                dict.set_item("socket_receives", stats.receives)?;
+                dict.set_item("socket_sends", stats.sends)?;
+                dict.set_item("socket_send_errors", stats.send_errors)?;
+                dict.set_item("socket_receive_errors", stats.receive_errors)?;
+                dict.set_item("socket_truncated", stats.truncated)?;
             }
         }
         Ok(dict)
@@ -445,7 +446,7 @@ impl QuicEndpoint {
 
     // Without a loop -----------------------------------------------------------------------------
 
-    /// Takes one datagram in, from the caller's socket of this number, and delivers what it causes.
+    /// Handles one datagram from the caller's socket of this number, and delivers the events.
     #[pyo3(signature = (data, addr, now, socket = 0))]
     pub fn receive_datagram(
         slf: &Bound<'_, Self>,
@@ -470,13 +471,13 @@ impl QuicEndpoint {
         if !data.is_empty() {
             let data = BytesMut::from(data);
             cell.with(py, |own| {
-                own.endpoint.handle_datagram_at(own.now, socket, meta, data);
+                own.protocol.handle_datagram_at(own.now, socket, meta, data);
             });
         }
         Self::deliver(slf)
     }
 
-    /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
+    /// The datagrams to send now, as `(data, address)`. Empty on a loop, which sends by itself.
     pub fn datagrams_to_send<'py>(
         &self,
         py: Python<'py>,
@@ -487,7 +488,7 @@ impl QuicEndpoint {
         Ok(list)
     }
 
-    /// The same as `(data, address, socket)`, with the number of the caller's socket to send from.
+    /// The datagrams to send now, as `(data, address, socket)`, with the number of the caller's socket to send from.
     fn datagrams_by_socket<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         self.each_to_send(py, now, |data, remote, socket| {
@@ -496,8 +497,8 @@ impl QuicEndpoint {
         Ok(list)
     }
 
-    /// When `handle_timer` wants to be called, in the caller's seconds. At once while a client's first
-    /// packet waits: as with aioquic, programs sleep by the timer before they send for the first time.
+    /// The time of the next call of `handle_timer`, in the caller's seconds. It is the current time while a client's first
+    /// packet waits, because programs for aioquic sleep until this time before they send for the first time.
     pub fn get_timer(&self, py: Python<'_>) -> Option<f64> {
         let Home::Own(cell) = &self.home else {
             return None;
@@ -505,33 +506,33 @@ impl QuicEndpoint {
         cell.with(py, |own| {
             let at = match own.has_begun {
                 true => Some(own.now),
-                false => own.endpoint.next_timeout(),
+                false => own.protocol.next_timeout(),
             };
             let at = at.into_iter().chain(self.answers_due(py, own));
             at.min().map(|at| own.clock.seconds(at))
         })
     }
 
-    /// It is `now`: handles what is due and delivers what that causes.
+    /// Runs the timers that are due at `now`, and delivers the events.
     pub fn handle_timer(slf: &Bound<'_, Self>, now: f64) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         if let Home::Own(cell) = &this.home {
             this.set_time(py, Some(now));
-            cell.with(py, |own| own.endpoint.handle_timeout(own.now));
+            cell.with(py, |own| own.protocol.handle_timeout(own.now));
         }
         Self::deliver(slf)
     }
 
-    /// Sends a datagram of the program's own to a numeric address, which is about no connection.
+    /// Sends a datagram of the program to a numeric address. It belongs to no connection.
     fn send_datagram(&self, py: Python<'_>, data: &[u8], addr: &Bound<'_, PyAny>) -> PyResult<()> {
         let remote = address::inet_from_python(addr)?;
-        self.with_protocol(py, |endpoint, _| {
-            endpoint.send_datagram(remote, data.to_vec())
+        self.with_protocol(py, |protocol, _| {
+            protocol.send_datagram(remote, data.to_vec())
         })
     }
 
-    /// The network said that nobody is at `addr`: handshakes with it end.
+    /// The network reported `addr` as unreachable: handshakes with it end.
     pub fn unreachable(
         slf: &Bound<'_, Self>,
         addr: &Bound<'_, PyAny>,
@@ -540,14 +541,14 @@ impl QuicEndpoint {
     ) -> PyResult<()> {
         let remote = address::inet_from_python(addr)?;
         slf.get().set_time(slf.py(), Some(now));
-        slf.get().with_protocol(slf.py(), |endpoint, now| {
-            endpoint.handle_unreachable(now, remote, errno);
+        slf.get().with_protocol(slf.py(), |protocol, now| {
+            protocol.handle_unreachable(now, remote, errno);
         })?;
         Self::deliver(slf)
     }
 
-    /// Delivers what commands have caused, e.g. the end of a connection that was closed. On a loop,
-    /// whose turn does that, it only lets the handshakes go on that a session store has answered about.
+    /// Delivers events of commands, e.g. the end of a connection that was closed. A loop does that in its turn; there this
+    /// only continues handshakes for which a session store has answered.
     pub fn deliver_events(slf: &Bound<'_, Self>) -> PyResult<()> {
         match slf.get().home {
             Home::Own(_) => Self::deliver(slf),

@@ -1,8 +1,7 @@
-//! The way of events from the state machines to Python: one list a connection and turn.
+//! Events of the state machines for Python: one list for each connection and turn.
 //!
-//! Events are taken out first and turned into objects afterwards, so that no Python code runs while
-//! the engine is borrowed. Also here: accepting, which the first event of a connection asks for, and
-//! what becomes of errors that the program raises.
+//! Events are taken out first and turned into objects afterwards, so that no Python code runs while the engine is
+//! borrowed. This file also accepts connections, at their first event, and reports exceptions of the program.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -16,8 +15,8 @@ use crate::capi::error;
 use crate::event_loop::turn;
 use crate::quic::events;
 
-/// What is raised where several may be: the first that leaves the program, else the first. The others go
-/// to `sys.unraisablehook`.
+/// The exception to raise, of several: the first one that ends the program, or the first of all. The others go to
+/// `sys.unraisablehook`.
 #[derive(Default)]
 pub(super) struct FirstError(Option<PyErr>);
 
@@ -49,7 +48,7 @@ impl FirstError {
     }
 }
 
-/// How many connections' events follow one after the other. A question to a session store is no connection's.
+/// The number of runs of events of one connection. A question for a session store belongs to no connection.
 fn parts_of(events: &[(ConnectionKey, Event)]) -> usize {
     events
         .chunk_by(|(one, _), (next, _)| one == next)
@@ -58,14 +57,13 @@ fn parts_of(events: &[(ConnectionKey, Event)]) -> usize {
 }
 
 impl QuicEndpoint {
-    /// Hands every waiting event to its connection's receiver or queue. Where there is somebody to report
-    /// to, only what has to leave the loop is returned; else the first error that a receiver raised.
+    /// Passes every waiting event to its connection's receiver or queue. Exceptions are reported to the loop or to
+    /// `on_error`, and only those that have to leave the loop are returned. Without a report the first one is returned.
     pub fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut first_error = FirstError::default();
         loop {
-            // What a handshake that waited for an answer has done, and what a program has asked of a
-            // connection that it was given, comes in the same turn.
+            // Events of a handshake that got an answer, and of commands on a new connection, come in the same turn.
             let mut has_begun = Self::take_answers(slf, &mut first_error)?;
             let mut waiting = slf.get().take_events(py)?.into_iter().peekable();
             while let Some((key, first)) = waiting.next() {
@@ -86,9 +84,9 @@ impl QuicEndpoint {
                 }
                 let delivered = Self::deliver_to(slf, key, group, &mut has_begun)
                     .or_else(|error| Self::report(slf, RECEIVER_RAISED, error));
-                // One connection's program cannot keep the others from their events.
+                // An exception for one connection does not keep events from the others.
                 first_error.note(py, delivered);
-                // Nor what it has written from leaving before the next one's runs.
+                // Bytes that it has written may leave before the next connection's events are delivered.
                 if let Home::Loop { owner, .. } = &slf.get().home {
                     turn::with_engine_at_hand(owner.get(), py, Engine::end_part);
                 }
@@ -102,7 +100,7 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// The engine has let go of the socket.
+    /// The engine has released the socket.
     pub fn ended(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let state = slf.get().state.take(py);
@@ -121,11 +119,11 @@ impl QuicEndpoint {
         let mut events = Vec::new();
         match &self.home {
             Home::Own(cell) => cell.with(py, |own| {
-                events.extend(std::iter::from_fn(|| own.endpoint.poll_event()));
+                events.extend(std::iter::from_fn(|| own.protocol.poll_event()));
             }),
             Home::Loop { owner, key, .. } => owner.get().with_engine(py, |engine| {
-                if let Some(endpoint) = engine.quic(*key) {
-                    events.extend(std::iter::from_fn(|| endpoint.poll_event()));
+                if let Some(socket) = engine.quic(*key) {
+                    events.extend(std::iter::from_fn(|| socket.poll_event()));
                 }
                 engine.begin_parts(parts_of(&events), events.len());
             })?,
@@ -161,8 +159,8 @@ impl QuicEndpoint {
                 .get(&key)
                 .map(|connection| connection.clone_ref(py)),
         });
-        // Nobody wanted it: the program refused it while accepting, or it failed before anybody could
-        // know which program it is for.
+        // The program refused the connection while accepting it, or the connection failed before its application protocol
+        // was known.
         let Some(connection) = connection else {
             return Ok(());
         };
@@ -183,7 +181,7 @@ impl QuicEndpoint {
             match connection.keep_credential(py, &event) {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // A handler that raises cannot keep the program from its events.
+                // An exception of a handler does not keep events from the program.
                 Err(error) => {
                     drop(inside.take());
                     first_error.note(py, Self::report(slf, HANDLER_RAISED, error));
@@ -210,14 +208,14 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// Tasks that were woken by streams run before the loop waits: as soon as a protocol's callback would.
+    /// Tasks that streams have woken run before the loop waits, as soon as a protocol's callback would.
     fn go_on_in_this_turn(&self, py: Python<'_>) {
         if let Home::Loop { owner, .. } = &self.home {
             owner.get().ready.with(py, |ready| ready.goes_on = true);
         }
     }
 
-    /// On a loop, what is called next runs in the context in which the endpoint was made.
+    /// Enters the context in which an endpoint on a loop was made.
     pub(super) fn enter<'py>(&self, py: Python<'py>) -> PyResult<Option<Inside<'py>>> {
         match &self.home {
             Home::Loop { context, .. } => Inside::of(context.bind(py)).map(Some),
@@ -225,8 +223,8 @@ impl QuicEndpoint {
         }
     }
 
-    /// True if the program is to hear of a new connection now, and its application protocol if that is
-    /// what it waits for. Nothing else happens on a connection before that is known.
+    /// `Some` if the program gets a new connection now, with the application protocol if the program waits for that.
+    /// Nothing else happens on a connection before its protocol is known.
     fn accepted_in(&self, py: Python<'_>, group: &[Event]) -> Option<Option<Vec<u8>>> {
         if !self.state.with(py, |state| state.when_negotiated) {
             return matches!(group.first(), Some(Event::Accepted)).then_some(None);
@@ -237,7 +235,7 @@ impl QuicEndpoint {
         })
     }
 
-    /// Lets the program make the object of an accepted connection. One that raises refuses it.
+    /// Calls the program to make the object of an accepted connection. An exception refuses the connection.
     fn accept(slf: &Bound<'_, Self>, key: ConnectionKey, alpn: Option<Vec<u8>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -248,7 +246,7 @@ impl QuicEndpoint {
                 state.connections.contains_key(&key),
             )
         });
-        // A connection of ours, whose protocol was negotiated as well.
+        // A client's connection, whose protocol was negotiated as well.
         if is_known {
             return Ok(());
         }
@@ -263,7 +261,7 @@ impl QuicEndpoint {
             .call1((slf, key.as_u64(), alpn.map(|name| PyBytes::new(py, &name))))
             .map(drop)
             .inspect_err(|_| {
-                // The program's error is reported by the caller; the peer learns that it was ours.
+                // The caller reports the exception. The peer gets an internal error.
                 let refused = this.with_connection_now(py, key, |connection, now| {
                     connection.close(now, INTERNAL_ERROR, Some(0), b"the server failed to accept");
                 });
@@ -317,5 +315,5 @@ const HANDLER_RAISED: &str = "Exception in a handler of QUIC session tickets or 
 const RECEIVER_RAISED: &str = "Exception in a QUIC event receiver";
 /// RFC 9000 section 20.1.
 const INTERNAL_ERROR: u64 = 0x1;
-/// A table of up to this many connections is kept as it is.
+/// A table of up to this many connections does not shrink.
 const CONNECTIONS_KEPT: usize = 128;

@@ -1,5 +1,4 @@
-//! Where an endpoint's state machines live, what belongs to them on Python's side, and how both are
-//! reached.
+//! The place of an endpoint's state machines, their Python objects, and access to both.
 
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -20,7 +19,7 @@ use crate::quic::credentials::ForeignStore;
 use crate::quic::key_log::KeyLogFile;
 use crate::quic::setup::QuicServerSetup;
 
-/// Where the state machines live.
+/// The place of the state machines.
 pub(super) enum Home {
     /// On a loop's engine, which moves the packets.
     Loop {
@@ -28,15 +27,15 @@ pub(super) enum Home {
         key: Key,
         context: Py<PyAny>,
     },
-    /// Here: whoever holds this object moves the packets and tells the time.
+    /// In this object. The caller moves the packets and passes the time.
     Own(Box<GilCell<Own>>),
 }
 
 pub(super) struct Own {
-    pub endpoint: Endpoint,
+    pub protocol: Endpoint,
     pub clock: Clock,
     pub now: Instant,
-    /// Time passes between the caller's words: a loop's callbacks command at any moment.
+    /// Commands use the current time instead of the last one that the caller passed.
     pub is_live: bool,
     /// A client's first packet waits for `datagrams_to_send`.
     pub has_begun: bool,
@@ -54,24 +53,23 @@ impl Own {
 #[derive(Default)]
 pub(super) struct EndpointState {
     pub connections: HashMap<ConnectionKey, Py<QuicConnectionCore>>,
-    /// Called as `on_accept(endpoint, key, alpn)`; it makes the connection object.
+    /// Called as `on_accept(endpoint, key, alpn)`, to make the connection object.
     pub on_accept: Option<Py<PyAny>>,
-    /// It is called when the application protocol is known, and `alpn` says which; otherwise at once,
-    /// with None.
+    /// `on_accept` is called when the application protocol is known, with its name; otherwise at once, with None.
     pub when_negotiated: bool,
     /// Called as `on_closed()` when the socket is released.
     pub on_closed: Option<Py<PyAny>>,
     /// `(high, low)` for accepted connections.
     pub watermarks: Option<(usize, usize)>,
     pub key_logs: Vec<Py<KeyLogFile>>,
-    /// A server's sessions, if the program keeps them.
+    /// The program's own store of a server's sessions.
     pub foreign_store: Option<Py<ForeignStore>>,
-    /// Called on a store's thread when it has answered.
+    /// Called on the store's thread when the store has answered.
     pub on_answer: Option<Py<PyAny>>,
-    /// Told what the program's callbacks raise, where there is no loop of ours to report it.
+    /// Called with exceptions of the program's callbacks, on an endpoint without a loop.
     pub on_error: Option<Py<PyAny>>,
-    /// Answers that no handshake has heard of yet, and questions without one: as many as connections
-    /// were held, at most.
+    /// Answers that no handshake has got yet, and the number of questions without an answer: at most one for each waiting
+    /// connection.
     pub answers: Vec<Answer>,
     pub unanswered: usize,
 }
@@ -94,7 +92,7 @@ impl EndpointState {
 }
 
 impl QuicEndpoint {
-    /// Runs `run` on the state machines. Fails when the loop or the endpoint is gone.
+    /// Runs `run` on the state machines. Fails if the loop or the endpoint has ended.
     pub fn with_protocol<R>(
         &self,
         py: Python<'_>,
@@ -103,40 +101,40 @@ impl QuicEndpoint {
         match &self.home {
             Home::Own(cell) => Ok(cell.with(py, |own| {
                 let now = own.now();
-                run(&mut own.endpoint, now)
+                run(&mut own.protocol, now)
             })),
             Home::Loop { owner, key, .. } => {
                 let result = owner.get().with_engine(py, |engine| {
                     engine
                         .quic(*key)
-                        .map(|endpoint| run(endpoint.protocol(), Instant::now()))
+                        .map(|socket| run(socket.protocol(), Instant::now()))
                 })?;
                 result.ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))
             }
         }
     }
 
-    /// Runs `run` on one connection; `None` when it is over, or the loop is.
+    /// Runs `run` on one connection. `None` if the connection or the loop has ended.
     pub fn with_connection<R>(
         &self,
         py: Python<'_>,
         key: ConnectionKey,
         run: impl FnOnce(&mut Connection) -> R,
     ) -> PyResult<Option<R>> {
-        self.with_endpoint(py, |endpoint| endpoint.connection(key).map(run))
+        self.try_protocol(py, |protocol| protocol.connection(key).map(run))
     }
 
-    /// The program has written to a connection, all that it has for now: the loop may send it at once.
+    /// The program has written to a connection everything that it has for now. The loop may send it at once.
     pub fn written(&self, py: Python<'_>, connection: ConnectionKey) {
         if let Home::Loop { owner, key, .. } = &self.home {
-            // Where the engine is out of reach, nothing was written either.
+            // If the engine is out of reach, nothing was written either.
             let _ = owner
                 .get()
                 .with_engine(py, |engine| engine.quic_written(*key, connection));
         }
     }
 
-    /// The same for what has to know the time, which costs as much as a small command.
+    /// Runs `run` on one connection with the time. Reading the clock costs as much as a small command.
     pub fn with_connection_now<R>(
         &self,
         py: Python<'_>,
@@ -154,24 +152,24 @@ impl QuicEndpoint {
         }
     }
 
-    /// A look at one connection, without the work that follows commands.
+    /// Reads one connection, without the work that follows commands.
     pub fn peek_connection<R>(
         &self,
         py: Python<'_>,
         key: ConnectionKey,
         run: impl FnOnce(&Connection) -> R,
     ) -> PyResult<Option<R>> {
-        self.with_endpoint(py, |endpoint| endpoint.peek(key).map(run))
+        self.try_protocol(py, |protocol| protocol.peek(key).map(run))
     }
 
-    /// `None` also when the loop is over.
-    pub(super) fn with_endpoint<R>(
+    /// Runs `run` on the state machines. `None` if the loop or the endpoint has ended.
+    pub(super) fn try_protocol<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Endpoint) -> Option<R>,
     ) -> PyResult<Option<R>> {
         match &self.home {
-            Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.endpoint))),
+            Home::Own(cell) => Ok(cell.with(py, |own| run(&mut own.protocol))),
             Home::Loop { owner, key, .. } => {
                 let owner = owner.get();
                 if owner.is_closed() {
@@ -182,8 +180,7 @@ impl QuicEndpoint {
         }
     }
 
-    /// Runs `run` on the endpoint of an open loop. True: the socket `fd`, which was lent, is now the
-    /// endpoint's own to close.
+    /// Runs `run` on the socket of an open loop. True if the engine takes over the lent descriptor `fd` and closes it.
     pub(super) fn end_on_loop(
         &self,
         py: Python<'_>,
@@ -197,16 +194,16 @@ impl QuicEndpoint {
             return Ok(false);
         }
         owner.get().with_engine(py, |engine| {
-            let Some(endpoint) = engine.quic(*key) else {
+            let Some(socket) = engine.quic(*key) else {
                 return false;
             };
-            let lent = fd.filter(|fd| endpoint.is_lent(*fd));
+            let lent = fd.filter(|fd| socket.is_lent(*fd));
             if let Some(fd) = lent {
-                // SAFETY: the descriptor is the one that was lent, still open by the lender's promise,
-                // and the lender gives it up when it hears `true`.
-                endpoint.own(unsafe { OwnedFd::from_raw_fd(fd) });
+                // SAFETY: the descriptor is the lent one, which its owner has promised to keep open, and which the owner
+                // detaches when this returns true.
+                socket.own(unsafe { OwnedFd::from_raw_fd(fd) });
             }
-            run(endpoint);
+            run(socket);
             lent.is_some()
         })
     }
@@ -215,7 +212,7 @@ impl QuicEndpoint {
         matches!(self.home, Home::Own(_))
     }
 
-    /// From now on it is `now`, on an endpoint without a loop.
+    /// Sets the time of an endpoint without a loop.
     pub fn set_time(&self, py: Python<'_>, now: Option<f64>) {
         if let (Home::Own(cell), Some(now)) = (&self.home, now) {
             cell.with(py, |own| own.now = own.now.max(own.clock.instant(now)));

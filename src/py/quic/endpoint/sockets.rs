@@ -12,10 +12,9 @@ use super::{Home, QuicEndpoint};
 use crate::capi::error;
 
 impl QuicEndpoint {
-    /// Takes the bound UDP socket `fd` for good, also when it fails; returns its number.
+    /// Takes over the bound UDP socket `fd`, even if this fails. Returns its number.
     pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
-        // SAFETY: the caller has detached the descriptor from its socket object to give it here, so
-        // nobody else closes it.
+        // SAFETY: the caller has detached the descriptor from its socket object, so nobody else closes it.
         let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
         let Home::Loop { owner, key, .. } = &self.home else {
             return Err(PyRuntimeError::new_err(
@@ -25,14 +24,14 @@ impl QuicEndpoint {
         owner
             .get()
             .with_engine(py, |engine| {
-                engine.quic(*key).map(|endpoint| endpoint.add_socket(fd))
+                engine.quic(*key).map(|socket| socket.add_socket(fd))
             })?
             .ok_or_else(|| PyRuntimeError::new_err("the QUIC endpoint is closed"))?
             .map_err(|error| error::io_error(&error))
     }
 
-    /// Closes a further socket, if the endpoint is still there.
-    pub(super) fn give_up_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
+    /// Closes a further socket, unless the endpoint has ended.
+    pub(super) fn close_socket(&self, py: Python<'_>, number: u32) -> PyResult<()> {
         let Home::Loop { owner, key, .. } = &self.home else {
             return Ok(());
         };
@@ -40,13 +39,13 @@ impl QuicEndpoint {
             return Ok(());
         }
         owner.get().with_engine(py, |engine| {
-            if let Some(endpoint) = engine.quic(*key) {
-                endpoint.remove_socket(number);
+            if let Some(socket) = engine.quic(*key) {
+                socket.remove_socket(number);
             }
         })
     }
 
-    /// Has a client's connection use another socket.
+    /// Moves a client's connection to another socket.
     pub fn migrate(
         &self,
         py: Python<'_>,
@@ -54,8 +53,8 @@ impl QuicEndpoint {
         socket: u32,
         timeout: Duration,
     ) -> PyResult<()> {
-        let moved = self.with_protocol(py, |endpoint, now: Instant| {
-            endpoint.migrate(now, key, socket, timeout)
+        let moved = self.with_protocol(py, |protocol, now: Instant| {
+            protocol.migrate(now, key, socket, timeout)
         })?;
         moved.map_err(|error| match error {
             MigrationError::Closed => PyConnectionResetError::new_err(error.to_string()),

@@ -1,8 +1,8 @@
-//! Asking the program's session store, from the thread that delivers events or on the store's own.
+//! Questions for the program's session store, from the thread that delivers events or on the store's own thread.
 //!
-//! A store in memory answers at once. One that may block is asked on its thread
-//! (`uringcore.quic._store_thread`), and its answer arrives here at a later `deliver`, which it causes
-//! itself where there is a loop to wake. Not here: how long a handshake waits for it (the protocol).
+//! A store in memory answers at once. A store that may block is asked on its own thread
+//! (`uringcore.quic._store_thread`), and a later `deliver` takes its answer; on a loop the answer causes that call. The
+//! protocol limits the time for which a handshake waits for the answer.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::capi::arguments::{List, OwnedBytes};
 use crate::event_loop::clock;
 use crate::quic::credentials::ForeignStore;
 
-/// What a store's thread has found.
+/// An answer of a store.
 pub(super) struct Answer {
-    /// `None`: it was not asked, something went wrong.
+    /// `None` for an error without a question.
     question: Option<u64>,
     /// True if the token, if there is one, may be used.
     is_new: bool,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     errors: Vec<PyErr>,
 }
 
-/// Called by a store's thread, once if it stands for a question. Never raises.
+/// A callable for a store's thread, which calls it once for each question. It never raises.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct StoreAnswer {
     endpoint: Py<QuicEndpoint>,
@@ -50,7 +50,7 @@ impl StoreAnswer {
         };
         let on_answer = self.endpoint.get().state.with(py, |state| {
             state.answers.push(answer);
-            // Who was told of the first one takes all.
+            // The callback for the first answer causes a call that takes all of them.
             let is_first = state.answers.len() == 1;
             state
                 .on_answer
@@ -65,8 +65,8 @@ impl StoreAnswer {
 }
 
 impl QuicEndpoint {
-    /// Asks the program's store about a client's token and tickets. Where that has to wait, the
-    /// handshake waits too. Returns whether one has begun.
+    /// Asks the program's store for a client's token and tickets. The handshake waits until the store has answered.
+    /// Returns true if a handshake has begun.
     pub(super) fn ask_store(
         slf: &Bound<'_, Self>,
         question: u64,
@@ -94,7 +94,7 @@ impl QuicEndpoint {
                         this.state.with(py, |state| state.unanswered += 1);
                         return Ok(false);
                     }
-                    // It has enough to do: the token proves nothing then.
+                    // The store is too busy. The token then does not validate the address.
                     Ok(false) => answer.is_new = token.is_none(),
                     Err(error) => {
                         answer.is_new = token.is_none();
@@ -109,7 +109,7 @@ impl QuicEndpoint {
         Self::answered(slf, answer, first_error)
     }
 
-    /// Lets the handshakes go on that a store's thread has answered about. Returns whether one has.
+    /// Continues the handshakes for which a store's thread has answered. Returns true if there was one.
     pub(super) fn take_answers(
         slf: &Bound<'_, Self>,
         first_error: &mut FirstError,
@@ -148,21 +148,21 @@ impl QuicEndpoint {
         if let Some(store) = &store {
             store.get().offer(answer.found);
         }
-        this.with_endpoint_now(py, |endpoint, now| {
+        this.try_protocol_now(py, |protocol, now| {
             match answer.is_new {
-                true => endpoint.sessions_answered(now, question),
-                false => endpoint.token_refused(question),
+                true => protocol.sessions_answered(now, question),
+                false => protocol.token_refused(question),
             }
             Some(())
         })?;
-        // The handshake has begun: what it did not take is of no more use.
+        // The handshake has begun and does not need the other sessions.
         if let Some(store) = store {
             store.get().forget_offered();
         }
         Ok(answer.is_new)
     }
 
-    /// Hands new sessions to the program's own store.
+    /// Passes new sessions to the program's own store.
     pub(super) fn keep_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let Some(store) = this.foreign_store(py) else {
@@ -188,15 +188,14 @@ impl QuicEndpoint {
         first_error.raise()
     }
 
-    /// When to look for a store's answers, if nobody is told when they come.
+    /// The time of the next look for answers, if there is no callback for them.
     ///
-    /// As long as a handshake waits for one: a store that is stuck, or another process's since a fork,
-    /// is nothing to wake up for.
+    /// `None` if no handshake waits: a store that is stuck, or that belongs to another process since a fork, needs no look.
     pub(super) fn answers_due(&self, py: Python<'_>, own: &Own) -> Option<Instant> {
         let is_asked = self.state.with(py, |state| {
             state.unanswered > 0 && state.on_answer.is_none()
         });
-        (is_asked && own.endpoint.holds_back()).then(|| own.now + LOOK_AGAIN)
+        (is_asked && own.protocol.holds_back()).then(|| own.now + LOOK_AGAIN)
     }
 
     fn answer_to(&self, slf: &Bound<'_, Self>, question: Option<u64>) -> PyResult<Py<StoreAnswer>> {
@@ -205,10 +204,10 @@ impl QuicEndpoint {
         Py::new(slf.py(), StoreAnswer { endpoint, question })
     }
 
-    /// When `time.monotonic()` says that it is `at`, or a moment before that.
+    /// The value of `time.monotonic()` at `at`, or slightly less.
     fn monotonic(&self, py: Python<'_>, at: Instant) -> f64 {
         let now = clock::monotonic();
-        // Looked at second: what passes in between makes it earlier.
+        // This clock is read second, so the time in between makes the result earlier.
         now + at.saturating_duration_since(self.now(py)).as_secs_f64()
     }
 
@@ -219,17 +218,17 @@ impl QuicEndpoint {
         })
     }
 
-    fn with_endpoint_now(
+    fn try_protocol_now(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut uringcore_quic::Endpoint, Instant) -> Option<()>,
     ) -> PyResult<Option<()>> {
         let now = self.now(py);
-        self.with_endpoint(py, |endpoint| run(endpoint, now))
+        self.try_protocol(py, |protocol| run(protocol, now))
     }
 }
 
-/// Asks a store that answers at once. A token that it cannot tell of is none.
+/// Asks a store that answers at once. If the store raises for a token, the token is not used.
 fn ask_now(
     py: Python<'_>,
     store: &ForeignStore,
@@ -259,5 +258,5 @@ fn ask_now(
 }
 
 const STORE_RAISED: &str = "Exception in a QUIC server's session store";
-/// Without a loop: a hundredth of a second of a handshake that waits for a disk.
+/// The interval of looks for an answer without a loop, while a handshake waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
