@@ -1,19 +1,18 @@
-//! What stream and datagram transports have in common: their state, asyncio's flow control, and the
-//! methods that are the same for both.
+//! The base of stream and datagram transports: their state, asyncio's flow control, and their common methods.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `life` | how a transport begins and ends |
+//! | `life` | the beginning and the end of a transport |
 //! | `calls` | calls of its protocol: their context, and the exceptions that they raise |
-//! | `extra_info` | the answers of `get_extra_info` |
+//! | `extra_info` | the values of `get_extra_info` |
 //! | `limits` | the arguments of `set_write_buffer_limits` and similar methods |
 //!
-//! Bytes and datagrams are the subclasses' business (`stream`, `datagram`).
+//! The subclasses handle bytes and datagrams (`stream`, `datagram`).
 //!
-//! **Rule: the engine knows, and the `SharedState` says it.** While the loop's thread is inside the kernel,
-//! another thread that calls a command gets a `RuntimeError`. Whether a transport is closing or paused has
-//! its one place in the engine, so a command that was refused has changed nothing; questions (sizes,
-//! limits, `repr`) are answered by the view, which does not need the engine.
+//! **Rule: the state of a transport is in the engine, and `SharedState` shows it.** While the loop's thread is inside the
+//! kernel, a command of another thread raises `RuntimeError`. The flags (closing, paused) have their only place in the
+//! engine, so a refused command changes nothing. Sizes, limits and `repr` come from `SharedState`, which does not need
+//! the engine.
 
 mod calls;
 mod extra_info;
@@ -38,7 +37,7 @@ use crate::capi::error::warn_of_a_dying_object;
 use crate::event_loop::loop_core::LoopCore;
 use crate::tls::TlsProtocol;
 
-/// How a stream's protocol takes what arrives.
+/// The interface by which a stream's protocol gets bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Receiver {
     /// `data_received(bytes)`
@@ -49,13 +48,13 @@ pub enum Receiver {
     Tls,
 }
 
-/// Who has the descriptor. The engine only works on it.
+/// The owner of the descriptor. The engine only uses it.
 pub enum Descriptor {
-    /// The transport itself; the engine closes it at the end, on the ring.
+    /// The transport. The engine closes the descriptor at the end, on the ring.
     Owned(OwnedFd),
     /// A Python socket, which the transport closes at the end.
     Socket(Py<PyAny>),
-    /// The end has been.
+    /// The transport has ended.
     Gone,
 }
 
@@ -68,19 +67,19 @@ pub struct TransportState {
     pub receiver: Receiver,
     pub server: Option<Py<PyAny>>,
     pub extra: Option<Py<PyDict>>,
-    /// Writes after the end, as asyncio counts them.
+    /// Writes after the end, counted as in asyncio.
     pub writes_lost: u32,
     pub given_marks: Given,
-    /// What few transports have, and they not for long.
+    /// State that few transports have, for a short time.
     rare: Option<Box<Rare>>,
 }
 
 #[derive(Default)]
 pub struct Rare {
     pub lost_error: Option<Py<PyAny>>,
-    /// Where `connection_lost` runs, if not where all callbacks do.
+    /// The context of `connection_lost`, if it differs from that of the other callbacks.
     pub lost_context: Option<Py<PyAny>>,
-    /// sendfile's wait for an empty queue.
+    /// The future of a sendfile that waits for an empty queue.
     pub empty_waiter: Option<Py<PyAny>>,
 }
 
@@ -98,7 +97,7 @@ impl TransportState {
     }
 }
 
-/// What Python sees it as.
+/// The Python class of the transport.
 #[derive(Clone, Copy)]
 pub enum Class {
     Stream,
@@ -120,7 +119,7 @@ pub struct BaseTransport {
     pub owner: Py<LoopCore>,
     pub fd: RawFd,
     class: Class,
-    /// What the engine says of it.
+    /// The engine's view of the transport.
     pub shared: SharedState,
     pub state: GilCell<TransportState>,
 }
@@ -135,7 +134,7 @@ impl BaseTransport {
             .with(py, |state| state.protocol.as_ref().map(|p| p.clone_ref(py)))
     }
 
-    /// sendfile's wait for an empty queue.
+    /// The future of a sendfile that waits for an empty queue.
     pub fn empty_waiter<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         self.state
             .with(py, |state| state.empty_waiter().map(|w| w.bind(py).clone()))
@@ -145,7 +144,7 @@ impl BaseTransport {
         self.owner.get().with_engine(py, run)
     }
 
-    /// What asyncio checks before any write. `None`: the connection is gone, drop the bytes.
+    /// Checks that precede any write, as in asyncio. `None` if the connection has ended and the bytes are dropped.
     pub fn writable(&self, py: Python<'_>) -> PyResult<Option<Key>> {
         let (key, lost) = self.state.with(py, |state| {
             let key = state.key.filter(|_| !self.is_ending());
@@ -161,12 +160,12 @@ impl BaseTransport {
         Ok(key)
     }
 
-    /// What programs see as closing: as with asyncio from the very write on that has failed.
+    /// True if programs see the transport as closing: as in asyncio, from the failed write on.
     pub fn is_ending(&self) -> bool {
         self.shared.is_closing() || self.shared.has_failed()
     }
 
-    /// How much the loop has to run: more than before, if a callback has scheduled something.
+    /// The number of callbacks that the loop has to run. It rises if a callback schedules another one.
     pub fn scheduled(&self, py: Python<'_>) -> usize {
         self.owner.get().ready.with(py, |ready| ready.len())
     }
@@ -185,15 +184,15 @@ impl BaseTransport {
 
 #[pymethods]
 impl BaseTransport {
-    /// `isinstance(transport, asyncio.Transport)` has to hold, and an extension class cannot derive
-    /// from a Python class with slots: like a mock, the object names the class that it stands for.
+    /// `isinstance(transport, asyncio.Transport)` has to be true, but an extension class cannot derive from a Python class
+    /// with slots. So, like a mock, the object returns the class that it replaces.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let module = py.import(intern!(py, "uringcore._transports"))?;
         Ok(module.getattr(self.class.name())?.unbind())
     }
 
-    // What programs read of asyncio's own transports ---------------------------------------------
+    // Attributes of asyncio's transports that programs read ----------------------------------------
 
     #[getter]
     fn _loop(&self, py: Python<'_>) -> Option<Py<LoopCore>> {
@@ -270,13 +269,13 @@ impl BaseTransport {
         Ok(self.get_write_buffer_limits(py)?.0)
     }
 
-    /// How many bytes asyncio's transports receive at once.
+    /// The most bytes that asyncio's transports receive at once.
     #[classattr]
     fn max_size() -> usize {
         256 * 1024
     }
 
-    // What `_extra_info.py` asks -------------------------------------------------------------------
+    // For `_extra_info.py` -------------------------------------------------------------------------
 
     #[getter(_kept)]
     fn kept(&self, py: Python<'_>) -> Option<Py<PyDict>> {
@@ -305,8 +304,7 @@ impl BaseTransport {
 
     fn set_protocol(&self, py: Python<'_>, protocol: Py<PyAny>) -> PyResult<()> {
         let receiver = Receiver::of(protocol.bind(py))?;
-        // The new protocol never heard pause_writing(), so it must not hear resume_writing().
-        // A closed loop tells nobody anything.
+        // The new protocol got no pause_writing(), so it must not get resume_writing(). A closed loop calls neither.
         if self.shared.is_above()
             && self.owner.get().check_closed().is_ok()
             && let Some(key) = self.key(py)
@@ -335,7 +333,7 @@ impl BaseTransport {
         self.is_ending()
     }
 
-    /// Closes after everything written is sent; connection_lost(None) follows.
+    /// Closes after all written bytes are sent. connection_lost(None) follows.
     pub fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -347,7 +345,7 @@ impl BaseTransport {
         }
     }
 
-    /// Closes at once; bytes that were not sent are lost.
+    /// Closes at once. Unsent bytes are lost.
     fn abort(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::force_close(slf, None)
     }
@@ -407,7 +405,7 @@ impl BaseTransport {
                     this.command(py, |engine| engine.transports().set_marks(key, low, high))?;
                 (outcome, marks.given)
             }
-            // The view stays as the engine left it.
+            // The engine has released the transport, and its marks stay.
             None => (WriteOutcome::Lost, marks.into_given(py)?),
         };
         let old = this
@@ -430,12 +428,12 @@ impl BaseTransport {
             .with(py, |state| state.given_marks.to_python(py, low, high))
     }
 
-    /// Bytes that the kernel has not taken. What only waits for other writes is sent first.
+    /// The number of bytes that the kernel has not taken. Held bytes are sent first.
     fn get_write_buffer_size(&self, py: Python<'_>) -> usize {
         if self.shared.queued() > 0
             && let Some(key) = self.key(py)
         {
-            // Where the engine is out of reach, the end of its turn has tried already.
+            // If the engine is out of reach, its turn has ended, which has sent held bytes already.
             let _ = self.command(py, |engine| engine.transports().send_held(key));
         }
         self.shared.queued()
@@ -499,10 +497,10 @@ impl BaseTransport {
     }
 }
 
-/// asyncio's `__del__`: a transport that nobody closed is a resource that was lost track of.
+/// asyncio's `__del__`: warns of a transport that was not closed.
 impl Drop for BaseTransport {
     fn drop(&mut self) {
-        // Not in an interpreter that is coming to its end.
+        // An interpreter at its end is not attached.
         Python::try_attach(|py| {
             if self.state.with(py, |state| state.key.is_none()) {
                 return;
@@ -538,7 +536,7 @@ pub fn is_buffered(protocol: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;
 
-/// What a transport is made from.
+/// The arguments of a new transport.
 pub struct Parts {
     pub class: Class,
     pub fd: RawFd,

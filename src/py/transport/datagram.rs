@@ -1,7 +1,7 @@
 //! The datagram transport: asyncio.DatagramTransport's behaviour over one socket of the engine.
 //!
-//! Internet and Unix sockets; `loop.py` leaves other families to asyncio's own transport. Flow
-//! control, closing and everything that streams have as well are in `base`.
+//! It serves Internet and Unix sockets; `_loop.py` leaves other families to asyncio's own transport. The parts that
+//! streams share, such as flow control and closing, are in `base`.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -25,26 +25,26 @@ use crate::event_loop::loop_core::LoopCore;
 use crate::event_loop::ready::Ready;
 use crate::transport::base::{BaseTransport, Class, Descriptor, Method, Parts};
 
-/// An address in both forms, so that answering a peer makes neither anew.
-type Entry = (SocketAddr, Py<PyAny>);
+/// An address in both forms. An answer to a known peer converts neither.
+type KnownAddress = (SocketAddr, Py<PyAny>);
 
-/// Addresses that were met.
+/// Known addresses.
 #[derive(Default)]
 struct Known {
     /// Senders, by their address.
-    senders: DirectMappedCache<Entry>,
-    /// The same and others that were sent to, by the identity of the Python object.
-    targets: DirectMappedCache<Entry>,
+    senders: DirectMappedCache<KnownAddress>,
+    /// Senders and other targets, by the identity of the Python object.
+    targets: DirectMappedCache<KnownAddress>,
 }
 
 /// A datagram socket with the interface of asyncio.DatagramTransport.
 #[pyclass(frozen, subclass, extends = BaseTransport, module = "uringcore._uringcore")]
 pub struct DatagramTransport {
     family: i32,
-    /// As it was opened. One that a fork has made so is received from once a turn.
+    /// True if the socket was opened as a shared one. A socket that a fork has made shared receives once in each turn.
     is_shared: bool,
     is_connected: bool,
-    /// `remote_addr` of create_datagram_endpoint: the only address to send to.
+    /// `remote_addr` of create_datagram_endpoint: the only target.
     remote: Option<Py<PyAny>>,
     known: GilCell<Known>,
 }
@@ -59,9 +59,9 @@ impl OpenClass for DatagramTransport {
 impl DatagramTransport {
     // Events, called by dispatch -----------------------------------------------------------------
 
-    /// Of a shared socket several in one turn, each received when the callback before has returned: while
-    /// none of them schedules anything, which comes before the next datagram, and the turn is short, for
-    /// what they send leaves at its end.
+    /// Delivers a datagram. A shared socket may deliver several in one turn: each is received after the callback of the one
+    /// before. That ends if a callback schedules another one, which has to run before the next datagram, or if the turn
+    /// becomes long, because its end sends what the callbacks wrote.
     pub fn received(slf: &Bound<'_, Self>, datagram: Received) -> PyResult<()> {
         if !slf.get().is_shared {
             return Self::deliver(slf, datagram);
@@ -88,7 +88,7 @@ impl DatagramTransport {
         drop(datagram);
         let name = intern!(py, "datagram_received");
         let method = Method(name, "Exception in protocol.datagram_received()");
-        BaseTransport::tell(slf.as_super(), method, (bytes, sender))
+        BaseTransport::call_protocol(slf.as_super(), method, (bytes, sender))
     }
 
     pub fn error_received(slf: &Bound<'_, BaseTransport>, errno: Errno) -> PyResult<()> {
@@ -96,7 +96,7 @@ impl DatagramTransport {
         let error = error::os_error(errno).into_value(py);
         let name = intern!(py, "error_received");
         let method = Method(name, "Exception in protocol.error_received()");
-        BaseTransport::tell(slf, method, (error,))
+        BaseTransport::call_protocol(slf, method, (error,))
     }
 
     fn sender<'py>(&self, py: Python<'py>, datagram: &Received) -> PyResult<Bound<'py, PyAny>> {
@@ -141,7 +141,7 @@ impl DatagramTransport {
             return Ok(address::to_kernel(target));
         }
         let target = address::from_python(self.family, addr)?;
-        // Only what cannot change is remembered, and no name: that is looked up each time.
+        // Only numeric addresses are cached, in immutable objects. A name is resolved each time.
         if address::is_literal(addr)
             && let Some(inet) = address::from_kernel(&target)
         {
@@ -150,8 +150,7 @@ impl DatagramTransport {
         Ok(target)
     }
 
-    /// asyncio's answer to a datagram that cannot be sent: the protocol hears of an OSError, anything
-    /// else is fatal.
+    /// A datagram cannot be sent. As in asyncio, the protocol gets an OSError, and any other exception is fatal.
     fn send_failed(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
@@ -171,10 +170,10 @@ impl DatagramTransport {
 
 #[pymethods]
 impl DatagramTransport {
-    /// A transport over a bound or connected, non-blocking Python socket, which it closes at its end.
+    /// Makes a transport over a bound or connected, non-blocking Python socket, which it closes at its end.
     #[new]
     ///
-    /// With `is_shared` other processes or threads may receive from it, too.
+    /// With `is_shared` other processes or threads may receive from the socket, too.
     #[pyo3(signature = (owner, socket, protocol, address = None, waiter = None, extra = None, *, is_shared = false))]
     fn new(
         owner: &Bound<'_, LoopCore>,
@@ -237,7 +236,7 @@ impl DatagramTransport {
         self.remote.as_ref().map(|remote| remote.clone_ref(py))
     }
 
-    /// Sends one datagram, to `addr` or to the peer that the endpoint was made for.
+    /// Sends one datagram, to `addr` or to the endpoint's remote address.
     #[pyo3(signature = (data, addr = None))]
     fn sendto(
         slf: &Bound<'_, Self>,
@@ -286,14 +285,14 @@ impl DatagramTransport {
         }
     }
 
-    // asyncio's datagram transport is a stream's as well, by its bases, and has these to refuse them.
+    // By its base classes asyncio's datagram transport has these methods of streams, which raise.
 
     #[expect(unused_variables, reason = "the name is asyncio's, and a keyword")]
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         Err(PyNotImplementedError::new_err(()))
     }
 
-    /// Until it is replaced, as in asyncio's base class: a write() of everything.
+    /// Calls write() with all data, as in asyncio's base class.
     fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let data = PyBytes::new(py, b"").call_method1(intern!(py, "join"), (list_of_data,))?;
@@ -330,7 +329,7 @@ fn hash(addr: SocketAddr) -> usize {
         std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
         std::net::IpAddr::V6(ip) => ip.to_bits() as u64 ^ (ip.to_bits() >> 64) as u64,
     };
-    // Ports of a host's clients are often neighbours: those find different places.
+    // Clients of one host often have successive ports, which get different slots.
     (host.wrapping_mul(HASH_FACTOR) >> 32) as usize + usize::from(addr.port())
 }
 
@@ -338,8 +337,8 @@ fn hash_object(object: *mut pyo3::ffi::PyObject) -> usize {
     ((object as u64 >> 4).wrapping_mul(HASH_FACTOR) >> 32) as usize
 }
 
-/// 2^64 divided by the golden ratio: neighbouring numbers scatter.
+/// 2^64 divided by the golden ratio, which scatters successive numbers.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How long a turn goes on receiving from a shared socket: a few datagrams whose callbacks are short.
+/// The longest time for which a turn receives from a shared socket: a few datagrams with short callbacks.
 const SHARED_TURN_MAX: Duration = Duration::from_micros(100);

@@ -1,8 +1,8 @@
 //! Transports: the Python side of the engine's streams and datagram sockets.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `base` | what both transports are: their protocol, their context, their end |
+//! | `base` | the common part: protocol, context, end |
 //! | `stream` | the stream transport |
 //! | `datagram` | the datagram transport |
 

@@ -1,14 +1,14 @@
 //! The stream transport: asyncio.Transport's behaviour over one stream of the engine.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `events` | engine events to protocol calls |
-//! | `carrier` | the methods that TLS calls on the transport beneath it |
+//! | `below_tls` | the methods that TLS calls on the transport below it |
 //!
-//! Rules about bytes are in the engine's `stream`; here is what writing raises and logs. Flow control, closing and
-//! everything that datagrams have as well are in `base`.
+//! This file has the exceptions and log messages of writes; the rules about bytes are in the engine's `transport::stream`.
+//! The parts that datagrams share, such as flow control and closing, are in `base`.
 
-mod carrier;
+mod below_tls;
 mod events;
 
 use std::os::fd::RawFd;
@@ -42,7 +42,7 @@ impl OpenClass for StreamTransport {
 }
 
 impl StreamTransport {
-    /// Puts a connected socket on the loop. The caller schedules its start.
+    /// Adds a connected socket to the loop. The caller schedules its start.
     pub fn open(
         owner: &Bound<'_, LoopCore>,
         fd: RawFd,
@@ -76,7 +76,7 @@ impl StreamTransport {
         Ok(transport)
     }
 
-    /// Writing is refused after `write_eof`, and while sendfile has the socket.
+    /// Refuses a write after `write_eof`, and while sendfile uses the socket.
     fn refuse(base: &BaseTransport, py: Python<'_>, call: &str) -> PyResult<()> {
         let sendfile = base.state.with(py, |state| state.empty_waiter().is_some());
         let text = match (base.shared.is_finished(), sendfile) {
@@ -87,7 +87,7 @@ impl StreamTransport {
         Err(PyRuntimeError::new_err(text))
     }
 
-    /// Queues bytes on the stream; the protocol is told to pause when the queue says so.
+    /// Queues bytes on the stream, and pauses the protocol if the queue rises above its high mark.
     fn queue(base: &Bound<'_, BaseTransport>, key: Key, data: Outgoing<'_>) -> PyResult<()> {
         let outcome = base.get().command(base.py(), |engine| match data {
             Outgoing::Copied(bytes) => engine.transports().write_copy(key, bytes),
@@ -106,7 +106,7 @@ impl StreamTransport {
 
 #[pymethods]
 impl StreamTransport {
-    /// A transport over a connected, non-blocking Python socket, which it closes at its end.
+    /// Makes a transport over a connected, non-blocking Python socket, which it closes at its end.
     #[new]
     #[pyo3(signature = (
         owner, socket, protocol, waiter = None, extra = None, server = None, context = None
@@ -184,7 +184,7 @@ impl StreamTransport {
     fn writelines(slf: &Bound<'_, Self>, list_of_data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let base = slf.as_super();
-        // Until 3.12 writelines() was a write() of everything.
+        // Before 3.12 writelines() called write() with all data.
         let name = if py.version_info() >= (3, 12) {
             "writelines"
         } else {
@@ -194,7 +194,7 @@ impl StreamTransport {
         let mut items = Vec::new();
         for item in list_of_data.try_iter()? {
             let item = item?;
-            // Looked at before the next one is asked for: a range of numbers has no end to speak of.
+            // Each item is checked before the next one is taken, because a wrong iterable may be endless.
             buffer::check(&item)?;
             items.push(item);
         }
@@ -234,7 +234,7 @@ impl StreamTransport {
         outcome.map_err(|error| error::io_error(&error))
     }
 
-    /// A future that is done when everything written is with the kernel (sendfile waits for it).
+    /// Makes a future that is done when the kernel has taken all written bytes. sendfile waits for it.
     fn _make_empty_waiter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let base = slf.as_super().get();

@@ -1,8 +1,7 @@
-//! Calls of a transport's protocol: the context that they run in, and what becomes of what they raise.
+//! Calls of a transport's protocol: their context, and the exceptions that they raise.
 //!
-//! A protocol may raise anything: `SystemExit` and `KeyboardInterrupt` leave the loop (the only errors that
-//! functions here return), the rest goes to the loop's exception handler, which runs in no transport's
-//! context.
+//! A protocol may raise anything. `SystemExit` and `KeyboardInterrupt` leave the loop, and are the only errors that
+//! functions here return. Other exceptions go to the loop's exception handler, which runs in no transport's context.
 //!
 //! Each transport has one context in which its protocol is called: a copy of its maker's, or, for an accepted
 //! connection, of the server's, in which the protocol is made too. From CPython 3.15 on asyncio passes it in
@@ -19,12 +18,12 @@ use super::BaseTransport;
 use crate::capi::context::{CallbackContext, Inside};
 use crate::capi::error;
 
-/// A protocol's method by its name, and what is said when it raises.
+/// A protocol's method by its name, and the message for its exceptions.
 #[derive(Clone, Copy)]
 pub struct Method<'a, 'py>(pub &'a Bound<'py, PyString>, pub &'static str);
 
 impl BaseTransport {
-    /// The protocol, and the transport's context, entered for calling it. `None` after the end.
+    /// Enters the transport's context. Returns it with the protocol; `None` after the end.
     pub fn enter<'py>(
         &self,
         py: Python<'py>,
@@ -42,8 +41,8 @@ impl BaseTransport {
         }
     }
 
-    /// Calls a method of the protocol. What it raises is reported.
-    pub fn tell<'py>(
+    /// Calls a method of the protocol, and reports its exception.
+    pub fn call_protocol<'py>(
         slf: &Bound<'py, Self>,
         method: Method<'_, 'py>,
         args: impl PyCallArgs<'py>,
@@ -59,7 +58,7 @@ impl BaseTransport {
         }
     }
 
-    /// Hands `error` of the protocol to the exception handler, unless it has to leave the loop.
+    /// Passes an exception of the protocol to the exception handler, unless it has to leave the loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -79,7 +78,7 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// asyncio's `_fatal_error`: report unless it is the network's fault, then end the connection.
+    /// asyncio's `_fatal_error`: reports the exception, unless it is an error of the network, and ends the connection.
     pub fn fatal(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         let py = slf.py();
         let error = error::made(py, error);
@@ -92,7 +91,7 @@ impl BaseTransport {
         Self::force_close(slf, Some(error.into_value(py).into_any()))
     }
 
-    /// In debug mode.
+    /// Logs an error in debug mode.
     pub fn log_error(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -109,7 +108,7 @@ impl BaseTransport {
 
     // Flow control -------------------------------------------------------------------------------
 
-    /// Tells the protocol to pause after a write that said so, in the writer's own context.
+    /// Calls `pause_writing` of the protocol, in the context of the write that filled the queue.
     pub fn pause_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let Some(protocol) = slf.get().protocol(py) else {
@@ -124,6 +123,6 @@ impl BaseTransport {
 
     pub fn resume_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let name = intern!(slf.py(), "resume_writing");
-        Self::tell(slf, Method(name, "protocol.resume_writing() failed"), ())
+        Self::call_protocol(slf, Method(name, "protocol.resume_writing() failed"), ())
     }
 }

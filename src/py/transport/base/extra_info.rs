@@ -1,11 +1,9 @@
-//! What a transport knows for `get_extra_info`: its dictionary, its addresses, and the Python socket over
-//! its descriptor.
+//! The data behind `get_extra_info`: a transport's dictionary, its addresses, and the Python socket over its descriptor.
 //!
-//! What is answered from that is said in `_extra_info.py`.
+//! `_extra_info.py` makes the values of them.
 //!
-//! Addresses are looked up when they are first asked for, and at the latest before the descriptor is closed, if the
-//! transport can still be asked afterwards. `SO_PEERNAME` still has the address of a peer that has reset the
-//! connection.
+//! Addresses are read when a program first asks for them, or before the descriptor is closed if the program still has the
+//! transport then. `SO_PEERNAME` has the address of a peer that has reset the connection.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
 
@@ -19,7 +17,7 @@ use super::{BaseTransport, Descriptor};
 use crate::capi::address;
 use crate::sock::socket_object;
 
-/// `_extra_info.py`, which `uringcore._loop` has imported.
+/// The module `_extra_info.py`, which `uringcore._loop` has imported.
 pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module =
@@ -27,8 +25,8 @@ pub fn answers(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(module.bind(py))
 }
 
-/// The Python socket: the caller's own, or one made on first demand over our descriptor, which is
-/// the socket's from then on. `None` after the end.
+/// The Python socket: the program's own, or one that is made at the first call and owns the descriptor from then on.
+/// `None` after the end.
 pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = slf.py();
     let this = slf.get();
@@ -49,7 +47,7 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
     };
     let made = socket_object::object_over(py, number)?;
     let kept = made.clone().unbind();
-    // Another thread may have asked as well, or the transport may have come to its end meanwhile.
+    // Another thread may have made the socket, or the transport may have ended meanwhile.
     let taken = this.state.with(py, |state| {
         match std::mem::replace(&mut state.descriptor, Descriptor::Gone) {
             Descriptor::Owned(fd) => {
@@ -73,10 +71,9 @@ pub fn socket<'py>(slf: &Bound<'py, BaseTransport>) -> PyResult<Option<Bound<'py
     }
 }
 
-/// The addresses go with the descriptor: they are asked for in time where anybody is left who can want
-/// them.
+/// Reads the addresses before the descriptor is closed, if the program still has the transport.
 pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
-    // SAFETY: a live object. Without an interpreter lock a count tells nothing.
+    // SAFETY: a live object. Without an interpreter lock the count may be wrong, so it is not used.
     let references = unsafe { ffi::Py_REFCNT(slf.as_ptr()) };
     if references > OUR_REFERENCES || cfg!(Py_GIL_DISABLED) {
         answers(slf.py())?.call_method1(intern!(slf.py(), "keep_addresses"), (slf,))?;
@@ -84,9 +81,9 @@ pub fn keep_addresses(slf: &Bound<'_, BaseTransport>) -> PyResult<()> {
     Ok(())
 }
 
-/// `None` where there is no such address, or none any more.
+/// `None` if there is no such address, or if the descriptor was closed before it was read.
 pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Option<Py<PyAny>>> {
-    // The descriptor is not closed while it is asked.
+    // The descriptor is not closed during this call.
     let found = this
         .state
         .with(py, |state| match (&state.descriptor, name) {
@@ -97,5 +94,5 @@ pub fn address(this: &BaseTransport, py: Python<'_>, name: &str) -> PyResult<Opt
     found.map(|addr| address::to_python(py, &addr)).transpose()
 }
 
-/// At a transport's end: the loop's, and that of whoever runs its last callback.
+/// References at a transport's end: the loop's, and that of its last callback.
 const OUR_REFERENCES: isize = 2;

@@ -1,8 +1,8 @@
-//! How a transport begins and ends.
+//! The beginning and the end of a transport.
 //!
-//! asyncio's order is exact here: `connection_made` comes before the first byte and before the waiter
-//! of `create_connection`; `connection_lost` comes when the engine says so, in the place among the other
-//! callbacks that the command or the failure has, and the socket is open until that call is over.
+//! asyncio's order is kept exactly. `connection_made` comes before the first byte and before the waiter of
+//! `create_connection`. `connection_lost` comes with the engine's event, in the position of the command or failure among
+//! the other callbacks, and the socket is open until that call returns.
 
 use pyo3::exceptions::PyConnectionError;
 use pyo3::intern;
@@ -20,7 +20,7 @@ use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
 
 impl BaseTransport {
-    /// A transport that is not yet on the engine.
+    /// Makes a transport that is not on the engine yet.
     pub fn build(owner: &Bound<'_, LoopCore>, parts: Parts) -> PyResult<Self> {
         let py = owner.py();
         let protocol = parts.protocol.bind(py);
@@ -28,7 +28,7 @@ impl BaseTransport {
         if receiver != Receiver::Tls {
             check_protocol(protocol)?;
         }
-        // At the interpreter's end, where questions come too, the module has gone from `sys.modules`.
+        // At the interpreter's end, when a program may still ask, the module has gone from `sys.modules`.
         extra_info::answers(py)?;
         Ok(Self {
             owner: owner.clone().unbind(),
@@ -50,8 +50,8 @@ impl BaseTransport {
         })
     }
 
-    /// Puts the transport on the engine by `open`. When this fails nothing of it is left there, and a
-    /// Python socket is still the caller's.
+    /// Adds the transport to the engine by `open`. If this fails, nothing of it stays there, and the caller keeps a Python
+    /// socket.
     pub fn attach(
         slf: &Bound<'_, Self>,
         open: impl FnOnce(&mut Engine, SharedState) -> Key,
@@ -84,14 +84,14 @@ impl BaseTransport {
         }
     }
 
-    /// `connection_made`, then reading, then the waiter: what asyncio schedules as three callbacks.
+    /// Calls `connection_made`, begins to read, and wakes the waiter, which asyncio schedules as three callbacks.
     pub fn start(slf: &Bound<'_, Self>, waiter: Option<&Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
         let name = intern!(py, "connection_made");
         let method = Method(name, "Exception in protocol.connection_made()");
-        let made = Self::tell(slf, method, (slf,));
-        // What leaves the loop here leaves it after the rest, which asyncio would run next time.
+        let made = Self::call_protocol(slf, method, (slf,));
+        // An exception that leaves the loop does so after the other steps, which asyncio would run in its next turn.
         if let Some(key) = this.key(py) {
             this.command(py, |engine| engine.transports().start(key))?;
         }
@@ -104,7 +104,7 @@ impl BaseTransport {
         made
     }
 
-    /// Ends the transport with `error` (None: it was aborted) unless that is under way.
+    /// Ends the transport with `error` (None for an abort), unless it is ending already.
     pub fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -116,9 +116,8 @@ impl BaseTransport {
         }
     }
 
-    /// A command that ends the transport. What the engine has to tell of that has its place behind what
-    /// is ready by now. `connection_lost` is told of `error`, in a copy of this context where the
-    /// transport's own is not said to be for that.
+    /// Runs a command that ends the transport. The engine's events of the end come after the callbacks that are ready now.
+    /// `connection_lost` gets `error`. It runs in a copy of the current context, unless the transport's own is for that.
     pub(super) fn end(
         &self,
         py: Python<'_>,
@@ -146,7 +145,7 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// The engine's word that receiving or sending failed, and that this is the end.
+    /// A receive or a send has failed, which ends the transport.
     pub fn socket_failed(slf: &Bound<'_, Self>, errno: Errno, message: &str) -> PyResult<()> {
         let py = slf.py();
         let error = error::os_error(errno).into_value(py);
@@ -155,7 +154,7 @@ impl BaseTransport {
         Self::log_error(slf, message, error.bind(py))
     }
 
-    /// `connection_lost`, then everything is let go.
+    /// Calls `connection_lost` and releases everything.
     pub fn lose(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let (protocol, error, context) = slf.get().state.with(py, |state| {
@@ -186,7 +185,7 @@ impl BaseTransport {
                 Self::report(slf, message, error, &protocol)
             }
         };
-        // Closing a Python socket may fail, and the report names the protocol. The others are let go first.
+        // The close of a Python socket may fail, and the report names the protocol. Other objects are released first.
         let reported = slf.get().has_python_socket(py).then_some(protocol);
         let ended = Self::let_go(slf);
         let ended = match (ended, reported) {
@@ -232,8 +231,8 @@ impl BaseTransport {
         kept
     }
 
-    /// Closes the descriptor: the engine on the ring, or the Python socket, as soon as no operation
-    /// is in flight on it.
+    /// Closes the descriptor: the engine closes its own on the ring, and a Python socket is closed when no operation is in
+    /// flight on it.
     fn release(&self, py: Python<'_>, key: Key, descriptor: Descriptor) -> PyResult<()> {
         let (fd, socket) = match descriptor {
             Descriptor::Owned(fd) => (Some(fd), None),
@@ -258,7 +257,7 @@ impl BaseTransport {
         Ok(())
     }
 
-    /// The engine's last word: no operation is in flight on the descriptor.
+    /// The engine's last event: no operation is in flight on the descriptor.
     pub fn closed(slf: &Bound<'_, Self>, key: Key) -> PyResult<()> {
         let py = slf.py();
         slf.get().forget(py, key);
@@ -268,7 +267,7 @@ impl BaseTransport {
         }
     }
 
-    /// The loop is closed: a socket that waited for the engine is closed now.
+    /// The loop has closed: closes a socket that waited for the engine.
     pub fn loop_closed(&self, py: Python<'_>) -> PyResult<()> {
         if self.state.with(py, |state| state.protocol.is_none()) {
             self.close_socket(py)
@@ -293,8 +292,8 @@ impl BaseTransport {
     }
 }
 
-/// A factory that made no protocol is heard of where a transport is made, as in asyncio, and not in a
-/// later turn. The method is looked up again when its time comes: there may be another protocol by then.
+/// Fails if the factory made no protocol. As in asyncio, the error comes when the transport is made and not in a later
+/// turn. The method is looked up again when it is called, because the protocol may have been replaced by then.
 pub fn check_protocol(protocol: &Bound<'_, PyAny>) -> PyResult<()> {
     protocol
         .getattr(intern!(protocol.py(), "connection_made"))
@@ -309,7 +308,7 @@ pub fn fail_waiter(waiter: &Bound<'_, PyAny>, error: Py<PyAny>) -> PyResult<()> 
     Ok(())
 }
 
-/// Its number was closed by `os.close`, as a rule.
+/// In most cases the program has closed the descriptor by `os.close`.
 const CLOSE_FAILED: &str = "Exception when a transport closed its socket";
 
 fn connection_error(py: Python<'_>) -> Py<PyAny> {

@@ -1,12 +1,12 @@
-//! The marks of a queue, as `set_write_buffer_limits` and its like take and give them. What they do is
-//! the engine's business, and that of TLS.
+//! The marks of a queue, as `set_write_buffer_limits` and similar methods take and return them. The engine and TLS apply
+//! them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use pyo3::{PyTraverseError, PyVisit};
 
-/// A low and a high mark in bytes, with whole numbers that compare with a size as the given ones do.
+/// A low and a high mark in bytes: whole numbers that compare with a size as the given numbers do.
 #[derive(Default)]
 pub struct Marks {
     pub low: usize,
@@ -14,12 +14,12 @@ pub struct Marks {
     pub given: Given,
 }
 
-/// The low and the high mark as they were given, where they are more than two sizes say: asyncio computes
-/// with whatever compares with numbers, and answers with it.
+/// The low and the high mark as given, if they are not two sizes. asyncio accepts any object that compares with numbers,
+/// and returns it.
 #[derive(Default)]
 pub struct Given(Option<Box<(Py<PyAny>, Py<PyAny>)>>);
 
-/// When a size is too much, which decides how a fraction of a byte counts.
+/// The comparison by which a size is too large, which decides how a fraction of a byte counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     /// Above the high mark: asyncio's transports over sockets.
@@ -29,7 +29,7 @@ pub enum Pause {
 }
 
 impl Marks {
-    /// asyncio's default for a high mark.
+    /// asyncio's default low mark for a high one.
     pub const fn below(high: usize) -> Self {
         Self {
             low: high / 4,
@@ -38,7 +38,7 @@ impl Marks {
         }
     }
 
-    /// What asyncio makes of `high` and `low`, and its errors.
+    /// Marks of `high` and `low`, with asyncio's defaults and errors.
     pub fn new(
         high: Option<&Bound<'_, PyAny>>,
         low: Option<&Bound<'_, PyAny>>,
@@ -75,7 +75,7 @@ impl Marks {
         })
     }
 
-    /// `(low, high)` as Python is told.
+    /// `(low, high)` for Python.
     pub fn to_python<'py>(
         &self,
         py: Python<'py>,
@@ -83,7 +83,7 @@ impl Marks {
         self.given.to_python(py, self.low, self.high)
     }
 
-    /// The same, to be kept where nobody keeps the sizes.
+    /// Marks to be kept as objects, if the sizes are not kept elsewhere.
     pub fn into_given(self, py: Python<'_>) -> PyResult<Given> {
         let (low, high) = self.to_python(py)?;
         Ok(Given(Some(Box::new((low.unbind(), high.unbind())))))
@@ -91,7 +91,7 @@ impl Marks {
 }
 
 impl Given {
-    /// The numbers are objects of the program's, which may refer to the transport.
+    /// Visits the numbers, which are objects of the program and may refer to the transport.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.0 {
             Some(given) => {
@@ -102,7 +102,7 @@ impl Given {
         }
     }
 
-    /// `(low, high)` as Python is told; the sizes where they say all.
+    /// `(low, high)` for Python: the given objects, or the sizes.
     pub fn to_python<'py>(
         &self,
         py: Python<'py>,
@@ -123,7 +123,7 @@ fn is_size(number: &Bound<'_, PyAny>) -> bool {
     number.is_exact_instance_of::<PyInt>() && number.extract::<usize>().is_ok()
 }
 
-/// A number that is not negative in whole bytes; the largest stands for all that are larger.
+/// Converts a number that is not negative to whole bytes, at most the largest size.
 fn whole(number: &Bound<'_, PyAny>, round: fn(f64) -> f64) -> PyResult<usize> {
     if let Ok(size) = number.extract::<usize>() {
         return Ok(size);

@@ -1,14 +1,14 @@
-//! What happens to a stream: engine events into protocol calls, in the transport's context.
+//! Events of a stream from the engine, as calls of its protocol in the transport's context.
 //!
-//! `dispatch` calls these. What a protocol method raises is reported, and for received data it also
-//! ends the connection, as in asyncio.
+//! `dispatch` calls these functions. An exception of the protocol is reported, and for received data it also ends the
+//! connection, as in asyncio.
 //!
-//! A buffer of the kernel's ring goes back before the callback with its bytes runs: `data_received`,
-//! `buffer_updated`, `datagram_received`, those of TLS and QUIC. Only `get_buffer()`, which has to say where the
-//! bytes go, and callbacks of OpenSSL's that decrypting calls (a server name at a renegotiation) run while one is out.
+//! A buffer of the ring returns before the callback with its bytes runs: `data_received`, `buffer_updated`,
+//! `datagram_received`, those of TLS and QUIC. Two kinds of Python code run while a buffer is in use: `get_buffer()`,
+//! which returns the target of the bytes, and callbacks of OpenSSL during decryption (a server name at a renegotiation).
 //!
-//! Calls scheduled by `buffer_updated` may be the ones that empty the buffer, so they run before the next bytes are
-//! delivered, as with asyncio, where each receive is a turn of its own (`wait_a_turn`).
+//! A callback that `buffer_updated` schedules may be the one that empties the buffer. So it runs before the next bytes are
+//! delivered, as in asyncio, where each receive is a turn of its own (`wait_a_turn`).
 
 use std::cell::Cell;
 use std::io;
@@ -39,7 +39,7 @@ impl StreamTransport {
         }
     }
 
-    /// `give_back` gets the memory of the bytes before Python code runs.
+    /// Decrypts records. `give_back` gets the memory of the bytes before Python code runs.
     fn give_records<D: Deref<Target = [u8]>>(
         base: &Bound<'_, BaseTransport>,
         data: D,
@@ -56,11 +56,11 @@ impl StreamTransport {
         TlsProtocol::taken(tls, taken, more_follow)
     }
 
-    /// The socket has bytes, or has come to its end: they go straight to where the protocol finds them.
+    /// The socket has bytes or its end: receives directly into the object that the protocol gets.
     pub fn readable(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
         if !Self::still_has(base.get(), py, fd)? {
-            // As asyncio, which asks the socket.
+            // asyncio's receive would fail with this error.
             let closed = io::Error::from_raw_os_error(libc::EBADF);
             let next = NextReceive::WhenReadable;
             return Self::note_received(base.get(), py, Err(&closed), next).map(drop);
@@ -77,15 +77,15 @@ impl StreamTransport {
         match received {
             Ok(bytes) if bytes.as_bytes().is_empty() => Ok(()),
             Ok(bytes) => Self::give(base, bytes),
-            // The engine reports it in its place.
+            // The engine queues the event of this error.
             Err(_) => Ok(()),
         }
     }
 
-    /// The same for TLS: into a buffer of this thread's, from which OpenSSL reads or copies.
+    /// Receives for TLS, into a buffer of this thread, from which OpenSSL reads or copies.
     fn receive_records(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let py = base.py();
-        // A callback of OpenSSL's that gets here again finds none, and makes its own.
+        // A callback of OpenSSL that gets here again finds an empty buffer and makes its own.
         let mut records = RECORDS.take();
         let result = net::recv_to(fd, &mut records, RECEIVE_MAX);
         let count = result.as_ref().copied();
@@ -99,8 +99,8 @@ impl StreamTransport {
         }
     }
 
-    /// The poll was the stream's, but the receive is by number, and that may be anybody's where a program has
-    /// closed its socket under the transport.
+    /// True if the descriptor is still the stream's. The receive uses the number, which may have another owner if the
+    /// program has closed its socket under the transport.
     fn still_has(base: &BaseTransport, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let socket = base.state.with(py, |state| match &state.descriptor {
             Descriptor::Socket(socket) => Ok(socket.clone_ref(py)),
@@ -113,7 +113,7 @@ impl StreamTransport {
         }
     }
 
-    /// The same for a protocol with a buffer of its own.
+    /// Receives for a protocol with its own buffer.
     fn receive_into_buffer(base: &Bound<'_, BaseTransport>, fd: RawFd) -> PyResult<()> {
         let (py, this) = (base.py(), base.get());
         let Some((protocol, inside)) = this.enter(py)? else {
@@ -121,7 +121,7 @@ impl StreamTransport {
         };
         let target = protocol.call_method1(intern!(py, "get_buffer"), (-1,));
         let received = match &target {
-            // It may have ended the connection.
+            // get_buffer() may have ended the connection.
             _ if this.shared.is_closing() => return Ok(()),
             Ok(target) => buffer::receive_into(target, fd),
             Err(error) => Err(error.clone_ref(py)),
@@ -147,15 +147,15 @@ impl StreamTransport {
         };
         let is_due = this.command(py, |engine| engine.transports().receives_again(key))?;
         match reported {
-            // By another protocol, perhaps.
+            // The protocol may have been replaced.
             Ok(()) if is_due => Self::readable(base, fd),
             reported => reported,
         }
     }
 
-    /// So much stands in the buffer that the protocol gave. True if it took that without an error.
+    /// Calls `buffer_updated` for bytes in the protocol's buffer. True if it raised nothing.
     ///
-    /// What it schedules then may be to empty the buffer, and comes before what it gets next.
+    /// A callback that it schedules may empty the buffer, and runs before the next delivery.
     fn filled(
         base: &Bound<'_, BaseTransport>,
         protocol: &Bound<'_, PyAny>,
@@ -176,7 +176,7 @@ impl StreamTransport {
         Self::end_if_failed(base, called, message).map(|()| took)
     }
 
-    /// What a method of the protocol raised when it was given bytes ends the connection.
+    /// Ends the connection if a method of the protocol that got bytes has raised.
     fn end_if_failed(
         base: &Bound<'_, BaseTransport>,
         called: PyResult<Bound<'_, PyAny>>,
@@ -188,8 +188,8 @@ impl StreamTransport {
         }
     }
 
-    /// Tells the engine what came of a receive; it says in an event what the protocol is to hear besides. True
-    /// if another one follows at once.
+    /// Reports the result of a receive to the engine, which queues an event of an end or an error. True if another receive
+    /// follows at once.
     fn note_received(
         base: &BaseTransport,
         py: Python<'_>,
@@ -209,7 +209,7 @@ impl StreamTransport {
 
     fn deliver(base: &Bound<'_, BaseTransport>, data: StreamBytes) -> PyResult<()> {
         let bytes = PyBytes::new(base.py(), &data);
-        // The kernel's buffer goes back before Python code runs.
+        // The buffer of the ring returns before Python code runs.
         drop(data);
         Self::give(base, bytes)
     }
@@ -225,12 +225,12 @@ impl StreamTransport {
         Self::end_if_failed(base, called, message)
     }
 
-    /// One call of get_buffer() and buffer_updated() after the other, until the chunk is used up.
-    /// With asyncio each is a turn of its own, so what the protocol does in between has its effect
-    /// on the rest: it may pause, close, hand over to another protocol, or run the loop's next turns.
+    /// Calls get_buffer() and buffer_updated() until the piece is used up. In asyncio each pair is a turn of its own, so
+    /// commands of the protocol in between affect the rest: it may pause, close, set another protocol, or run the next
+    /// turns of the loop.
     ///
-    /// The kernel's buffer is out while get_buffer() says where its bytes shall go, and goes back before
-    /// anybody is told of them: what a small buffer left over waits in the engine meanwhile.
+    /// The buffer of the ring is in use during get_buffer() and returns before buffer_updated(). Bytes that did not fit
+    /// into a small buffer wait in the engine meanwhile.
     fn buffer_updated(base: &Bound<'_, BaseTransport>, mut data: StreamBytes) -> PyResult<()> {
         let py = base.py();
         let this = base.get();
@@ -271,7 +271,7 @@ impl StreamTransport {
         Ok(())
     }
 
-    /// What waits for its reader, if there is any left, and it still reads.
+    /// Takes the bytes that wait for the reader, if it still reads.
     fn take_back(
         base: &BaseTransport,
         py: Python<'_>,
@@ -345,11 +345,10 @@ fn next_receive(result: Result<usize, &io::Error>) -> NextReceive {
 }
 
 thread_local! {
-    /// What [`StreamTransport::receive_records`] receives into, empty while it is in use.
+    /// The buffer of [`StreamTransport::receive_records`]. Empty while it is in use.
     static RECORDS: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A block of less than 128 KiB comes from the heap, whatever the C library has learned; a larger one may be
-/// mapped anew each time.
+/// Blocks of less than 128 KiB always come from the heap. glibc may map a larger one anew each time.
 const RECEIVE_MAX: usize = 120 * 1024;
 const GET_BUFFER_FAILED: &str = "Fatal error: protocol.get_buffer() call failed.";

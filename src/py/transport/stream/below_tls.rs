@@ -1,5 +1,6 @@
-//! The stream transport as TLS sees it from above: bytes that were accepted there already, and an end
-//! that lets a last alert out. Not here: the transport's own write() and its checks.
+//! The methods of a stream transport for TLS above it: a write of records, and an end after a last alert.
+//!
+//! TLS has accepted the bytes already, so these have none of the checks of write().
 
 use pyo3::prelude::*;
 
@@ -8,7 +9,7 @@ use crate::capi::buffer::Outgoing;
 use crate::transport::base::BaseTransport;
 
 impl StreamTransport {
-    /// Takes bytes of TLS on top. They were accepted there, so no more questions are asked.
+    /// Writes records of TLS, which has accepted the bytes already.
     pub fn write_records(slf: &Bound<'_, Self>, records: Outgoing<'_>) -> PyResult<()> {
         let base = slf.as_super();
         match base.get().writable(slf.py())? {
@@ -17,8 +18,8 @@ impl StreamTransport {
         }
     }
 
-    /// Fails when the engine is out of reach: the loop is inside the kernel on another thread. False
-    /// after the end of the transport or of its loop.
+    /// Fails if the engine is out of reach, because the loop is inside the kernel on another thread. False after the end of
+    /// the transport or of its loop.
     pub fn check_reachable(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let base = slf.as_super().get();
         match base.key(slf.py()) {
@@ -31,7 +32,7 @@ impl StreamTransport {
         slf.as_super().get().shared.queued()
     }
 
-    /// Sends what is queued, then ends the connection with `error`.
+    /// Sends queued bytes, then ends the connection with `error`.
     pub fn close_with(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let base = slf.as_super();
         BaseTransport::close(base)?;
