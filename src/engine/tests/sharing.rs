@@ -113,7 +113,7 @@ fn a_listener_becomes_a_shared_one_and_loses_no_client() {
     on_each_backend(|backend| {
         let listener = listener();
         let mut busy = engine(backend);
-        busy.listen(listener.as_raw_fd());
+        busy.listeners().open(listener.as_raw_fd());
         let _first = connect(&listener);
         turn_until_accepted(&mut busy, 1);
         busy.share_sockets();

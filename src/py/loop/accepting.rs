@@ -1,4 +1,4 @@
-//! Connections that a listener brings: from an accepted descriptor to a protocol and its transport.
+//! Accepted connections: from a descriptor to a protocol and its transport.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -35,7 +35,7 @@ pub fn accepted(slf: &Bound<'_, LoopCore>, key: Key, fd: OwnedFd) -> PyResult<()
                 )
             })
     });
-    // The listener was closed between the accept and now: dropping the descriptor resets the peer.
+    // The listener was closed since the accept. The drop of the descriptor resets the connection.
     let Some((factory, tls, server, context)) = host else {
         return Ok(());
     };
@@ -93,7 +93,7 @@ fn begin(
     Ok(())
 }
 
-/// Accepting has stopped; the loop begins again after a while.
+/// Accepting has failed and stopped. The loop begins again after a while.
 pub fn failed(slf: &Bound<'_, LoopCore>, key: Key, errno: Errno) -> PyResult<()> {
     let py = slf.py();
     let fd = slf.get().hosts.with(py, |hosts| {

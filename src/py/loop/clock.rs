@@ -1,8 +1,7 @@
-//! The clock that a loop follows: `time.monotonic()` without the call into Python, or what a program
-//! has put in its place.
+//! The clock of a loop: `time.monotonic()` without a call into Python, or the `time()` of a program.
 //!
-//! asyncio asks `loop.time()` for every timer and in every turn, so that a test can drive a loop by a
-//! clock of its own: a subclass with another `time()`, or another `time` on one loop object.
+//! asyncio calls `loop.time()` for every timer and in every turn. So a test can drive a loop by its own clock: a subclass
+//! with another `time()`, or another `time` on one loop object.
 
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
@@ -21,20 +20,20 @@ pub fn monotonic() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
-/// One tick of that clock: a timer due within it runs now, as in asyncio.
+/// The resolution of that clock: a timer that is due within it runs now, as in asyncio.
 pub const RESOLUTION: f64 = 1e-9;
 
-/// What is known of a loop's `time`, so that the usual loop pays for a comparison and not for a look.
+/// The cached result of looking up a loop's `time`: the usual loop costs a comparison and not a look-up.
 #[derive(Default)]
 pub struct ClockWatch {
     /// The loop object has an attribute of that name.
     on_loop: bool,
-    /// The class that was last looked at, as it was then, and whether it has a `time` of its own.
+    /// The class of the last look-up, in its version, and true if it has its own `time`.
     class: ClassVersion,
     in_class: bool,
 }
 
-/// A class and its version, which changes with every change to it or to its bases; 0 is none.
+/// A class and its version, which changes with every change of the class or its bases. Version 0 is none.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct ClassVersion(usize, u32);
 
@@ -66,7 +65,7 @@ pub fn set_attribute(
     Ok(())
 }
 
-/// True when `loop.time()` is not ours.
+/// True if the program has replaced `loop.time()`.
 pub fn is_replaced(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     let py = slf.py();
     let class = ClassVersion::of(slf);
@@ -81,7 +80,7 @@ pub fn is_replaced(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     let name = intern!(py, "time");
     let ours = py.get_type::<LoopCore>().getattr(name)?;
     let in_class = !slf.get_type().getattr(name)?.is(&ours);
-    // The look has given the class a version, if it had none.
+    // The look-up has given the class a version, if it had none.
     let class = ClassVersion::of(slf);
     clock.with(py, |clock| {
         (clock.class, clock.in_class) = (class, in_class)
@@ -98,8 +97,8 @@ pub fn now(slf: &Bound<'_, LoopCore>) -> PyResult<f64> {
     }
 }
 
-/// The time before which timers are due in this turn; `None` when there are none to look at. A clock
-/// that is not ours is asked in every turn, as in asyncio: it may advance by that.
+/// The time before which timers are due in this turn. `None` if there are no timers. A clock of the program is read in
+/// every turn, as in asyncio, because the read may advance it.
 pub fn end_of_turn(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     if is_replaced(slf)? {

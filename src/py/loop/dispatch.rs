@@ -1,7 +1,7 @@
-//! From an engine event to the Python callback that waits for it.
+//! From an event of the engine to the object that handles it.
 //!
-//! A callback may raise anything: `SystemExit` and `KeyboardInterrupt` leave the loop (the only errors
-//! that functions here return), the rest goes to the loop's exception handler.
+//! A callback may raise anything. `SystemExit` and `KeyboardInterrupt` leave the loop, and are the only errors that
+//! functions here return. Other exceptions go to the loop's exception handler.
 
 use pyo3::prelude::*;
 use uringcore_engine::{Direction, EngineEvent, Key};
@@ -59,7 +59,7 @@ pub fn event(slf: &Bound<'_, LoopCore>, event: EngineEvent) -> PyResult<()> {
     }
 }
 
-/// Calls `run` with the transport that `key` stands for, if there still is one.
+/// Calls `run` with the transport of `key`, unless it has ended.
 fn on(
     slf: &Bound<'_, LoopCore>,
     key: Key,

@@ -1,12 +1,12 @@
-//! What the loop's own thread does for other threads.
+//! Changes of the engine that the loop's thread makes for other threads.
 //!
-//! Only the thread that runs the loop may speak to its engine: a ring belongs to one thread, and the
-//! engine is out of reach while that thread is in the kernel. asyncio's `add_reader`, `remove_reader`
-//! and `Server.close` are not thread-safe, yet on epoll they work from another thread, and programs
-//! rely on it. So the host's side changes at once and an errand brings the engine's side to it.
+//! Only the thread that runs the loop may use its engine, because a ring belongs to one thread, and the engine is out of
+//! reach while that thread is in the kernel. asyncio's `add_reader`, `remove_reader` and `Server.close` are not
+//! thread-safe, but with epoll they work from another thread, and programs rely on it. So the Python side changes at
+//! once, and the loop's thread changes the engine in its next turn.
 //!
-//! `call_soon_threadsafe` releases the interpreter lock around the system call that wakes the loop: the loop wants
-//! that lock first of all and would sleep again for it. On one processor this doubles the number of round trips.
+//! `call_soon_threadsafe` releases the interpreter lock around the system call that wakes the loop, because the loop needs
+//! that lock first and would sleep again for it. On one processor this doubles the number of round trips.
 
 use std::os::fd::RawFd;
 
@@ -17,24 +17,24 @@ use crate::event_loop::loop_core::{LoopCore, current_thread_id};
 use crate::event_loop::mode::Mode;
 use crate::event_loop::watchers::direction;
 
-/// What the loop's thread does for another one at its next turn.
+/// A change that the loop's thread makes in its next turn.
 pub enum Errand {
     StopListener(Key),
     /// The process has forked.
     ShareSockets,
-    /// Brings the engine's watcher of a descriptor (true: its writer) to what the hosts say.
+    /// Makes the engine's watcher of a descriptor (true: its writer) the same as the registration of the loop.
     Watch(RawFd, bool),
 }
 
 impl LoopCore {
-    /// Another thread than the caller's runs this loop.
+    /// True if another thread than the caller's runs this loop.
     pub fn runs_elsewhere(&self, py: Python<'_>) -> bool {
         self.flags
             .with(py, |flags| flags.runner)
             .is_some_and(|id| id != current_thread_id())
     }
 
-    /// A forked child whose parent's thread had the engine: nothing is registered here.
+    /// True in a forked child whose parent's thread had the engine. Nothing is registered then.
     pub fn has_no_engine(&self, py: Python<'_>) -> bool {
         self.flags.with(py, |flags| flags.forked) && self.engine.with(py, |engine| engine.is_none())
     }
@@ -45,7 +45,7 @@ impl LoopCore {
         self.wake(py);
     }
 
-    /// Does what other threads have asked for, with the engine in hand.
+    /// Makes the changes for other threads.
     pub fn run_errands(&self, py: Python<'_>, engine: &mut Engine) {
         if !self.mode.has(Mode::ERRANDS) {
             return;
@@ -57,7 +57,7 @@ impl LoopCore {
         for errand in errands {
             match errand {
                 Errand::StopListener(key) => {
-                    // What it fails with, the enter of this turn fails with too.
+                    // The enter of this turn fails with the same error.
                     let _ = engine.listeners().stop(key);
                 }
                 Errand::ShareSockets => engine.share_sockets(),

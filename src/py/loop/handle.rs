@@ -1,13 +1,13 @@
-//! `Handle`: one callback that the loop will run.
+//! `Handle`: a callback that the loop will run.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `timer` | `TimerHandle` |
-//! | `any` | an entry of the loop's lists: a handle of ours or of asyncio's |
+//! | `any` | an entry of the loop's lists: a handle of this package or of asyncio |
 //!
-//! A handle that nobody but the loop holds when its turn comes, which is nearly every one of
-//! `call_soon`'s, gives its callback away, and is used again for another one (`turn`); so is a timer that
-//! was due. In debug mode the loop uses asyncio's own classes instead, which record where they were made.
+//! If only the loop has a reference to a handle when it runs, as for nearly every one of `call_soon`, the callback is
+//! moved out of the handle, and the handle is used again for another callback (`turn`). The same is done with timers. In
+//! debug mode the loop uses asyncio's own classes, which record where they were made.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ struct HandleState {
     call: Option<Call>,
     context: Option<Py<PyAny>>,
     cancelled: bool,
-    /// What other threads wait for while the callback runs: CPython 3.14's `call_soon_threadsafe`.
+    /// For threads that wait while the callback runs, as in CPython 3.14's `call_soon_threadsafe`.
     shared: Option<Arc<Running>>,
 }
 
@@ -44,7 +44,7 @@ pub struct Handle {
     state: GilCell<HandleState>,
 }
 
-/// What a handle runs, taken out of it or copied for the run.
+/// The callback of a handle, moved out of it or copied for the run.
 struct Begun {
     call: Call,
     context: Py<PyAny>,
@@ -62,7 +62,7 @@ impl Handle {
         }
     }
 
-    /// A handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
+    /// Makes a handle whose `cancel` and `cancelled` wait for a callback that runs in another thread.
     pub fn new_shared(call: Call, context: Py<PyAny>) -> Self {
         Self {
             state: GilCell::new(HandleState {
@@ -74,7 +74,7 @@ impl Handle {
         }
     }
 
-    /// The same for one that has come back by [`empty`](Self::empty).
+    /// Fills a handle that was emptied by [`empty`](Self::empty).
     pub fn refill(&self, py: Python<'_>, call: Call, context: Py<PyAny>) {
         self.state.with(py, |state| {
             debug_assert!(state.call.is_none() && state.context.is_none());
@@ -83,11 +83,11 @@ impl Handle {
         });
     }
 
-    /// Nobody holds the handle any more, and it is to be used again.
+    /// Empties a handle without other references, to be used again.
     pub fn empty(&self, py: Python<'_>) {
         let left = self.state.with(py, |state| {
             let is_empty = state.call.is_none() && state.context.is_none();
-            // Most are: a run that finds its handle alone takes both.
+            // Most handles are empty, because a run without other references moves both out.
             if is_empty && state.shared.is_none() {
                 state.cancelled = false;
                 return None;
@@ -109,11 +109,11 @@ impl Handle {
         self.state.with(py, |state| state.cancelled)
     }
 
-    /// Calls the callback in its context, unless it was cancelled, and leaves the context. `alone`: nobody
-    /// else can see what the handle has. An error is one for the loop's exception handler.
+    /// Calls the callback in its context, unless it was cancelled. `alone` means that there are no other references to the
+    /// handle. An error is for the loop's exception handler.
     pub fn run(&self, py: Python<'_>, alone: bool) -> PyResult<()> {
         let begun = self.state.with(py, |state| {
-            // Together with the look at the callback: who cancels sees one or the other.
+            // Under the same borrow as the look at the callback, so that a cancel sees either of them.
             let busy = state.shared.clone().map(Busy::begin);
             let (call, context) = match (alone, &state.call, &state.context) {
                 (true, Some(_), Some(_)) => (state.call.take()?, state.context.take()?),
@@ -133,7 +133,7 @@ impl Handle {
         let result = entering.and_then(|_inside| begun.call.run(py));
         match result {
             Err(_) if alone => self.state.with(py, |state| {
-                // The exception handler is told what has failed.
+                // The exception handler gets the handle with its callback.
                 (state.call, state.context) = (Some(begun.call), Some(begun.context));
             }),
             _ => {
@@ -155,7 +155,7 @@ impl Handle {
     fn cancel_now(&self, py: Python<'_>) {
         let dropped = self.state.with(py, |state| {
             state.cancelled = true;
-            // Reference cycles end here, and the context is kept for `get_context`.
+            // This ends reference cycles. The context is kept for `get_context`.
             state.call.take()
         });
         if let Some(call) = dropped {
@@ -170,15 +170,15 @@ impl Handle {
     }
 }
 
-/// True when the reference that is asked is the only one, weak ones included.
+/// True if this is the only reference to the object, weak ones included.
 pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
     if cfg!(Py_GIL_DISABLED) {
-        return false; // a count tells nothing there
+        return false; // the count is not reliable there
     }
     let object = handle.as_ptr();
-    // SAFETY: the object is alive, its memory is laid out as its class says: `tp_weaklistoffset` is where the
-    // list of weak references begins, 0 if there is none. This thread has the interpreter lock (`_py`), and builds
-    // that have none returned above, so no other thread changes the count or the list.
+    // SAFETY: the object is alive and has the memory layout of its class: `tp_weaklistoffset` is the offset of its list
+    // of weak references, 0 if there is none. This thread has the interpreter lock (`_py`), and builds without one
+    // returned above, so no other thread changes the count or the list.
     unsafe {
         let offset = (*ffi::Py_TYPE(object)).tp_weaklistoffset;
         ffi::Py_REFCNT(object) == 1
@@ -189,15 +189,15 @@ pub fn is_alone<T>(_py: Python<'_>, handle: &Py<T>) -> bool {
 
 #[pymethods]
 impl Handle {
-    /// Cancels the callback: it will not run. Idempotent. On CPython 3.14 a handle of
-    /// `call_soon_threadsafe` waits here for a callback that runs in another thread.
+    /// Cancels the callback: it will not run. Idempotent. On CPython 3.14 and later a handle of `call_soon_threadsafe`
+    /// waits until the callback has ended, if it is running in another thread.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.wait_while_running(py)?;
         self.cancel_now(py);
         Ok(())
     }
 
-    /// True when the callback was cancelled. Waits as `cancel` does.
+    /// True if the callback was cancelled. Waits like `cancel`.
     fn cancelled(&self, py: Python<'_>) -> PyResult<bool> {
         self.wait_while_running(py)?;
         Ok(self.is_cancelled(py))
@@ -215,9 +215,9 @@ impl Handle {
         asyncio_class(py, if shared { "ThreadSafeHandle" } else { "Handle" })
     }
 
-    /// Runs the callback now, for a program that runs the loop's turns itself. An error goes to the
-    /// exception handler of the loop that runs. A handle does not know the loop that made it, so where
-    /// no loop of ours runs the caller gets the error, unlike asyncio's.
+    /// Runs the callback now, for a program that runs the loop's turns itself. An exception goes to the exception handler of
+    /// the running loop. A handle has no reference to its loop, so without a running loop of this package the exception is
+    /// raised, unlike in asyncio.
     fn _run(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let _stays = Stays::here();
@@ -252,7 +252,7 @@ impl Handle {
         self.is_cancelled(py)
     }
 
-    /// Always None: outside debug mode no one records where a handle was made.
+    /// Always None: only debug mode records where a handle was made.
     #[getter(_source_traceback)]
     fn source_traceback(&self) -> Option<Py<PyAny>> {
         None
@@ -269,7 +269,7 @@ impl Handle {
             let when = PyFloat::new(py, timer.get().when());
             text.push_str(&format!(" when={}", when.repr()?));
         }
-        // At the interpreter's end nothing can be imported any more, and a repr has to do without.
+        // At the interpreter's end nothing can be imported any more, and the repr is shorter.
         if let (Some(callback), Some(args)) = (this.callback(py), this.args(py)?)
             && let Ok(helpers) = py.import(intern!(py, "asyncio.format_helpers"))
         {
@@ -298,8 +298,8 @@ impl Handle {
     }
 }
 
-/// A handle is an asyncio.Handle to `isinstance`; an extension class cannot derive from that one, which
-/// has slots, so the object names the class that it stands for.
+/// The asyncio class that a handle returns as its `__class__`, so that `isinstance` is true. An extension class cannot
+/// derive from asyncio's class, which has slots.
 fn asyncio_class(py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
     Ok(py
         .import(intern!(py, "uringcore._transports"))?

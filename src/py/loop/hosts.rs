@@ -1,6 +1,6 @@
-//! What the engine's keys stand for in Python: transports, watchers, listeners, endpoints.
+//! The Python objects of the engine's keys: transports, watchers, listeners, QUIC endpoints.
 //!
-//! The loop keeps these alive while the engine knows them; a transport leaves with its last event.
+//! The loop keeps them alive while they are on the engine. A transport is removed with its last event.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
@@ -16,33 +16,33 @@ use crate::transport::base::BaseTransport;
 
 /// A reader or a writer.
 pub struct Watcher {
-    /// The engine's name for this registration.
+    /// The engine's number of this registration.
     pub serial: u64,
-    /// What was registered: a number or an object with a `fileno()`. An object that was closed since has
-    /// no number any more, and is still the way to take the registration back, as with `selectors`.
+    /// The registered number, or object with a `fileno()`. An object that was closed since has no number any more, and
+    /// still names the registration for its removal, as with `selectors`.
     pub file: Py<PyAny>,
     pub handle: AnyHandle,
 }
 
-/// What a listening socket makes of its connections.
+/// The objects with which a listening socket makes transports.
 pub struct ListenerHost {
     pub key: Key,
     pub protocol_factory: Py<PyAny>,
-    /// `None`, or what the Python side wants back for a connection that starts with TLS.
+    /// For connections that start with TLS: the argument of the Python function that makes their transports.
     pub tls: Option<Py<PyAny>>,
     pub server: Py<PyAny>,
-    /// Each connection gets a copy of it, in which its protocol is made and called.
+    /// Each connection gets a copy of this context, in which its protocol is made and called.
     pub context: CallbackContext,
 }
 
-/// Everything that the engine's keys stand for in Python.
+/// The Python objects of all keys of the engine.
 #[derive(Default)]
 pub struct Hosts {
     pub transports: Vec<Option<(Key, Py<BaseTransport>)>>,
     pub listeners: HashMap<RawFd, ListenerHost>,
     pub watchers: HashMap<(RawFd, bool), Watcher>,
     pub watchable_fds: HashSet<RawFd>,
-    /// What other threads asked for: only the thread that runs the loop may speak to its engine.
+    /// Changes for other threads, because only the thread that runs the loop may use its engine.
     pub errands: Vec<Errand>,
     pub quic: HashMap<Key, Py<PyAny>>,
 }
@@ -53,7 +53,7 @@ impl Hosts {
         (*at == key).then(|| transport.bind(py).clone())
     }
 
-    /// The transport that has the descriptor `fd`, and is not closing.
+    /// The transport that has the descriptor `fd` and is not closing.
     pub fn transport_over<'py>(
         &self,
         py: Python<'py>,
@@ -85,7 +85,7 @@ impl Hosts {
     }
 }
 
-/// Puts `value` at `key`'s place in a host list.
+/// Puts `value` at the index of `key` into a list.
 pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
     let index = key.index as usize;
     if list.len() <= index {
@@ -94,7 +94,7 @@ pub fn host_at<T>(list: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
     list[index] = Some((key, value));
 }
 
-/// Takes `key`'s entry out of a host list.
+/// Takes the entry of `key` out of a list.
 pub fn host_take<T>(list: &mut [Option<(Key, T)>], key: Key) -> Option<T> {
     let entry = list.get_mut(key.index as usize)?;
     if entry.as_ref().is_some_and(|(at, _)| *at == key) {

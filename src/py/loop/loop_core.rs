@@ -1,9 +1,9 @@
-//! `LoopCore`: the event loop class that `uringcore.UringEventLoop` is made from.
+//! `LoopCore`: the base class of `uringcore.UringEventLoop`.
 //!
-//! It stands before `asyncio.SelectorEventLoop` in the method resolution order: what is here replaces
-//! the hot methods and the state that asyncio's base class reads (`_stopping`, `_closed`, `_debug`,
-//! `_thread_id` are descriptors here, so that both sides always see one value); everything else is
-//! CPython's own code. The turn itself is in `turn`, events go out in `dispatch`.
+//! It comes before `asyncio.SelectorEventLoop` in the method resolution order. So it replaces the hot methods and the
+//! state that asyncio's base class reads: `_stopping`, `_closed`, `_debug` and `_thread_id` are descriptors here, so that
+//! both classes see one value. Everything else is CPython's own code. The turn is in `turn`, the handling of events in
+//! `dispatch`.
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -34,11 +34,11 @@ use crate::sock::orphans::{self, Orphans};
 
 #[derive(Default)]
 pub struct Flags {
-    /// asyncio's `_thread_id`: whatever `threading.get_ident()` says, which a program may have replaced.
+    /// asyncio's `_thread_id`: the result of `threading.get_ident()`, which a program may have replaced.
     pub thread_id: Option<u64>,
-    /// The thread that is in a run, or in a turn of its own.
+    /// The thread that is in a run or in a single turn.
     pub runner: Option<u64>,
-    /// This is a forked child, and the loop was made by the parent.
+    /// This process is a forked child, and the parent made the loop.
     pub forked: bool,
 }
 
@@ -88,14 +88,14 @@ impl DerefMut for LoopEngine {
 }
 
 impl LoopCore {
-    /// Runs `run` on the engine. Fails when the loop is closed, or in the kernel on another thread.
+    /// Runs `run` on the engine. Fails if the loop is closed, or in the kernel on another thread.
     pub fn with_engine<R>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&mut Engine) -> R,
     ) -> PyResult<R> {
-        // Without an interpreter lock, the loop's thread may hold the kernel's buffers between two
-        // calls; a thread that comes in then is turned away as if the loop were in the kernel.
+        // Without an interpreter lock, the loop's thread may hold buffers of the ring between two calls. Another thread
+        // is refused then as if the loop were in the kernel.
         #[cfg(Py_GIL_DISABLED)]
         if self.runs_elsewhere(py) {
             return Err(error::engine_away());
@@ -114,7 +114,7 @@ impl LoopCore {
         })
     }
 
-    /// True if a transport has this descriptor, and does not let others watch it.
+    /// True if a transport has this descriptor and does not allow watchers on it.
     pub fn is_driven(&self, py: Python<'_>, fd: RawFd) -> PyResult<bool> {
         let watchable = self
             .hosts
@@ -122,7 +122,7 @@ impl LoopCore {
         Ok(!watchable && self.with_engine(py, |engine| engine.transports().has_descriptor(fd))?)
     }
 
-    /// Fails where a transport has the descriptor `fd`, which the message shows as `shown`.
+    /// Fails if a transport has the descriptor `fd`. The message shows it as `shown`.
     pub fn check_no_transport(
         &self,
         py: Python<'_>,
@@ -169,8 +169,8 @@ impl LoopCore {
         });
     }
 
-    /// The same without the interpreter lock, where a loop sleeps: the first thing that it wants once woken
-    /// is that lock, and it would fall asleep again for it.
+    /// Wakes the loop without the interpreter lock if it sleeps, because the woken loop needs that lock first and would sleep
+    /// again for it.
     pub fn wake_unlocked(&self, py: Python<'_>) {
         let sleeping = self.waker.with(py, |waker| {
             waker.as_ref().filter(|one| one.notify()).cloned()
@@ -231,26 +231,26 @@ impl LoopCore {
         })
     }
 
-    /// ``"uring"`` or ``"epoll"``: what carries this loop's operations.
+    /// The backend of this loop: ``"uring"`` or ``"epoll"``.
     #[getter]
     fn backend(&self) -> &'static str {
         self.backend.as_str()
     }
 
-    /// Microseconds that the loop looks for work before it sleeps; 0: it sleeps at once. None: it looks
-    /// for a moment while its waits are short.
+    /// Microseconds for which the loop polls for work before it blocks. 0: it blocks at once. None: it polls for a moment
+    /// while its waits are short.
     #[getter]
     fn busy_poll_us(&self) -> Option<u64> {
         self.busy_poll_us
     }
 
-    /// Why the automatic choice fell on epoll, or None.
+    /// The reason for which epoll was chosen automatically, or None.
     #[getter]
     fn _fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
     }
 
-    // The state that asyncio's base class reads and writes ---------------------------------------
+    // State that asyncio's base class reads and writes -------------------------------------------
 
     #[getter(_stopping)]
     fn stopping_attribute(&self) -> bool {
@@ -296,7 +296,7 @@ impl LoopCore {
         self.check_closed()
     }
 
-    /// True while somebody runs the loop.
+    /// True while the loop runs.
     fn is_running(&self, py: Python<'_>) -> bool {
         self.flags.with(py, |flags| flags.thread_id.is_some())
     }
@@ -317,8 +317,7 @@ impl LoopCore {
         self.flags.with(py, |flags| flags.thread_id)
     }
 
-    /// Whoever runs the loop, asyncio's `run_forever` or a program's own, marks the run by this: set,
-    /// it begins, and with None it is over.
+    /// asyncio's `run_forever`, or a program's own, sets this when the run begins, and to None when it ends.
     #[setter(_thread_id)]
     fn set_thread_id_attribute(&self, py: Python<'_>, value: Option<u64>) {
         let running = self.flags.with(py, |flags| flags.thread_id.is_some());
@@ -354,9 +353,9 @@ impl LoopCore {
         clock::set_attribute(slf, name, None)
     }
 
-    /// asyncio's TimerHandle (debug mode) tells its loop that it was cancelled.
+    /// asyncio's TimerHandle (debug mode) calls this when it was cancelled.
     fn _timer_handle_cancelled(&self, py: Python<'_>, handle: &Bound<'_, PyAny>) -> PyResult<()> {
-        // One that has left the heap is nothing to be taken out of it.
+        // A timer that has left the heap needs no removal.
         if handle.getattr(intern!(py, "_scheduled"))?.is_truthy()? {
             let is_it = |one: &AnyHandle| one.as_any().is(handle);
             let left = self.timers.with(py, |timers| {
@@ -379,18 +378,18 @@ impl LoopCore {
         turn::run_until_stopped(slf)
     }
 
-    /// One turn, as asyncio has it: waits until something is ready and runs that.
+    /// Runs one turn as asyncio does: waits until something is ready, and runs it.
     fn _run_once(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::run_once(slf)
     }
 
-    /// The first half of a turn: waits until something is ready, for at most ``timeout`` seconds.
+    /// Runs the first half of a turn: waits until something is ready, for at most ``timeout`` seconds.
     #[pyo3(signature = (timeout = None))]
     fn _wait_until_ready(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<()> {
         turn::wait_until_ready(slf, timeout)
     }
 
-    /// asyncio's signal handling hands over a handle of its own.
+    /// Adds a handle of asyncio's signal handling.
     fn _add_callback(&self, py: Python<'_>, handle: Py<PyAny>) {
         let handle = AnyHandle::Foreign(handle);
         if !handle.is_cancelled(py) {
@@ -444,9 +443,9 @@ impl LoopCore {
 
     fn _ensure_fd_no_transport(&self, py: Python<'_>, fd: &Bound<'_, PyAny>) -> PyResult<()> {
         let Ok(number) = descriptor_number(fd)?.extract::<RawFd>() else {
-            return Ok(()); // no descriptor has this number
+            return Ok(()); // no descriptor can have this number
         };
-        // Unknown while the engine is in the kernel; only another thread can ask then, at its own risk.
+        // While the engine is in the kernel this is not known. Only another thread can call then, at its own risk.
         match self.is_driven(py, number) {
             Ok(true) => self.check_no_transport(py, number, fd.repr()?),
             _ => Ok(()),
@@ -466,8 +465,8 @@ impl LoopCore {
 
     // Transports ---------------------------------------------------------------------------------
 
-    /// Accepts connections on a listening socket that the caller keeps open until `_unlisten`. With
-    /// `is_shared` other processes or threads may accept on it, too.
+    /// Accepts connections on a listening socket, which the caller keeps open until `_unlisten`. With `is_shared` other
+    /// processes or threads may accept on it, too.
     #[pyo3(signature = (fd, is_shared, protocol_factory, tls, server, context = None))]
     fn _listen(
         slf: &Bound<'_, Self>,
@@ -481,7 +480,7 @@ impl LoopCore {
         let py = slf.py();
         let context = CallbackContext::new(py, context)?;
         let this = slf.get();
-        // Listening again on a descriptor replaces what there was, as registering a reader does.
+        // A second call for a descriptor replaces the first one, as with readers.
         this._unlisten(py, fd)?;
         let key = this.with_engine(py, |engine| match is_shared {
             true => engine.listeners().open_shared(fd),
@@ -499,7 +498,7 @@ impl LoopCore {
         Ok(())
     }
 
-    /// Stops accepting; the address is free once the caller has closed the socket.
+    /// Stops accepting. The address is free when the caller has closed the socket.
     fn _unlisten(&self, py: Python<'_>, fd: RawFd) -> PyResult<()> {
         let Some(host) = self.hosts.with(py, |hosts| hosts.listeners.remove(&fd)) else {
             return Ok(());
@@ -528,7 +527,7 @@ impl LoopCore {
 
     // The end ------------------------------------------------------------------------------------
 
-    /// Lets go of everything: cancels what is in flight and waits for the kernel, up to a second.
+    /// Releases everything: cancels all operations and waits for the kernel, up to a second.
     fn _core_close(&self, py: Python<'_>) -> PyResult<()> {
         let ready = self.ready.take(py);
         let timers = self.timers.take(py);
@@ -541,7 +540,7 @@ impl LoopCore {
         if let Some(engine) = engine {
             turn::shut_down(py, engine);
         }
-        // Nothing is in flight any more: sockets that waited for that are closed.
+        // No operation is in flight any more. Closes the sockets that waited for that.
         for (_, transport) in hosts.transports.iter().flatten() {
             transport.get().loop_closed(py)?;
         }
@@ -549,8 +548,8 @@ impl LoopCore {
         Ok(())
     }
 
-    /// This thread forks: what was commanded is sent, and all that waits is taken back from the kernel, so
-    /// that parent and child both know how things stand. From now on they share the sockets.
+    /// This thread is about to fork: submits commands and takes all operations back from the kernel, so that the state is
+    /// the same in parent and child. From then on they share the sockets.
     fn _before_fork(&self, py: Python<'_>) {
         if self.runs_elsewhere(py) {
             self.leave_errand(py, Errand::ShareSockets);
@@ -564,10 +563,10 @@ impl LoopCore {
         turn::rest(self, py);
     }
 
-    /// In a forked child: the parent's ring must not be touched. The loop gets one of its own when it runs.
+    /// In a forked child: leaves the parent's ring untouched. The loop makes its own when it runs.
     ///
-    /// When another thread was in the kernel with the engine, that thread and what it holds are not in
-    /// this process; the loop is then nobody's, and can be closed.
+    /// If another thread was in the kernel with the engine, that thread does not exist in this process. The loop is then
+    /// unused and can be closed.
     fn _after_fork_in_child(&self, py: Python<'_>) {
         self.engine.with(py, |engine| {
             if let Some(engine) = engine {
@@ -620,11 +619,11 @@ impl LoopCore {
     }
 }
 
-/// What `threading.get_ident()` returns on this thread.
+/// The result of `threading.get_ident()` on this thread.
 pub fn current_thread_id() -> u64 {
     // SAFETY: a plain C function that needs no interpreter state.
     unsafe { pyo3::ffi::PyThread_get_thread_ident() as u64 }
 }
 
-/// A second. Who wants more wants a loop that never sleeps, and gets one with this too.
+/// A second. A loop with this value hardly ever blocks, so a larger one is not needed.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;

@@ -1,21 +1,21 @@
-//! The event loop: its turn, its handles and timers, and who is told of what the engine brings.
+//! The event loop: its turn, its handles and timers, and the handling of the engine's events.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `loop_core` | the event loop class: what asyncio's base class calls |
-//! | `turn` | the loop's turn: when to wait, what to run |
-//! | `dispatch` | from an engine event to the Python callback that waits for it |
-//! | `accepting` | connections that a listener brings |
+//! | `loop_core` | the event loop class: methods that asyncio's base class calls |
+//! | `turn` | the loop's turn: waiting, running callbacks |
+//! | `dispatch` | from an event of the engine to the object that handles it |
+//! | `accepting` | accepted connections |
 //! | `handle` | `Handle` and `TimerHandle` |
 //! | `scheduling` | making handles: `call_soon`, `call_later` and the like |
 //! | `tasks` | `create_task` and `create_future` |
-//! | `ready` | what waits to be run, shown to programs that run it themselves |
-//! | `running` | which thread runs a callback, and waiting for its end |
+//! | `ready` | callbacks that are ready to run, also for programs that run them themselves |
+//! | `running` | the thread that runs a callback, and waiting for its end |
 //! | `watchers` | readers and writers |
-//! | `errands` | what the loop's thread does for other threads |
-//! | `hosts` | what the engine's keys stand for in Python |
-//! | `stats` | what `loop.stats()` tells |
-//! | `mode` | what is unusual about a loop, in one word |
+//! | `errands` | changes of the engine that the loop's thread makes for other threads |
+//! | `hosts` | the Python objects of the engine's keys |
+//! | `stats` | the values of `loop.stats()` |
+//! | `mode` | flags of a loop that is not in its usual state |
 //! | `clock` | asyncio's clock |
 
 mod accepting;
@@ -50,8 +50,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ready::register(m)
 }
 
-/// Gives a class of loops the methods that are called most as its own: the interpreter's shortest way to
-/// one is open only where the object is exactly of the class that the method was made for.
+/// Adds the most frequent methods to a class of loops as its own. The interpreter's fastest call of a method works only if
+/// the object is exactly of the class for which the method was made.
 #[pyfunction]
 #[pyo3(name = "_add_quick_methods")]
 fn add_quick_methods(class: &Bound<'_, PyType>) -> PyResult<()> {

@@ -1,11 +1,11 @@
-//! What is unusual about a loop, in one word.
+//! Flags of a loop that is not in its usual state, in one word.
 //!
-//! Whoever makes it so sets a bit; a turn and `call_soon` see in one look that there is nothing to see.
+//! A turn and `call_soon` read the word once, and in the usual state skip everything else.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A set of bits. Another thread's change may be seen late, as any change of a plain attribute: who wants to
-/// be heard wakes the loop.
+/// A set of bits. The loop may see another thread's change late, as with any plain attribute, so that thread also wakes
+/// the loop.
 #[derive(Default)]
 pub struct Mode(AtomicU8);
 
@@ -14,7 +14,7 @@ impl Mode {
     pub const STOPPING: u8 = 1;
     pub const CLOSED: u8 = 2;
     pub const DEBUG: u8 = 4;
-    /// Another thread has left something to do.
+    /// There are changes to make for other threads.
     pub const ERRANDS: u8 = 8;
 
     pub fn is_plain(&self) -> bool {

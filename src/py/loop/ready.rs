@@ -1,13 +1,12 @@
-//! What waits to be run, also shown to programs that run it themselves: `loop._ready` as asyncio has it.
+//! Callbacks that are ready to run, also for programs that run them themselves: asyncio's `loop._ready`.
 //!
-//! A program with a `_run_once` of its own (nest_asyncio is the best known) waits by the loop's
-//! selector, pops what is ready and calls each handle's `_run()`. The list itself stays the core's; the
-//! deque that the program sees is `uringcore._selector.ReadyView`. Running it in the loop's own turn is
-//! `turn`'s.
+//! A program with its own `_run_once` (nest_asyncio is the best known) waits by the loop's selector, pops ready items and
+//! calls `_run()` of each. The list stays in this module; the program sees a deque, `uringcore._selector.ReadyView`. The
+//! loop's own turn runs the list in `turn`.
 //!
-//! Events stay in the engine's queue, which may blank one that is waiting; what is here is a place for each
-//! entry ([`Ready::Event`]). They are counted, because callbacks and events run in the order in which they
-//! came, as asyncio has it: an entry without a place would wait, one with two would put another's first.
+//! Events stay in the engine's queue, which may drop one that is waiting. This list has an item for each entry of that
+//! queue ([`Ready::Event`]). Items are counted, because callbacks and events run in the order in which they came, as in
+//! asyncio: an entry without an item would wait, and one with two would run others too early.
 
 use std::collections::VecDeque;
 
@@ -26,10 +25,10 @@ use crate::transport::base::BaseTransport;
 /// One thing to run in this turn.
 pub enum Ready {
     Handle(AnyHandle),
-    /// The next entry of the engine's queue of events: taken when its turn comes, because a callback
-    /// before it may have paused the transport that it belongs to.
+    /// The next entry of the engine's queue of events. It is taken when this item runs, because an earlier callback may
+    /// have paused its transport.
     Event,
-    /// `connection_made`, then the first read, then the waiter of whoever asked for the transport.
+    /// `connection_made`, then the first read, then the future of the caller who waits for the transport.
     Start(Py<BaseTransport>, Option<Py<PyAny>>),
 }
 
@@ -46,16 +45,16 @@ impl Ready {
     }
 }
 
-/// What is to be run, in order.
+/// The items to run, in order.
 ///
-/// **Invariant.** `events` is how many [`Ready::Event`] are in `items`. Whoever takes one takes the engine's
-/// next entry by it, so that an event has the place among the callbacks that its item has. Never is there a
-/// second item for one entry, however often a program waits without running what is ready.
+/// **Invariant.** `events` is the number of [`Ready::Event`] in `items`. Each of them takes the engine's next entry, so an
+/// event has the position of its item among the callbacks. There is never a second item for an entry, even if a program
+/// waits several times without running ready items.
 #[derive(Default)]
 pub struct ReadyQueue {
     items: VecDeque<Ready>,
     events: usize,
-    /// What is here at the end of the turn belongs to it: an event was delivered to those who wait for it.
+    /// Items that are added until the end of the turn belong to it, because an event of a stream has woken tasks.
     pub goes_on: bool,
     pub handles: Spare<Handle>,
     pub timers: Spare<TimerHandle>,
@@ -78,7 +77,7 @@ impl ReadyQueue {
         self.timers.traverse(visit)
     }
 
-    /// For everything but events.
+    /// Adds an item other than an event.
     pub fn push_back(&mut self, item: Ready) {
         self.items.push_back(item);
     }
@@ -87,7 +86,7 @@ impl ReadyQueue {
         self.items.push_front(item);
     }
 
-    /// The engine has so many events: those that have no item yet get one.
+    /// The engine has `count` events: adds items for those that have none.
     pub fn note_events(&mut self, count: usize) {
         while self.events < count {
             self.items.push_back(Ready::Event);
@@ -103,7 +102,7 @@ impl ReadyQueue {
         Some(item)
     }
 
-    /// Takes a handle out of its place.
+    /// Removes a handle.
     fn take(&mut self, handle: &Bound<'_, PyAny>) -> Option<Ready> {
         let is_it = |item: &Ready| matches!(item, Ready::Handle(one) if one.as_any().is(handle));
         let at = self.items.iter().position(is_it)?;
@@ -111,8 +110,8 @@ impl ReadyQueue {
     }
 }
 
-/// Handles that nobody holds and that have nothing in them, to be used again. The collector knows them all
-/// along: an object that it is not told of anew, as with a free list, is one whose cycles stay for ever.
+/// Empty handles without other references, to be used again. The garbage collector tracks them all the time. Objects of a
+/// free list, which it does not track anew, would leak their cycles.
 pub struct Spare<T>(Vec<Py<T>>);
 
 impl<T> Default for Spare<T> {
@@ -122,12 +121,13 @@ impl<T> Default for Spare<T> {
 }
 
 impl<T> Spare<T> {
-    /// Whoever takes one asks whether it is alone: the collector shows it to anybody who asks for all objects.
+    /// Takes a handle. The caller checks that it has the only reference, because the collector returns the handle to anyone
+    /// who asks for all objects.
     pub fn take(&mut self) -> Option<Py<T>> {
         self.0.pop()
     }
 
-    /// Gives it back when there are enough.
+    /// Keeps a handle, or returns it if there are enough.
     pub fn keep(&mut self, handle: Py<T>) -> Option<Py<T>> {
         match self.0.len() < SPARE_MAX {
             true => {
@@ -143,13 +143,13 @@ impl<T> Spare<T> {
     }
 }
 
-/// More than a loop ever has ready at a time but for bursts; some 100 KiB of each kind.
+/// More handles than a loop has ready at a time, except in bursts: some 100 KiB of each kind.
 const SPARE_MAX: usize = 1_024;
 
-/// Something of the loop's own that is to be run: as much of a handle as `_run_once` looks at.
+/// An item of the loop's own, with the attributes of a handle that `_run_once` uses.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct LoopErrand {
-    /// `None` after its run, and in one that is only looked at.
+    /// `None` after the run, and in an item that is only shown.
     work: GilCell<Option<(Py<LoopCore>, Ready)>>,
 }
 
@@ -170,7 +170,7 @@ impl LoopErrand {
         PyTuple::empty(py).unbind()
     }
 
-    /// Runs it, once. Raises only what leaves the loop, and RuntimeError where another thread runs that.
+    /// Runs the item, once. Raises only exceptions that leave the loop, and RuntimeError if another thread runs the loop.
     fn _run(&self, py: Python<'_>) -> PyResult<()> {
         let _stays = Stays::here();
         let is_refused = self.work.with(py, |work| {
@@ -205,14 +205,14 @@ impl LoopErrand {
     }
 }
 
-/// The number of elements.
+/// The number of items.
 #[pyfunction]
 #[pyo3(name = "_ready_count")]
 fn count(slf: &Bound<'_, LoopCore>) -> usize {
     slf.get().ready.with(slf.py(), |ready| ready.len())
 }
 
-/// The one at `index`, to be looked at.
+/// The item at `index`, which is only shown.
 #[pyfunction]
 #[pyo3(name = "_ready_at")]
 fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
@@ -231,7 +231,7 @@ fn at(slf: &Bound<'_, LoopCore>, index: usize) -> PyResult<Option<Py<PyAny>>> {
     }
 }
 
-/// Takes the first one, to be run by the caller.
+/// Takes the first item, for the caller to run.
 #[pyfunction]
 #[pyo3(name = "_ready_pop")]
 fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
@@ -243,7 +243,7 @@ fn pop(slf: &Bound<'_, LoopCore>) -> PyResult<Option<Py<PyAny>>> {
     }
 }
 
-/// Adds a handle, of ours or of asyncio's, as the last one or as the first.
+/// Adds a handle of this package or of asyncio, as the last or the first item.
 #[pyfunction]
 #[pyo3(name = "_ready_push")]
 fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
@@ -265,7 +265,7 @@ fn push(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>, first: bool) {
     });
 }
 
-/// Takes a handle out, wherever it is; false if it is not there.
+/// Removes a handle. False if it is not in the list.
 #[pyfunction]
 #[pyo3(name = "_ready_remove")]
 fn remove(slf: &Bound<'_, LoopCore>, handle: &Bound<'_, PyAny>) -> bool {

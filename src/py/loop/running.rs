@@ -1,7 +1,7 @@
-//! Which thread runs a callback, and waiting for the end of that.
+//! The thread that runs a callback, and waiting for its end.
 //!
-//! CPython 3.14's `call_soon_threadsafe` returns a handle with a lock that its callback holds while it
-//! runs. Here the lock is taken by who runs the callback alone; others look, and wait.
+//! CPython 3.14's `call_soon_threadsafe` returns a handle whose lock is held while its callback runs. Here the running
+//! thread is recorded, and others wait for a condition.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::event_loop::loop_core::current_thread_id;
 
 /// The thread that runs the callback now.
 ///
-/// **Invariant.** Nobody waits for the interpreter while holding the mutex.
+/// **Invariant.** No thread waits for the interpreter lock while it holds the mutex.
 #[derive(Default)]
 pub struct Running {
     thread: Mutex<Option<u64>>,
@@ -59,5 +59,5 @@ impl Drop for Busy {
     }
 }
 
-/// How often a thread that waits looks for signals, which only the main thread handles.
+/// The interval at which a waiting thread checks for signals, which only the main thread handles.
 const SIGNALS_LOOKED_AT: Duration = Duration::from_millis(50);

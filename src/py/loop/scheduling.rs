@@ -1,7 +1,7 @@
-//! Making handles: what `call_soon`, `call_later` and the like put on the loop's lists.
+//! `call_soon`, `call_later` and similar methods, which add handles to the loop's lists.
 //!
-//! The lists are `ready` and the engine's `timers`; running them is the turn's business. In debug mode
-//! asyncio's own handles are made, which record where they come from.
+//! The lists are `ready` and the engine's `Timers`; `turn` runs them. In debug mode the handles are asyncio's own, which
+//! record where they were made.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ use crate::event_loop::ready::Ready;
 /// The string "context" of asyncio's C code.
 static ASYNCIOS_CONTEXT: PyOnceLock<Py<PyString>> = PyOnceLock::new();
 
-/// What all these methods are given.
+/// The arguments of all these methods.
 struct Given<'a, 'py> {
     callback: Borrowed<'a, 'py, PyAny>,
     args: &'a [Borrowed<'a, 'py, PyAny>],
@@ -42,7 +42,7 @@ impl<'py> Given<'_, 'py> {
     }
 }
 
-/// Takes `(*leading, callback, *args, context=None)`; the leading ones and the callback may be named.
+/// Parses `(*leading, callback, *args, context=None)`. The leading ones and the callback may be keywords.
 fn parse<'a, 'py, const N: usize>(
     method: &str,
     leading: [&str; N],
@@ -105,7 +105,7 @@ fn parse<'a, 'py, const N: usize>(
 }
 
 impl LoopCore {
-    /// A handle for a watcher's callback, on no list yet.
+    /// Makes a handle for a watcher's callback, and adds it to no list.
     pub fn make_watcher_handle(
         slf: &Bound<'_, Self>,
         callback: &Bound<'_, PyAny>,
@@ -121,7 +121,7 @@ impl LoopCore {
         Self::make_handle(slf, "add_reader", &given, Handle::new)
     }
 
-    /// A handle, on no list yet. `method` is who was called, for debug mode.
+    /// Makes a handle, and adds it to no list. `method` is the name of the called method, for debug mode.
     fn make_handle(
         slf: &Bound<'_, Self>,
         method: &str,
@@ -139,8 +139,7 @@ impl LoopCore {
         Ok(AnyHandle::Ours(Py::new(py, handle)?))
     }
 
-    /// The usual `call_soon`: neither debug mode nor the loop's end. A handle that was used before is
-    /// used again.
+    /// The usual `call_soon`, neither in debug mode nor on a closed loop. It uses an old handle again if there is one.
     fn call_soon_plainly(&self, py: Python<'_>, given: &Given<'_, '_>) -> PyResult<Py<Handle>> {
         let (call, context) = (given.call()?, given.context()?);
         let spare = self.ready.with(py, |ready| ready.handles.take());
@@ -207,7 +206,7 @@ fn call_soon_threadsafe(
     };
     let handle = LoopCore::make_handle(slf, "call_soon_threadsafe", &given, make)?;
     let returned = handle.as_any().clone_ref(py);
-    // The push comes first: a loop that is about to sleep either finds it or finds the wake.
+    // The push comes first: a loop that is about to block either finds the handle or is woken.
     this.push_ready(py, Ready::Handle(handle));
     if this.flags.with(py, |flags| flags.runner) != Some(current_thread_id()) {
         this.wake_unlocked(py);

@@ -1,4 +1,4 @@
-//! What `loop.stats()` tells; the names are documented there.
+//! The values of `loop.stats()`, whose docstring explains the names.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,8 +1,6 @@
-//! `create_task` and `create_future` without a Python frame: asyncio's own classes, called as asyncio calls
-//! them.
+//! `create_task` and `create_future` without a Python frame: they call asyncio's own classes as asyncio does.
 //!
-//! What is not the usual case (a task factory, debug mode, arguments that only some versions know) is left
-//! to CPython's own method.
+//! CPython's own method handles the unusual cases: a task factory, debug mode, arguments of some versions only.
 
 use std::ffi::CString;
 use std::ptr::null_mut;
@@ -25,9 +23,9 @@ pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>
     let class = module(py, &MODULE, "asyncio.futures")?.getattr(intern!(py, "Future"))?;
     let names = NAMES.get_or_try_init(py, || PyTuple::new(py, ["loop"]).map(Bound::unbind))?;
     let mut items = [null_mut(), slf.as_ptr()];
-    // SAFETY: this thread is attached; the class, the loop and the names are alive for the call, the loop is the
-    // value of the one name, and there is a place before the first argument, as the flag says; a new reference
-    // or null with an exception comes back.
+    // SAFETY: this thread is attached. The class, the loop and the names are alive for the call. The loop is the value of
+    // the one name, and there is room before the first argument, as the flag promises. The result is a new reference,
+    // or null with an exception set.
     unsafe {
         let items = items.as_mut_ptr().add(1);
         let flag = ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -36,7 +34,7 @@ pub fn new_future<'py>(slf: &Bound<'py, LoopCore>) -> PyResult<Bound<'py, PyAny>
     }
 }
 
-/// True if the program makes the tasks of this loop.
+/// True if the loop has a task factory.
 #[cfg(Py_3_12)]
 pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = event_loop.py();
@@ -52,7 +50,7 @@ pub fn has_task_factory(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// What [`new_eager_task`] is called with for each task of `event_loop`.
+/// The keywords of [`new_eager_task`] for tasks of `event_loop`.
 #[cfg(Py_3_12)]
 pub fn eager_keywords(event_loop: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
     let py = event_loop.py();
@@ -62,8 +60,8 @@ pub fn eager_keywords(event_loop: &Bound<'_, PyAny>) -> PyResult<Py<PyDict>> {
     Ok(keywords.unbind())
 }
 
-/// `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`: what it does until it waits for the first time,
-/// it has done when this returns. `keywords` are [`eager_keywords`], which no callee changes.
+/// `asyncio.Task(coroutine, loop=event_loop, eager_start=True)`: runs the coroutine until it waits for the first time.
+/// `keywords` are [`eager_keywords`], which no callee changes.
 #[cfg(Py_3_12)]
 pub fn new_eager_task<'py>(
     coroutine: &Bound<'py, PyAny>,
@@ -83,7 +81,7 @@ pub fn new_eager_task<'py>(
     }
 }
 
-/// A module, imported once. What is in it is looked up each time: programs put other classes there.
+/// Returns a module that is imported once. Its attributes are looked up each time, because programs replace them.
 fn module<'py>(
     py: Python<'py>,
     known: &'static PyOnceLock<Py<PyModule>>,
@@ -112,7 +110,7 @@ fn create_task(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyRe
     Ok(class.call(args, Some(&kwargs))?.unbind())
 }
 
-/// Names that every version's `create_task` hands on to `Task`.
+/// True for keywords that every version's `create_task` passes on to `Task`.
 fn is_known(py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {
     let is = |known: &Bound<'_, PyAny>| name.is(known) || name.eq(known).unwrap_or(false);
     is(intern!(py, "name")) || (cfg!(Py_3_11) && is(intern!(py, "context")))
@@ -138,7 +136,7 @@ fn create_future(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> Py
     Ok(new_future(slf)?.unbind())
 }
 
-/// `get_debug`, which every future and task asks when it is made.
+/// `get_debug`, which every new future and task calls.
 fn get_debug(slf: &Bound<'_, LoopCore>, arguments: &Arguments<'_, '_>) -> PyResult<Py<PyAny>> {
     arguments.check_empty("get_debug")?;
     let is_debug = slf.get().is_debug();

@@ -1,24 +1,23 @@
-//! The loop's turn: when to wait, what to run, in asyncio's exact order.
+//! The loop's turn: waiting and running callbacks, in asyncio's exact order.
 //!
-//! One turn is: flush what was commanded, enter the kernel at most once, then run just the callbacks
-//! that were ready by then (those scheduled before, then I/O, then due timers). What they schedule
-//! waits for the next turn, so that a callback that reschedules itself starves nobody. Where events of QUIC
-//! streams woke tasks, these belong to the turn too, and what else stands before them.
+//! A turn submits the commands, enters the kernel at most once, and then runs the callbacks that are ready by then: those
+//! scheduled before, then I/O, then due timers. Callbacks that they schedule wait for the next turn, so that a callback
+//! that reschedules itself starves no other. There is one exception: tasks that events of QUIC streams have woken run in
+//! the same turn, with the callbacks before them.
 //!
-//! **Turns within turns.** A program may run turns inside a callback (nest_asyncio). The engine is in its place
-//! while callbacks run. If an event's context is entered further out already, its callback runs in a copy of that
-//! context: asyncio refuses to run such a handle, but bytes must not be lost.
+//! **Turns within turns.** A program may run turns inside a callback (nest_asyncio). The engine is in its cell while
+//! callbacks run. If an event's context is entered further out already, its callback runs in a copy of that context:
+//! asyncio refuses to run such a handle, but bytes must not be lost.
 //!
-//! **The interpreter lock** is released where the loop waits for the kernel: in an `enter` that blocks, when the
-//! loop comes to rest, and at its end. Meanwhile the engine is out of reach, and another thread that calls into a
-//! transport gets a `RuntimeError` that names `call_soon_threadsafe`.
+//! **The interpreter lock** is released where the loop waits for the kernel: in an `enter` that blocks, when the loop
+//! stops, and when it closes. Meanwhile the engine is out of reach, and another thread that calls a transport gets a
+//! `RuntimeError` that names `call_soon_threadsafe`.
 //!
-//! **Short turns.** A turn that has callbacks and nothing else to do (no bit of `mode`, no due timer, no work for
-//! the kernel) goes straight to the callbacks. epoll has to be asked: a loop that only watches its own wake-up
-//! reads the clock in one of sixteen such turns, and asks after 50 µs. Signals are looked for in one of sixteen;
-//! Python code in a callback does that by itself. Callbacks, `mode`, operation queues, timers and the engine are
-//! asked one by one: bits in one mask would have to be kept true at each of them, and a timer becomes due by the
-//! clock.
+//! **Short turns.** A turn that has callbacks and nothing else to do (no bit of `mode`, no due timer, no work for the
+//! kernel) runs the callbacks at once. With epoll, a loop that only watches its own wake-up reads the clock in one of
+//! sixteen such turns, and looks at the epoll set after 50 µs. Signals are checked in one of sixteen; Python code in a
+//! callback checks them by itself. Callbacks, `mode`, operation queues, timers and the engine are checked one by one:
+//! each of them would have to maintain its bit in a common mask, and a timer becomes due by the clock alone.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +38,7 @@ use crate::event_loop::ready::Ready;
 use crate::sock::op_queues;
 use crate::transport::base::BaseTransport;
 
-/// Turns until the loop is stopped.
+/// Runs turns until the loop is stopped.
 pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
     let mut run = Run::new();
@@ -54,22 +53,22 @@ pub fn run_until_stopped(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     }
 }
 
-/// One turn that a program asks for: nobody has prepared for its sleep, nor would undo that.
+/// Runs a single turn for a program. Nothing is prepared for a sleep, and nothing has to be undone.
 pub fn run_once(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let _stays = Stays::here();
     let _alone = KeepsOthersOut::new(slf.get(), slf.py());
     run_turn(slf, &mut Run::of_one_turn(None))
 }
 
-/// The first half of one: the program runs what is ready then.
+/// Runs the first half of a turn. The program runs the ready callbacks.
 pub fn wait_until_ready(slf: &Bound<'_, LoopCore>, seconds: Option<f64>) -> PyResult<()> {
     let _stays = Stays::here();
     let limit = seconds.map(PollTimeout::seconds);
     wait(slf, &mut Run::of_one_turn(limit))
 }
 
-/// The loop stops for an unknown time: the last turn's writes go out now, and what waits in the kernel
-/// comes back, because the loop may be run or closed by another thread next.
+/// The loop stops for an unknown time: sends the writes of the last turn and takes operations back from the kernel, because
+/// another thread may run or close the loop next.
 pub fn rest(this: &LoopCore, py: Python<'_>) {
     if let Some(mut engine) = this.engine.with(py, Option::take) {
         engine.flush(Instant::now());
@@ -83,7 +82,7 @@ pub fn rest(this: &LoopCore, py: Python<'_>) {
     }
 }
 
-/// The loop is closed: the kernel lets go of everything, which a hung device may hold up.
+/// The loop closes: waits until the kernel has completed all operations, which a hung device may delay.
 pub fn shut_down(py: Python<'_>, mut engine: LoopEngine) {
     let mut lent = WithoutLock(&mut engine);
     py.detach(move || lent.shut_down());
@@ -92,11 +91,11 @@ pub fn shut_down(py: Python<'_>, mut engine: LoopEngine) {
 /// One `run_forever`, or one turn.
 struct Run {
     started: Instant,
-    /// The loop has prepared for its first sleep.
+    /// The loop has prepared for blocking.
     may_sleep: bool,
-    /// No wait is longer.
+    /// The longest wait.
     limit: Option<Duration>,
-    /// How many turns had callbacks to run and nothing else to do.
+    /// The number of turns with callbacks and nothing else to do.
     busy_turns: u32,
 }
 
@@ -119,12 +118,12 @@ impl Run {
     }
 }
 
-/// A program runs what is ready, perhaps outside of a run (`_thread_id` is not set): no other thread gets
-/// into a turn meanwhile.
+/// Keeps other threads out of a turn while a program runs ready callbacks, perhaps outside of a run (`_thread_id` is not
+/// set).
 pub struct KeepsOthersOut<'a, 'py> {
     this: &'a LoopCore,
     py: Python<'py>,
-    /// Nobody was in a run.
+    /// No thread was in a run.
     is_first: bool,
 }
 
@@ -143,7 +142,7 @@ impl Drop for KeepsOthersOut<'_, '_> {
     fn drop(&mut self) {
         if self.is_first {
             self.this.flags.with(self.py, |flags| {
-                // A run that began in this turn goes on.
+                // A run that began in this turn continues.
                 if flags.thread_id.is_none() {
                     flags.runner = None;
                 }
@@ -152,9 +151,8 @@ impl Drop for KeepsOthersOut<'_, '_> {
     }
 }
 
-/// A turn that has callbacks to run, and for the rest finds nothing to do: how many callbacks they are.
-/// `None` if there may be something. For signals it looks now and then: Python code that a callback runs
-/// looks for them by itself.
+/// Returns the number of callbacks of a turn that has nothing else to do. `None` if there may be something else. Signals
+/// are checked from time to time, because Python code in a callback checks them by itself.
 fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>> {
     let (py, this) = (slf.py(), slf.get());
     let ready_now = this.ready.with(py, |ready| ready.len());
@@ -175,7 +173,7 @@ fn busy_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<Option<usize>
     Ok(Some(ready_now))
 }
 
-/// True if no timer can be due. A clock of the program's is asked by a whole turn.
+/// True if no timer can be due. A program's own clock needs a whole turn.
 fn nothing_is_due(slf: &Bound<'_, LoopCore>) -> PyResult<bool> {
     if clock::is_replaced(slf)? {
         return Ok(false);
@@ -196,12 +194,12 @@ fn run_turn(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     if more > 0 && !this.mode.has(Mode::STOPPING) {
         run_ready(slf, more)?;
     }
-    // Once a turn: what they wake in their turn has to wait.
+    // Once in each turn: tasks that those wake have to wait.
     this.ready.with(py, |ready| ready.goes_on = false);
     Ok(())
 }
 
-/// Everything up to the point where the turn's callbacks are known.
+/// The part of a turn before its callbacks.
 fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -209,8 +207,9 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
         return Err(error::engine_away());
     }
     if this.ready.with(py, |ready| ready.is_empty()) {
-        // One that came in a plain turn is not slept over, whoever holds the descriptor that would wake the loop.
-        // First of all: a handler, and a collection that CPython begins here, may start operations.
+        // A signal that came in a short turn must not wait for the end of a sleep, even if the program has replaced the
+        // descriptor that would wake the loop.
+        // This comes first, because a handler, or a garbage collection that CPython begins here, may start operations.
         check_signals(py)?;
     }
     op_queues::start_operations(slf)?;
@@ -229,7 +228,7 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     let has_work = engine.events_ready() > 0
         || this.ready.with(py, |ready| !ready.is_empty())
         || this.mode.has(Mode::STOPPING);
-    // A run that never sleeps is spared the preparation; the others have one turn more.
+    // A run that never blocks does not need the preparation. Others have one turn more.
     let prepare = !has_work && !run.may_sleep;
     let timeout = if has_work || prepare {
         Some(Duration::ZERO)
@@ -261,15 +260,15 @@ fn wait(slf: &Bound<'_, LoopCore>, run: &mut Run) -> PyResult<()> {
     }
 
     match outcome {
-        // Also when the wait was not cut short: a signal that comes together with a completion is
-        // not told by the kernel.
+        // Even if the wait was not interrupted: the kernel does not report a signal that comes together with a
+        // completion.
         Ok(_) => check_signals(py),
         Err(error) => Err(error::io_error(&error)),
     }
 }
 
-/// What the endpoints take for the time. Nobody else asks the engine for it, so that a loop without
-/// endpoints is spared two looks at the clock in every turn.
+/// The time for the QUIC sockets. Nothing else in the engine needs it, so a loop without them does not read the clock twice
+/// in each turn.
 fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
     if engine.has_endpoints() {
         Instant::now()
@@ -278,8 +277,8 @@ fn endpoint_time(engine: &Engine, started: Instant) -> Instant {
     }
 }
 
-/// The time from which a turn that finds nothing to do waits for its first timer, where the program
-/// has replaced the loop's clock: asked while the engine is in its place, for it is Python that answers.
+/// The time from which a turn without work waits for its first timer, if the program has replaced the loop's clock. It is
+/// read while the engine is in its cell, because it runs Python code.
 fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     let py = slf.py();
     let this = slf.get();
@@ -292,7 +291,7 @@ fn idle_from(slf: &Bound<'_, LoopCore>) -> PyResult<Option<f64>> {
     Ok(None)
 }
 
-/// How long nothing is due.
+/// The time until something is due.
 fn idle_time(this: &LoopCore, py: Python<'_>, engine: &Engine, from: Option<f64>) -> PollTimeout {
     let timer = this.timers.with(py, |timers| timers.next_due());
     let look = this.op_queues.with(py, |op_queues| op_queues.next_check());
@@ -315,8 +314,7 @@ fn take_due_timers(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     Ok(())
 }
 
-/// The callbacks of this turn. One of them may run turns of its own (nest_asyncio); what those have run
-/// is not here any more.
+/// Runs the callbacks of this turn. One of them may run nested turns (nest_asyncio), which have taken some of the others.
 fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -326,7 +324,7 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
             break;
         };
         let outcome = run_reported(slf, item);
-        // What a callback raises that is nobody's to take (KeyboardInterrupt) ends the turn.
+        // An exception that leaves the loop (KeyboardInterrupt) ends the turn.
         let left = if outcome.is_ok() { left } else { 0 };
         with_engine_at_hand(this, py, |engine| engine.end_callback(left));
         outcome?;
@@ -334,7 +332,7 @@ fn run_ready(slf: &Bound<'_, LoopCore>, count: usize) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs `run`, unless a callback has closed the loop. On the loop's own thread only: nothing here keeps another one out.
+/// Runs `run`, unless a callback has closed the loop. Only for the loop's own thread: no check keeps others out.
 #[inline]
 pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mut Engine)) {
     this.engine.with(py, |engine| {
@@ -344,7 +342,7 @@ pub fn with_engine_at_hand(this: &LoopCore, py: Python<'_>, run: impl FnOnce(&mu
     });
 }
 
-/// Runs one item. Here is the one place where an error that nobody took ends.
+/// Runs one item, and reports its exception.
 pub fn run_reported(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     run_item(slf, item).or_else(|error| complain(slf, error))
 }
@@ -363,7 +361,7 @@ fn run_item(slf: &Bound<'_, LoopCore>, item: Ready) -> PyResult<()> {
     }
 }
 
-/// Hands an error to the exception handler, unless it is one that leaves the loop.
+/// Passes an exception to the exception handler, unless it leaves the loop.
 fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     let py = slf.py();
     if error::is_exit(py, &error) {
@@ -376,7 +374,7 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     match reported {
         Ok(_) => Ok(()),
         Err(error) if error::is_exit(py, &error) => Err(error),
-        // Only a subclass's own call_exception_handler() can get here.
+        // Only a subclass with its own call_exception_handler() gets here.
         Err(error) => {
             error.write_unraisable(py, Some(slf));
             Ok(())
@@ -384,7 +382,7 @@ fn complain(slf: &Bound<'_, LoopCore>, error: PyErr) -> PyResult<()> {
     }
 }
 
-/// Runs one handle. Only what asyncio lets out of the loop comes back as an error.
+/// Runs one handle. Returns only exceptions that leave the loop in asyncio.
 pub fn run_handle(slf: &Bound<'_, LoopCore>, handle: AnyHandle) -> PyResult<()> {
     let py = slf.py();
     let result = match &handle {
@@ -414,7 +412,7 @@ fn handle_raised(slf: &Bound<'_, LoopCore>, handle: &AnyHandle, error: PyErr) ->
     Ok(())
 }
 
-/// A handle has had its turn: if nobody holds it, it is used again.
+/// A handle has run: keeps it for another callback, if there are no other references.
 fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
     let left = match handle {
         AnyHandle::Ours(handle) if is_alone(py, &handle) => {
@@ -437,12 +435,12 @@ fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
 /// The engine, lent to `detach`.
 struct WithoutLock<'a>(&'a mut Engine);
 
-// SAFETY: `detach` runs the closure on this very thread; it is only its bound that asks for `Send`. Other
-// threads run meanwhile. They cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out
-// of its cell before. Nor can they reach the counters that it shares with kernel buffers outside of it
-// (`uringcore_io::RecvBuf`): no Python object holds one, they are on the stack of this thread, where an
-// event that is being dispatched runs a turn of its own; `wait` lets no other thread into a run. What the engine drops here that belongs to Python
-// is a `Py`, whose drop PyO3 defers while the lock is released.
+// SAFETY: `detach` runs the closure on this thread; only its bound asks for `Send`. Other threads run meanwhile. They
+// cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out of its cell before. Nor can they reach
+// the counters that the engine shares with buffers outside of it (`uringcore_io::RecvBuf`): no Python object holds such a
+// buffer. They are on the stack of this thread, below a nested turn that an event's callback runs, and `wait` lets no
+// other thread into a run. If the engine drops a Python object here, it is a `Py`, whose drop PyO3 defers while the lock
+// is released.
 unsafe impl Send for WithoutLock<'_> {}
 
 impl WithoutLock<'_> {
@@ -467,12 +465,12 @@ fn check_signals(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Some microseconds: a loop that sleeps is woken for them, and looks.
+/// Turns between checks for signals: some microseconds. A signal wakes a loop that blocks.
 const TURNS_WITHOUT_SIGNALS: u32 = 16;
 // The count of turns wraps at a multiple of it.
 const _: () = assert!(TURNS_WITHOUT_SIGNALS.is_power_of_two());
-/// How long a loop that stops waits for operations that can't be taken back: file operations that have
-/// begun and hang in their device.
+/// The longest time that a stopping loop waits for operations that cannot be cancelled: file operations that have begun and
+/// hang in their device.
 const REST_LIMIT: Duration = Duration::from_millis(50);
-/// How long closing a loop waits for the kernel to let go of cancelled operations.
+/// The longest time that a closing loop waits for the kernel to complete cancelled operations.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);

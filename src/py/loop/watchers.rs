@@ -1,6 +1,6 @@
-//! Readers and writers: the host's side of the engine's watchers.
+//! Readers and writers: the Python side of the engine's watchers.
 //!
-//! The Python methods are `LoopCore`'s; what calls the callback is in `dispatch`.
+//! The Python methods are in `loop_core`; `dispatch` calls the callbacks.
 
 use std::os::fd::RawFd;
 
@@ -40,7 +40,7 @@ impl LoopCore {
         }
         let handle = Self::make_watcher_handle(slf, callback, args, context)?;
         let returned = handle.as_any().clone_ref(py);
-        // The engine first: where it fails nothing has changed.
+        // The engine comes first: if it fails, nothing has changed.
         let serial = if this.runs_elsewhere(py) {
             this.leave_errand(py, Errand::Watch(fd, write));
             0
@@ -68,11 +68,11 @@ impl LoopCore {
         }
         let fd = match descriptor(file).map_err(|error| error::made(py, error)) {
             Ok(fd) => fd,
-            // A closed socket has no number any more, but is known by itself.
+            // A closed socket has no number any more. The registration is found by the object.
             Err(error) if error.is_instance_of::<PyValueError>(py) => {
                 self.registered_as(file).ok_or(error)?
             }
-            // Nobody watches a number that no descriptor can have.
+            // No descriptor can have this number.
             Err(error) if error.is_instance_of::<PyOverflowError>(py) => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -100,7 +100,7 @@ impl LoopCore {
         Ok(true)
     }
 
-    /// The descriptor under which this very object is being watched.
+    /// The descriptor with which this object is registered.
     fn registered_as(&self, file: &Bound<'_, PyAny>) -> Option<RawFd> {
         self.hosts.with(file.py(), |hosts| {
             hosts
@@ -112,7 +112,7 @@ impl LoopCore {
     }
 }
 
-/// All watchers, the oldest first: `(descriptor, whether a writer, what was registered, its handle)`.
+/// All watchers, the oldest first: `(descriptor, is_writer, registered object, handle)`.
 #[pyfunction]
 #[pyo3(name = "_watched")]
 fn watched(slf: &Bound<'_, LoopCore>) -> Vec<(RawFd, bool, Py<PyAny>, Py<PyAny>)> {
@@ -147,9 +147,8 @@ fn descriptor(file: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     }
 }
 
-/// The same without a look at the range (a closed socket's number is -1): what is an int, or else the
-/// int of what `fileno()` says. Those of its errors that mean "no file object" become one; all others
-/// are the caller's own and pass.
+/// A descriptor by the same rules without a check of its range (a closed socket's number is -1): an int, or else the int
+/// of `fileno()`. Errors that mean "no file object" become a single one, and all others are passed on.
 pub fn descriptor_number<'py>(file: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if file.is_instance_of::<PyInt>() {
         Ok(file.clone())
@@ -181,7 +180,7 @@ fn no_file_object(file: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     }
 }
 
-/// The engine's word for a reader (false) or a writer (true).
+/// The direction of a reader (false) or a writer (true).
 pub fn direction(write: bool) -> Direction {
     if write {
         Direction::Write

@@ -14,9 +14,9 @@ use crate::event_loop::loop_core::LoopCore;
 /// A callback that is due at a time of the loop's clock, with asyncio.TimerHandle's public methods.
 #[pyclass(frozen, extends = Handle, weakref, module = "uringcore._uringcore")]
 pub struct TimerHandle {
-    /// The bits of a number. Another one when the handle is used again.
+    /// The bits of the time. They change when the handle is used again.
     when: AtomicU64,
-    /// While it is among a loop's timers.
+    /// The place among a loop's timers, if it is there.
     place: GilCell<Option<Place>>,
 }
 
@@ -26,7 +26,7 @@ struct Place {
 }
 
 impl TimerHandle {
-    /// The handle, among the loop's timers.
+    /// Makes a handle and adds it to the loop's timers.
     pub fn schedule(
         owner: &Bound<'_, LoopCore>,
         call: Call,
@@ -68,7 +68,7 @@ impl TimerHandle {
         f64::from_bits(self.when.load(Relaxed))
     }
 
-    /// It is no longer among the timers.
+    /// The handle is no longer among the timers.
     pub fn has_left(&self, py: Python<'_>) {
         if let Some(place) = self.place.take(py) {
             place.owner.drop_ref(py);
@@ -93,7 +93,7 @@ impl TimerHandle {
         Self::cancel_now(slf);
     }
 
-    /// When the callback is due, in seconds on the loop's clock (`loop.time()`).
+    /// The time at which the callback is due, in seconds on the loop's clock (`loop.time()`).
     #[pyo3(name = "when")]
     fn when_method(&self) -> f64 {
         self.when()
@@ -104,7 +104,7 @@ impl TimerHandle {
         self.when()
     }
 
-    /// See `Handle`: what the object is to `isinstance`.
+    /// The class for `isinstance`, as in `Handle`.
     #[getter(__class__)]
     fn class(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         asyncio_class(py, "TimerHandle")
@@ -115,7 +115,7 @@ impl TimerHandle {
         (self.when() + 0.0).to_bits()
     }
 
-    /// asyncio's: the same callback with the same arguments at the same time.
+    /// As in asyncio: equal callbacks with equal arguments at equal times.
     fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let Ok(other) = other.cast::<TimerHandle>() else {
             return Ok(false);
