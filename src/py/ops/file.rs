@@ -1,15 +1,15 @@
-//! File operations on the ring that a Python future waits for.
+//! File operations on the ring for which a Python future waits.
 //!
-//! Each function starts one operation and returns its [`FileOperation`]. Whoever stops waiting says
-//! with `abandon` what becomes of the result: a read that was faster than its cancellation still took
-//! bytes from the file's position, an open made a descriptor.
+//! Each function starts one operation and returns its [`FileOperation`]. A caller that stops waiting passes a callback for
+//! the result to `abandon`: a read that was faster than its cancellation has taken bytes from the file's position, and an
+//! open has made a descriptor.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `direct` | reads from the page cache that need not wait |
-//! | `stat` | the result of `stat` as Python's objects |
+//! | `stat` | the result of `stat` as Python objects |
 //!
-//! Buffering, text, modes and names are Python's (`uringcore.aio`); what the kernel is asked for is in
+//! Buffering, text, modes and names are in Python (`uringcore.aio`); the requests to the kernel are in
 //! `uringcore_io::FileRequest`.
 
 mod direct;
@@ -33,7 +33,7 @@ use crate::capi::fresh_bytes::FreshBytes;
 use crate::event_loop::loop_core::LoopCore;
 use crate::ops::waiting::{self, Plan, Subject};
 
-/// A file operation under way, or over.
+/// A file operation, in flight or ended.
 #[pyclass(frozen, weakref, module = "uringcore._uringcore")]
 pub struct FileOperation {
     owner: GilCell<Option<Py<LoopCore>>>,
@@ -45,10 +45,10 @@ struct FileState {
     future: Option<Py<PyAny>>,
     /// Up to two paths for the exception.
     names: Option<Py<PyTuple>>,
-    /// Whom to tell instead of the future.
+    /// The callback that gets the result instead of the future.
     late: Option<Py<PyAny>>,
     over: bool,
-    /// The result, if the future could not be told and nobody else was there yet.
+    /// The result, if the future was cancelled and there is no callback yet.
     unreported: Option<PyResult<Py<PyAny>>>,
 }
 
@@ -56,15 +56,15 @@ static FILE: Plan = Plan { convert, orphan };
 
 #[pymethods]
 impl FileOperation {
-    /// What the one coroutine that started the operation awaits.
+    /// The future for the coroutine that started the operation.
     #[getter]
     fn future(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state
             .with(py, |state| state.future.as_ref().map(|f| f.clone_ref(py)))
     }
 
-    /// Nobody waits any more: asks the kernel to end the operation, and calls ``late(result, error)``
-    /// when it is over, at once if it is.
+    /// Cancels the operation, for which nobody waits any more. ``late(result, error)`` is called when it has ended, or at
+    /// once if it has.
     fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
         let unreported = self.state.with(py, |state| {
             if state.over {
@@ -82,7 +82,7 @@ impl FileOperation {
             return match (owner, future) {
                 (Some(owner), Some(future)) => {
                     let owner = owner.bind(py);
-                    // A closed loop has let go of the operation already.
+                    // A closed loop has cancelled the operation already.
                     if owner.get().check_closed().is_ok() {
                         waiting::abandon(owner, future.bind(py))?;
                     }
@@ -93,7 +93,7 @@ impl FileOperation {
         };
         match (unreported, future) {
             (Some(result), _) => call_late(py, &late, result),
-            // The future has been told, and its waiter was cancelled before it ran.
+            // The future has the result, and its waiter was cancelled before it ran.
             (None, Some(future)) => {
                 let result = future.bind(py).call_method0("result").map(Bound::unbind);
                 call_late(py, &late, result)
@@ -138,7 +138,7 @@ fn convert(
     to_python(py, outcome, names, false)
 }
 
-/// The waiter is gone: whoever was named instead is told, or will be when he is named.
+/// The waiter was cancelled: the callback gets the result, now or when `abandon` passes it.
 fn orphan(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
     let Some(operation) = subject else {
@@ -224,11 +224,11 @@ fn to_python(
     }
 }
 
-/// The `bytes` that a read filled, cut to what was read.
+/// The `bytes` object of a read, cut to the bytes that were read.
 fn read_bytes(py: Python<'_>, target: ReadTarget, count: usize) -> PyResult<Py<PyAny>> {
     match target.into_owner().downcast::<FreshBytes>() {
         Ok(mut bytes) => {
-            // SAFETY: the kernel counts what it has written, from the beginning on.
+            // SAFETY: the kernel has written this number of bytes, from the beginning on.
             unsafe { bytes.advance(count) };
             Ok(bytes.finish(py)?.into_any().unbind())
         }
@@ -285,7 +285,7 @@ fn position(offset: i64) -> Option<u64> {
     u64::try_from(offset).ok()
 }
 
-/// Opens ``path``; the future's result is the descriptor.
+/// Opens ``path``. The future's result is the descriptor.
 #[pyfunction]
 fn file_open(
     slf: &Bound<'_, LoopCore>,
@@ -317,8 +317,8 @@ fn file_read(
     let py = slf.py();
     let bytes = FreshBytes::with_capacity(py, size)?;
     let memory = NonNull::new(bytes.free()).ok_or_else(|| PyMemoryError::new_err(()))?;
-    // SAFETY: the memory of a `bytes` object of `size` bytes, which never moves. It was just made, nobody
-    // else has a reference, and the target keeps it alive until the operation's last completion.
+    // SAFETY: the memory of a `bytes` object of `size` bytes never moves. The object was just made, there is no other
+    // reference, and the target keeps it alive until the operation's last completion.
     let target = unsafe { ReadTarget::new(memory, size, Box::new(bytes)) };
     let request = FileRequest::Read {
         fd,
@@ -329,7 +329,7 @@ fn file_read(
     start(slf, None, request)
 }
 
-/// Writes ``data`` once; the future's result is the number of bytes.
+/// Writes ``data`` once. The future's result is the number of bytes.
 #[pyfunction]
 fn file_write(
     slf: &Bound<'_, LoopCore>,
@@ -357,10 +357,10 @@ fn file_truncate(slf: &Bound<'_, LoopCore>, fd: RawFd, length: u64) -> PyResult<
     start(slf, None, request)
 }
 
-/// Closes a descriptor that is the caller's to close. Whatever comes of it, the number is gone.
+/// Closes a descriptor of the caller. Even if this fails, the number is closed.
 #[pyfunction]
 fn file_close(slf: &Bound<'_, LoopCore>, fd: RawFd) -> PyResult<Py<FileOperation>> {
-    // SAFETY: the caller gives the descriptor up, as with os.close().
+    // SAFETY: the caller no longer uses the descriptor, as with os.close().
     let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
     queue(slf, None, |driver, token| driver.close(fd, token))
 }

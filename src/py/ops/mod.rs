@@ -1,10 +1,10 @@
-//! Operations that a Python future waits for.
+//! Operations for which a Python future waits.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `waiting` | an operation and the future of whoever waits for it |
-//! | `file` | file operations, and those that need not wait |
-//! | `spawn` | a child process on its way |
+//! | `waiting` | an operation and its future |
+//! | `file` | file operations, and reads that need not wait |
+//! | `spawn` | the start of a child process |
 
 pub mod file;
 pub mod spawn;

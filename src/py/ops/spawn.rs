@@ -1,15 +1,15 @@
-//! A child process on its way: prepared with the interpreter lock, started on a thread without it.
+//! The start of a child process: prepared with the interpreter lock, started on a thread without it.
 //!
-//! Making the process and executing its program takes a millisecond and more, most of which CPython's
-//! own `fork_exec` spends holding the lock. Here the loop's thread only collects what the child needs
-//! (`Spawn`), and a thread that never touches Python does the rest and then makes a descriptor readable.
+//! To make a process and execute its program takes a millisecond or more, during most of which CPython's own `fork_exec`
+//! holds the lock. Here the loop's thread only collects the arguments (`Spawn`). A thread that never uses Python does the
+//! rest and then makes a descriptor readable.
 //!
-//! That thread is the child's parent in two ways that can be seen. The child inherits what belongs to
-//! threads (processors, niceness, capabilities), so each has a thread of its own, made by the loop's. And
-//! a child that asked to die with its parent (`PR_SET_PDEATHSIG`) gets that signal when the thread ends,
-//! so the thread stays until the child has gone.
+//! That thread is the parent of the child in two visible ways. The child inherits properties of its parent thread
+//! (processors, niceness, capabilities), so each child gets its own thread, made by the loop's. And a child with a signal
+//! for its parent's death (`PR_SET_PDEATHSIG`) gets that signal when the thread ends, so the thread stays until the child
+//! has ended.
 //!
-//! Not here: what the arguments mean (`uringcore._processes`), what the child does (`uringcore_io::spawn`).
+//! `uringcore._processes` handles the Python arguments, and `uringcore_io::spawn` has the code of the child.
 
 use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -38,15 +38,15 @@ enum ChildState {
 }
 
 struct Started {
-    /// What the thread tells, once, with its end of the pipe: by then it holds nothing.
+    /// The outcome from the thread, once, with its end of the pipe. The thread holds nothing else then.
     outcome: Option<Receiver<(Outcome, PipeWriter)>>,
     /// Held open for the loop that watches it.
     _signal: PipeReader,
-    /// The process that has the thread: a forked child has only its memory.
+    /// The process in which the thread runs. A forked child has no such thread.
     process: u32,
 }
 
-/// One child process that does not exist yet, or not for long.
+/// A child process that is being started.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Spawn {
     state: GilCell<ChildState>,
@@ -54,8 +54,7 @@ pub struct Spawn {
 
 #[pymethods]
 impl Spawn {
-    /// Collects what the child needs. Descriptors are duplicated, so what happens to the caller's
-    /// afterwards does not matter.
+    /// Collects the arguments of the child. Descriptors are duplicated, so the caller may close its own afterwards.
     #[new]
     #[pyo3(signature = (executables, args, env, cwd, stdio, pass_fds, umask, restore_signals,
                         start_new_session, process_group))]
@@ -103,8 +102,7 @@ impl Spawn {
         })
     }
 
-    /// Starts the child on a thread. Returns a descriptor that becomes readable when `finish` may be
-    /// called; it is this object's.
+    /// Starts the child on a thread. Returns a descriptor of this object that becomes readable when `finish` may be called.
     fn start(&self, py: Python<'_>) -> PyResult<RawFd> {
         let ChildState::Prepared(command) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was started already"));
@@ -116,15 +114,15 @@ impl Spawn {
             .name("uringcore-spawn".to_owned())
             .stack_size(THREAD_STACK_BYTES)
             .spawn(move || {
-                // Signals are for threads that somebody knows of.
+                // The program's threads handle signals, not this one.
                 SignalMask::block_all();
                 let result = command.spawn();
                 drop(command);
                 let pid = result.as_ref().map_or(-1, |child| child.pid);
-                // Not by closing alone: a process forked meanwhile may hold a copy of this end.
+                // A close alone is not enough, because a process forked meanwhile may hold a copy of this end.
                 let _ = done.write_all(&[1]);
-                // The end itself goes along, to be closed by whoever hears: here it would be open for
-                // a moment longer. There is room for one, and `Started` hears it in any case.
+                // The receiver also gets this end of the pipe, to close it: here it would be open for a moment longer. The
+                // channel has room for one message, so this does not block.
                 let _ = tell.send((result, done));
                 drop(tell);
                 if pid > 0 {
@@ -142,13 +140,13 @@ impl Spawn {
         Ok(fd)
     }
 
-    /// The child: `(pid, pidfd, None)`, with -1 where the kernel has no pidfd, and both the caller's from
-    /// now on. Or why there is none: `(-1, -1, (stage, errno))`, the stage "setup", "chdir" or "exec".
+    /// Returns the child as `(pid, pidfd, None)`, which belong to the caller; pidfd is -1 if the kernel has none. Or the
+    /// error as `(-1, -1, (stage, errno))`, with the stage "setup", "chdir" or "exec".
     fn finish(&self, py: Python<'_>) -> PyResult<Finished> {
         let ChildState::Started(mut started) = self.state.take(py) else {
             return Err(PyRuntimeError::new_err("the child was not started"));
         };
-        // The thread may still be on its way from the byte to the outcome.
+        // The thread writes the byte before it sends the outcome.
         let outcome = started
             .outcome
             .take()
@@ -166,12 +164,12 @@ impl Spawn {
 }
 
 impl Drop for Started {
-    /// Nobody asked for the child: it must neither run on nor stay as a zombie.
+    /// Nobody has taken the child: kills it, so that it neither runs nor stays as a zombie.
     fn drop(&mut self) {
         let Some(outcome) = self.outcome.take() else {
             return;
         };
-        // In a forked child there is no such thread, and the process is not its own.
+        // A forked child has no such thread, and the process is not its child.
         if self.process == std::process::id()
             && let Ok((Ok(child), _done)) = outcome.recv()
         {
@@ -211,5 +209,5 @@ fn inherited_environment() -> PyResult<Vec<CString>> {
         .collect()
 }
 
-/// The thread runs one function of a few frames.
+/// The stack of a thread that runs a function of a few frames.
 const THREAD_STACK_BYTES: usize = 128 * 1024;

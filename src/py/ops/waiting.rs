@@ -1,12 +1,11 @@
-//! Operations of the ring that a Python future waits for, one result each.
+//! Operations of the ring for which a Python future waits, one result each.
 //!
-//! `start` queues an operation and returns the future; `done` gives its result to the future when the
-//! completion comes; `abandon` cancels the operation of a waiter that went away. A kind of operation
-//! is a [`Plan`]: what its outcome is in Python, and what becomes of a result that nobody waits for.
-//! Not here: the kinds themselves (`sock::calls`, `file`, `spawn`).
+//! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon` cancels
+//! the operation if its waiter was cancelled. A kind of operation is a [`Plan`], which converts its outcome to Python and
+//! handles a result for which nobody waits. The kinds are in `sock::calls`, `file` and `spawn`.
 //!
-//! The usual shape on the Python side is a thin coroutine, which is how cancelling reaches the ring
-//! without a callback on every future:
+//! On the Python side there is usually a thin coroutine, which passes a cancellation to the ring without a callback on
+//! every future:
 //!
 //!     operation = _uringcore.file_read(loop, fd, size, offset, False)
 //!     try:
@@ -15,8 +14,8 @@
 //!         operation.abandon(late)
 //!         raise
 //!
-//! Memory that the kernel may touch belongs to the driver's slot, so nothing here has to outlive
-//! anything: a waiter, a future or a whole loop may go away first.
+//! Memory that the kernel may use belongs to the driver's slot. So a waiter, a future or a whole loop may end before the
+//! operation.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -32,37 +31,37 @@ use crate::capi::error;
 use crate::event_loop::hosts::{host_at, host_take};
 use crate::event_loop::loop_core::LoopCore;
 
-/// What the object that an operation is about was given as to `start` (a socket, a path, a tuple of
-/// what an error message needs), for the functions of a [`Plan`]. Kept alive until the completion.
+/// The object of an operation, from the caller of `start`, for the functions of a [`Plan`]: a socket, a path, or a tuple for
+/// an error message. It is kept alive until the completion.
 pub type Subject<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-/// How a kind of operation answers. Every kind has one, as a `static`.
+/// The handling of a kind of operation. Every kind has one, as a `static`.
 pub struct Plan {
     /// The future's result, or its exception.
     pub convert: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<Py<PyAny>>,
-    /// A result that came although the waiter was gone. Dropping the outcome releases what it
-    /// carries (`drop_orphan`); a kind whose result must not be lost keeps it somewhere.
+    /// Handles a result whose waiter was cancelled. A drop of the outcome releases its resources (`drop_orphan`); a kind
+    /// whose result must not be lost keeps it.
     pub orphan: fn(&Bound<'_, LoopCore>, Subject<'_, '_>, Outcome) -> PyResult<()>,
 }
 
-/// One operation in flight, as Python sees it.
+/// The Python side of an operation in flight.
 pub struct Waiter {
     future: Py<PyAny>,
     subject: Option<Py<PyAny>>,
     plan: &'static Plan,
-    /// Of an operation of a `sock_*` call.
+    /// The queue of an operation of a `sock_*` call.
     queue_id: Option<OpQueueId>,
 }
 
 impl Waiter {
-    /// True if somebody still waits for the result.
+    /// True if the future still waits for the result.
     fn is_wanted(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.future.bind(py).call_method0(intern!(py, "done"))?;
         Ok(!done.is_truthy()?)
     }
 }
 
-/// The operations of a loop that futures wait for. As many as the driver has slots.
+/// The operations of a loop for which futures wait. At most as many as the driver has slots.
 #[derive(Default)]
 pub struct Waiters {
     list: Vec<Option<(Key, Waiter)>>,
@@ -80,7 +79,7 @@ impl Waiters {
         self.get(key).is_some()
     }
 
-    /// The object that an operation is about.
+    /// The object of an operation.
     pub fn subject(&self, py: Python<'_>, key: Key) -> Option<Py<PyAny>> {
         let subject = self.get(key)?.subject.as_ref()?;
         Some(subject.clone_ref(py))
@@ -105,10 +104,9 @@ impl Waiters {
     }
 }
 
-/// Queues an operation and returns the future that waits for it. `queue` is called once, with the
-/// token that the operation has to carry.
+/// Queues an operation and returns its future. `queue` is called once, with the token of the operation.
 ///
-/// Fails when the loop is closed, or in the kernel on another thread; then nothing was queued.
+/// Fails if the loop is closed, or in the kernel on another thread. Then nothing is queued.
 pub fn start(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
@@ -134,7 +132,7 @@ pub fn start(
     Ok(future)
 }
 
-/// A future and the key of an operation that enters a queue: it is started later.
+/// Reserves the future and the key of an operation that waits in a queue and is started later.
 pub fn reserve(
     slf: &Bound<'_, LoopCore>,
     plan: &'static Plan,
@@ -155,7 +153,7 @@ pub fn reserve(
     Ok((future, key))
 }
 
-/// True if somebody still waits for this operation.
+/// True if the future of this operation still waits.
 pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     let py = slf.py();
     let future = slf.get().waiters.with(py, |waiters| {
@@ -169,7 +167,7 @@ pub fn is_wanted(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<bool> {
     }
 }
 
-/// Gives a result from elsewhere to an operation that was never started.
+/// Sets the result of an operation that was never started.
 pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult<()> {
     let py = slf.py();
     if let Some(waiter) = slf.get().waiters.with(py, |waiters| waiters.take(key)) {
@@ -180,7 +178,7 @@ pub fn answer(slf: &Bound<'_, LoopCore>, key: Key, value: Py<PyAny>) -> PyResult
     Ok(())
 }
 
-/// The completion of an operation: its result goes to the future, or to whoever keeps orphans.
+/// Handles the completion of an operation: its result goes to the future, or to the plan if the waiter was cancelled.
 pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResult<()> {
     let py = slf.py();
     let waiter = slf.get().waiters.with(py, |waiters| waiters.take(key));
@@ -196,7 +194,7 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
             match attempted(slf, &waiter, queue_id, key, outcome)? {
                 Attempted::Outcome(made) => outcome = made,
                 Attempted::InVain(attempt) => return try_again(slf, waiter, queue_id, attempt),
-                // Closed meanwhile: the future stays pending, as asyncio leaves it.
+                // The socket was closed meanwhile. The future stays pending, as in asyncio.
                 Attempted::Closed(ended) => {
                     land(slf.get(), py, queue_id, key, &ended);
                     return Ok(());
@@ -217,16 +215,16 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
     Ok(())
 }
 
-/// What an operation of a `sock_*` call has come to.
+/// The result of an operation of a `sock_*` call that waited.
 enum Attempted {
     Outcome(Outcome),
-    /// Another process has what the socket was readable for.
+    /// Another process has taken the data or the connection.
     InVain(Attempt),
-    /// The program has closed the socket object; its number may be another one's.
+    /// The program has closed the socket object, and its number may have a new owner.
     Closed(Outcome),
 }
 
-/// Receives or accepts what an operation has waited for; any other completion is the outcome itself.
+/// Makes the receive or the accept for which an operation has waited. Any other completion is the outcome itself.
 fn attempted(
     slf: &Bound<'_, LoopCore>,
     waiter: &Waiter,
@@ -252,7 +250,7 @@ fn attempted(
     })
 }
 
-/// An attempt in vain is made again after another wait, under the same future.
+/// Repeats an attempt that found nothing after another wait, with the same future.
 fn try_again(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
@@ -268,7 +266,7 @@ fn try_again(
     Ok(())
 }
 
-/// A send came back short: its rest goes on under the same future, before others.
+/// Sends the rest of a short send with the same future, before other sends.
 fn go_on(
     slf: &Bound<'_, LoopCore>,
     waiter: Waiter,
@@ -284,7 +282,7 @@ fn go_on(
     Ok(())
 }
 
-/// What a send has left that came back short.
+/// The unsent rest of a short send.
 fn rest_of(
     this: &LoopCore,
     py: Python<'_>,
@@ -292,27 +290,27 @@ fn rest_of(
     key: Key,
     outcome: &Outcome,
 ) -> Option<Bytes> {
-    // Receives, which are many, are spared the look.
+    // Receives, which are frequent, skip this look-up.
     let is_send = queue_id.direction == Direction::Write;
     let rest = |op_queues: &mut OpQueues| op_queues.rest_of(queue_id, key, outcome);
     is_send.then(|| this.op_queues.with(py, rest)).flatten()
 }
 
-/// An operation has ended: the next one of its queue is up.
-fn land(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
+/// An operation has ended: starts the next one of its queue.
+fn leave_queue(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key, outcome: &Outcome) {
     let is_wanted = |key| this.waiters.with(py, |waiters| waiters.contains(key));
     this.op_queues.with(py, |op_queues| {
         op_queues.complete(queue_id, key, outcome, is_wanted)
     });
 }
 
-/// For `Plan::orphan`: drops what came, which closes or returns what it carries.
+/// For `Plan::orphan`: drops the outcome, which closes or returns its resources.
 pub fn drop_orphan(_: &Bound<'_, LoopCore>, _: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
     drop(outcome);
     Ok(())
 }
 
-/// For `Plan::convert`: a count of bytes, or whatever number the operation answers.
+/// For `Plan::convert`: a count of bytes, or another number.
 pub fn count(
     slf: &Bound<'_, LoopCore>,
     _: Subject<'_, '_>,
@@ -324,8 +322,8 @@ pub fn count(
     }
 }
 
-/// The exception for an outcome that a plan did not expect: the errno it carries, or EIO for one of
-/// another kind, which would be a slip in the plan.
+/// The exception for an outcome that a plan did not expect: its errno, or EIO for an outcome of another kind, which would
+/// be a fault in the plan.
 pub fn failed(outcome: &Outcome) -> PyErr {
     let errno = match outcome {
         Outcome::Done(Err(errno))
@@ -342,8 +340,7 @@ pub fn failed(outcome: &Outcome) -> PyErr {
     error::os_error(errno)
 }
 
-/// The waiter of `future` is gone: its operation is asked to end. Harmless when it ended already, and
-/// on a closed loop.
+/// Cancels the operation of `future`, whose waiter was cancelled. Does nothing if it has ended, or on a closed loop.
 pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = r#loop.py();
     let this = r#loop.get();
@@ -358,14 +355,14 @@ pub fn abandon(r#loop: &Bound<'_, LoopCore>, future: &Bound<'_, PyAny>) -> PyRes
         let waiter = this.waiters.with(py, |waiters| waiters.take(key));
         drop(waiter);
     }
-    // A future that nobody cancelled would wait for ever.
+    // An uncancelled future would wait for ever.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
         future.call_method0(intern!(py, "cancel"))?;
     }
     Ok(())
 }
 
-/// Addresses differ in their middle bits; a multiplication brings those to the top and back.
+/// Addresses differ in their middle bits. A multiplication spreads those to the bits that the table uses.
 #[derive(Default)]
 struct AddressHasher(u64);
 

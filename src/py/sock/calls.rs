@@ -1,14 +1,12 @@
 //! `sock_*`: receives, sends, accepts and connects of Python's own sockets as operations of the ring.
 //!
-//! Each function here answers in one of three ways: the result itself, when a system call could be
-//! made at once; a future, when the operation was queued; or `None`, when the socket or an argument is
-//! not of the plain kind, and asyncio's own code has to deal with it (a subclass, an unusual address
-//! family, an argument that is an error). The coroutines around them are in `_sockets.py`; what comes
-//! for a waiter that is gone is in `orphans`.
+//! Each function here returns one of three things: the result itself, if a system call succeeded at once; a future, if the
+//! operation was queued; or `None`, if the socket or an argument is unusual and asyncio's own code has to handle it (a
+//! subclass, an unusual address family, a wrong argument). The coroutines around them are in `_sockets.py`; `orphans` has
+//! results whose waiter was cancelled.
 //!
-//! Where a result travels through a future it is in one shape, so that it can be kept for the next
-//! call whatever that is: `bytes` from a stream, `(bytes, address)` from other sockets, and
-//! `(socket, address)` from a listener.
+//! The result of a future has one form for each kind of socket, so that it can be kept for any later call: `bytes` from a
+//! stream, `(bytes, address)` from other sockets, and `(socket, address)` from a listener.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -104,7 +102,7 @@ fn receive(
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
 
-/// A receive that has to wait.
+/// Queues a receive that has to wait.
 fn queue_receive(
     r#loop: &Bound<'_, LoopCore>,
     sock: &Bound<'_, PyAny>,
@@ -121,7 +119,7 @@ fn queue_receive(
     launch(r#loop, &RECEIVE, sock, fd, op)
 }
 
-/// Receives into a buffer: the count, or a future of what `_sock_fill` then copies.
+/// Receives into a buffer: the count, or a future of bytes that `_sock_fill` then copies.
 #[pyfunction]
 #[pyo3(name = "_sock_receive_into")]
 fn receive_into(
@@ -167,8 +165,8 @@ fn receive_into(
     queue_receive(r#loop, sock, fd, stream, size).map(Some)
 }
 
-/// Copies received bytes into a buffer and returns the count. What does not fit, because the buffer
-/// shrank while the operation was in flight, is kept for the next call.
+/// Copies received bytes into a buffer and returns the count. Bytes that do not fit, because the buffer shrank while the
+/// operation was in flight, are kept for the next call.
 #[pyfunction]
 #[pyo3(name = "_sock_fill")]
 fn fill(
@@ -233,7 +231,7 @@ fn accept(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Opt
     launch(r#loop, &ACCEPT, sock, fd, SocketOp::Accept).map(Some)
 }
 
-/// Sends all of `data`: the count when that was done at once, else a future.
+/// Sends all of `data`: the count if it was sent at once, else a future.
 #[pyfunction]
 #[pyo3(name = "_sock_send_all")]
 fn send_all(
@@ -311,8 +309,8 @@ fn send_to(
     launch(r#loop, &SEND_TO, sock, fd, SocketOp::SendTo(data, Some(to))).map(Some)
 }
 
-/// Connects to a resolved address. The attempt begins at once, as in asyncio; the operation sees it
-/// through. A number when that was all.
+/// Connects to a resolved address. The connect begins at once, as in asyncio, and the operation waits for its end. Returns
+/// a number if it succeeded at once.
 #[pyfunction]
 #[pyo3(name = "_sock_connect")]
 fn connect(
@@ -331,7 +329,7 @@ fn connect(
     let resumed = orphans::take_connected(this, sock);
     match net::connect(fd, &to) {
         Ok(()) => return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind())),
-        // A cancelled call's operation had seen the connection through.
+        // The operation of a cancelled call has completed the connect.
         Err(error) if resumed && error.raw_os_error() == Some(libc::EISCONN) => {
             return Ok(Some(0i32.into_pyobject(py)?.into_any().unbind()));
         }
@@ -342,7 +340,7 @@ fn connect(
     launch(r#loop, &CONNECT, sock, fd, SocketOp::Connect(to)).map(Some)
 }
 
-/// A future of room for more in the socket, also under a transport that is sending a file.
+/// A future that is done when the socket has room, also below a transport that is sending a file.
 #[pyfunction]
 #[pyo3(name = "_sock_writable")]
 fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
@@ -354,8 +352,8 @@ fn writable(r#loop: &Bound<'_, LoopCore>, sock: &Bound<'_, PyAny>) -> PyResult<O
     launch(r#loop, &SEND, sock, fd, SocketOp::Writable).map(Some)
 }
 
-/// The waiter of `future` is gone: its operation is asked to end. A result that it has already is
-/// kept for the next call on `sock`.
+/// Cancels the operation of `future`, whose waiter was cancelled. A result that it has already is kept for the next call on
+/// `sock`.
 #[pyfunction]
 #[pyo3(name = "_sock_abandon")]
 fn abandon(
@@ -365,7 +363,7 @@ fn abandon(
 ) -> PyResult<()> {
     let py = r#loop.py();
     waiting::abandon(r#loop, future)?;
-    // Pending: the loop is closed, or the socket is, and the operation was forgotten then.
+    // A future is still pending if the loop or the socket was closed, which removed the operation.
     if !future.call_method0(intern!(py, "done"))?.is_truthy()?
         || future.call_method0(intern!(py, "cancelled"))?.is_truthy()?
         || !future.call_method0(intern!(py, "exception"))?.is_none()
@@ -384,7 +382,7 @@ fn abandon(
     orphans::give_back(r#loop, sock, result.unbind())
 }
 
-/// Gives a result back that could not be delivered.
+/// Keeps a result that could not be delivered for the next call.
 #[pyfunction]
 #[pyo3(name = "_sock_give_back")]
 fn give_back(
@@ -425,16 +423,16 @@ fn connected(
     subject: Subject<'_, '_>,
     outcome: Outcome,
 ) -> PyResult<Py<PyAny>> {
-    // Already connected: the operation of a cancelled call was before this one in the queue.
+    // EISCONN: the operation of a cancelled call, before this one in the queue, has connected the socket.
     if !matches!(outcome, Outcome::Done(Err(Errno(libc::EISCONN)))) {
         nothing(slf, subject, outcome)?;
     }
-    // True is what `abandon` knows a connection by.
+    // `abandon` recognises a connect by this result.
     Ok(PyBool::new(slf.py(), true).to_owned().into_any().unbind())
 }
 
-/// A connection whose waiter was cancelled: the next call finds the socket connected, which is no
-/// error then.
+/// Keeps the success of a connect whose waiter was cancelled: the next call finds the socket connected, which then is no
+/// error.
 fn keep_connected(
     slf: &Bound<'_, LoopCore>,
     subject: Subject<'_, '_>,
@@ -446,8 +444,8 @@ fn keep_connected(
     }
 }
 
-/// A result whose waiter was cancelled while it was on its way. An error, and an end of stream, will
-/// be told again to whoever asks next.
+/// Keeps a result whose waiter was cancelled. Errors and ends of streams are not kept, because the kernel returns them to
+/// the next call again.
 fn keep(slf: &Bound<'_, LoopCore>, subject: Subject<'_, '_>, outcome: Outcome) -> PyResult<()> {
     let worth = match &outcome {
         Outcome::Received(Ok(data)) => !data.is_empty(),
@@ -472,7 +470,7 @@ fn pair(py: Python<'_>, incoming: &Incoming) -> PyResult<Py<PyAny>> {
     Ok((data, from).into_pyobject(py)?.into_any().unbind())
 }
 
-/// What `socket.accept()` makes of a new connection, non-blocking.
+/// Makes the socket object of a new connection, as `socket.accept()` does, non-blocking.
 fn connection(
     py: Python<'_>,
     listener: &Bound<'_, PyAny>,
@@ -481,7 +479,7 @@ fn connection(
 ) -> PyResult<Py<PyAny>> {
     let arguments = PyDict::new(py);
     arguments.set_item(intern!(py, "family"), member(listener, "family")?)?;
-    // With this bit the new object knows that it is non-blocking.
+    // This bit makes the new object a non-blocking one.
     let kind = member(listener, "type")? | libc::SOCK_NONBLOCK;
     arguments.set_item(intern!(py, "type"), kind)?;
     arguments.set_item(intern!(py, "proto"), member(listener, "proto")?)?;
@@ -490,7 +488,7 @@ fn connection(
     Ok((made, from).into_pyobject(py)?.into_any().unbind())
 }
 
-/// As much of an orphan as was asked for; the rest of a stream's stays.
+/// Cuts an orphan to the size of the call. The rest of a stream's bytes stays for the next call.
 fn cut(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -514,7 +512,7 @@ fn cut(
     Ok(first.into_any().unbind())
 }
 
-/// A connect that goes on in the background; EAGAIN is a Unix listener's full backlog.
+/// True if a connect continues in the background. EAGAIN means that a Unix listener's backlog is full.
 fn is_under_way(error: &io::Error) -> bool {
     is_transient(error)
         || matches!(
@@ -523,7 +521,7 @@ fn is_under_way(error: &io::Error) -> bool {
         )
 }
 
-/// What asyncio takes for "not now".
+/// True for errors after which asyncio waits and tries again.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -544,8 +542,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(writable, m)?)
 }
 
-/// The most that one receive brings: asyncio's own choice, and what a buffer of the ring can hold
-/// anyway is less.
+/// The most bytes of one receive, as in asyncio. A buffer of the ring holds less.
 const AT_ONCE_MAX: usize = 256 * 1024;
-/// Longer than any message.
+/// A size that is larger than any message.
 const SIZE_MAX: usize = 1 << 20;

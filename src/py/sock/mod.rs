@@ -1,12 +1,12 @@
-//! The `sock_*` calls: Python's own socket objects used on the loop.
+//! The `sock_*` calls: Python's own socket objects on the loop.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
 //! | `calls` | the calls as operations |
 //! | `op_queues` | the futures and socket objects of the operations in a socket's queues |
-//! | `orphans` | results that came for a cancelled waiter |
-//! | `plain_socket` | what Python's socket objects are, read cheaply |
-//! | `socket_object` | socket objects made over descriptors |
+//! | `orphans` | results whose waiter was cancelled |
+//! | `plain_socket` | reads the attributes of Python's socket objects |
+//! | `socket_object` | makes socket objects over descriptors |
 
 pub mod calls;
 pub mod op_queues;

@@ -1,9 +1,9 @@
-//! What the loop does for the queues of its `sock_*` calls: it makes the futures, looks which socket objects
-//! still have their descriptor, and tells operations of the others to end.
+//! The Python side of the queues of `sock_*` calls: makes the futures, checks which socket objects still have their
+//! descriptor, and cancels the operations of the others.
 //!
-//! Who is next on a socket, and when the loop looks, is the engine's (`OpQueues`). An orphan goes to the next
-//! call before the kernel is asked for anything, so it is at most what one operation brings. The calls
-//! themselves are in `calls`, futures and cancelling in `ops::waiting`.
+//! The engine's `OpQueues` decides which operation is next on a socket, and when the loop checks. An orphan goes to the
+//! next call before another operation starts, so there is at most the result of one operation. The calls are in `calls`,
+//! futures and cancelling in `ops::waiting`.
 
 use std::os::fd::RawFd;
 use std::time::Instant;
@@ -30,8 +30,8 @@ pub fn launch(
     let this = slf.get();
     this.check_closed()?;
     let address = socket.as_ptr() as usize;
-    // Operations of a socket object that is closed while its number belongs to `socket` now must not
-    // stand in the new one's way, and on epoll would take its bytes.
+    // Operations of a closed socket object whose number belongs to `socket` now must not delay those of the new one, and
+    // with epoll would take its bytes.
     forget_closed(slf, fd, address)?;
     let queue_id = OpQueueId::new(fd, op.direction());
     let (future, key) = waiting::reserve(slf, plan, socket, queue_id)?;
@@ -40,7 +40,7 @@ pub fn launch(
     Ok(future)
 }
 
-/// Starts what the last turn's callbacks asked for. Called before the engine is flushed.
+/// Starts the operations of the last turn's callbacks. Called before the engine is flushed.
 pub fn start_operations(slf: &Bound<'_, LoopCore>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -75,7 +75,7 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
     };
     let socket = socket.bind(py);
     if fileno(socket)? != queue_id.fd {
-        // Closed since. Nothing was asked of the kernel, and nobody is told, as in asyncio.
+        // The socket was closed since. The operation is not started, and the future stays pending, as in asyncio.
         return forget(this, py, queue_id, key);
     }
     if queue_id.direction == Direction::Read && orphans::has(this, socket) {
@@ -94,8 +94,7 @@ fn begin(slf: &Bound<'_, LoopCore>, Start { key, queue_id, op }: Start) -> PyRes
     Ok(())
 }
 
-/// Forgets the operations of closed sockets that had the number `fd`; those of the socket object at
-/// `address` are not looked at.
+/// Removes the operations of closed sockets that had the number `fd`. Those of the socket object at `address` stay.
 pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -107,7 +106,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
             if let Some(other) = other
                 && fileno(other.bind(py))? == fd
             {
-                // Two objects over one descriptor: they share its queues.
+                // Two objects over one descriptor share its queues.
                 break;
             }
             forget(this, py, queue_id, key)?;
@@ -116,7 +115,7 @@ pub fn forget_closed(slf: &Bound<'_, LoopCore>, fd: RawFd, address: usize) -> Py
     Ok(())
 }
 
-/// Every operation on `fd` belongs to a socket object that is closed: the number has a new owner.
+/// Removes all operations on `fd`, which belong to closed socket objects, because the number has a new owner.
 pub fn forget_descriptor(this: &LoopCore, py: Python<'_>, fd: RawFd) -> PyResult<()> {
     for queue_id in both(fd) {
         while let Some((key, _)) = current(this, py, queue_id) {
@@ -130,14 +129,13 @@ fn both(fd: RawFd) -> [OpQueueId; 2] {
     [OpQueueId::read(fd), OpQueueId::write(fd)]
 }
 
-/// The operation at the head of this queue, and the address of its socket object, which it keeps alive.
+/// The operation at the head of this queue, and the address of its socket object, which the operation keeps alive.
 pub fn current(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId) -> Option<(Key, usize)> {
     this.op_queues
         .with(py, |op_queues| op_queues.current(queue_id))
 }
 
-/// Cancels an operation and lets the next one of its queue start. The future, if it still waits, is left
-/// as it is: pending, as asyncio leaves it.
+/// Cancels an operation and starts the next one of its queue. A future that waits stays pending, as in asyncio.
 fn forget(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) -> PyResult<()> {
     let waiter = this.waiters.with(py, |waiters| waiters.take(key));
     drop(waiter);
@@ -152,7 +150,7 @@ fn leave(this: &LoopCore, py: Python<'_>, queue_id: OpQueueId, key: Key) {
         .with(py, |op_queues| op_queues.leave(queue_id, key, is_wanted));
 }
 
-/// Ends what receives from `socket` now, before a transport reads from it. What that brings is an orphan.
+/// Ends the receives from `socket` now, before a transport reads from it. Their results are orphans.
 pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let this = slf.get();
@@ -169,7 +167,7 @@ pub fn settle(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<
     Ok(())
 }
 
-/// Gives a new transport the orphans of its socket: they are received first.
+/// Passes the orphans of a socket to its new transport, which delivers them first.
 pub fn hand_over(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,

@@ -1,8 +1,7 @@
-//! Orphans: results that came for a waiter that was cancelled, kept for the next call on the same socket
-//! object.
+//! Orphans: results whose waiter was cancelled, kept for the next call on the same socket object.
 //!
-//! Weakly: they go with the object, and a connection among them is closed then. By the object, since a
-//! descriptor's number says nothing. What asks for them, and when, is in `op_queues` and `calls`.
+//! They are dropped with the object, and a connection among them is closed then. The key is the object, because a
+//! descriptor's number may change its owner. `op_queues` and `calls` take them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,7 +19,7 @@ struct OfSocket {
     /// Removes the entry when the socket object dies.
     _socket: Py<PyWeakrefReference>,
     items: VecDeque<Py<PyAny>>,
-    /// A connect succeeded.
+    /// A connect has succeeded.
     connected: bool,
 }
 
@@ -41,7 +40,7 @@ impl Orphans {
         (connected, self.take_if_empty(address))
     }
 
-    /// The entry, to be dropped where Python code may run.
+    /// Takes an empty entry, which the caller drops where Python code may run.
     fn take_if_empty(&mut self, address: usize) -> Option<OfSocket> {
         let of_socket = self.0.get(&address)?;
         let is_empty = of_socket.items.is_empty() && !of_socket.connected;
@@ -78,7 +77,7 @@ pub fn take(this: &LoopCore, socket: &Bound<'_, PyAny>) -> Option<Py<PyAny>> {
     item
 }
 
-/// True if a connect succeeded whose waiter was cancelled; that is forgotten now.
+/// True, once, if a connect has succeeded whose waiter was cancelled.
 pub fn take_connected(this: &LoopCore, socket: &Bound<'_, PyAny>) -> bool {
     let address = socket.as_ptr() as usize;
     let take = |orphans: &mut Orphans| orphans.take_connected(address);
@@ -92,7 +91,7 @@ pub fn keep(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>, item: Py<PyAny
     with_entry(slf, socket, |of_socket| of_socket.items.push_back(item))
 }
 
-/// Gives a result back, or the rest of one: it comes before the others.
+/// Keeps a result, or the rest of one, before the others.
 pub fn give_back(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -101,7 +100,7 @@ pub fn give_back(
     with_entry(slf, socket, |of_socket| of_socket.items.push_front(item))
 }
 
-/// A connect succeeded whose waiter was cancelled.
+/// Records that a connect has succeeded whose waiter was cancelled.
 pub fn keep_connected(slf: &Bound<'_, LoopCore>, socket: &Bound<'_, PyAny>) -> PyResult<()> {
     with_entry(slf, socket, |of_socket| of_socket.connected = true)
 }
@@ -133,7 +132,7 @@ fn with_entry(
     Ok(())
 }
 
-/// A weak reference that lets go of a socket object's orphans when it dies.
+/// A weak reference that drops a socket object's orphans when the object dies.
 fn weak_key(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -156,7 +155,7 @@ fn weak_key(
     Ok(PyWeakrefReference::new_with(socket, callback)?.unbind())
 }
 
-/// Accepted connections among the orphans are closed.
+/// Closes accepted connections among the orphans.
 fn release(py: Python<'_>, of_socket: OfSocket) -> PyResult<()> {
     for item in of_socket.items {
         if let Ok(pair) = item.bind(py).cast::<PyTuple>()
@@ -169,7 +168,7 @@ fn release(py: Python<'_>, of_socket: OfSocket) -> PyResult<()> {
     Ok(())
 }
 
-/// At the end of the loop.
+/// Drops all orphans at the end of the loop.
 pub fn close(this: &LoopCore, py: Python<'_>) -> PyResult<()> {
     let orphans = this.orphans.take(py);
     let mut all = orphans.0.into_values();

@@ -1,11 +1,11 @@
 //! Reads that need not wait: bytes of the page cache, taken without a turn of the loop.
 //!
-//! A coroutine that only makes such reads never suspends, so [`DirectReads`] tells it now and then to
-//! let others run. Not here: anything that may block.
+//! A coroutine that only makes such reads never suspends, so [`DirectReads`] makes it suspend from time to time, to let
+//! others run. No call here blocks.
 //!
-//! Other reads go to the ring and fill the `bytes` object that the caller gets; its slot owns the object until the
-//! completion. Above 256 KiB the ring copies in a kernel thread, because it would copy a cached read inside the
-//! loop's `enter`.
+//! Other reads go to the ring and fill the `bytes` object that the caller gets; the operation's slot owns the object until
+//! the completion. Above 256 KiB the ring copies in a kernel thread, because it would copy a cached read inside the loop's
+//! `enter`.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -24,12 +24,12 @@ use crate::event_loop::loop_core::LoopCore;
 /// Direct reads of the files of one loop.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct DirectReads {
-    /// The loop, if it is one of ours: its turns tell when others have run.
+    /// The loop, if it is one of this package: the number of its turns shows if others have run.
     owner: GilCell<Option<Py<LoopCore>>>,
     slice: GilCell<Slice>,
 }
 
-/// The time since others could last run.
+/// The time since other coroutines could last run.
 struct Slice {
     turn: u64,
     began: Instant,
@@ -51,8 +51,8 @@ impl DirectReads {
 
     /// Reads up to ``size`` bytes at ``offset``, or at the file's position if that is negative.
     ///
-    /// ``bytes``: what was there, empty at the end of the file. ``None``: it would have to wait.
-    /// ``False``: this kind of file cannot tell. ``True``: nothing was tried, let others run first.
+    /// Returns ``bytes``, empty at the end of the file; ``None`` if the read would have to wait; ``False`` if this kind of
+    /// file does not support such reads; ``True`` if nothing was tried because others have to run first.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -68,7 +68,7 @@ impl DirectReads {
         }
         let mut bytes = FreshBytes::with_capacity(py, size)?;
         let offset = u64::try_from(offset).ok();
-        // SAFETY: the call counts what the kernel has written, from the beginning on.
+        // SAFETY: the kernel has written the number of bytes that the call returns, from the beginning on.
         let result = unsafe {
             bytes.write(|memory| match size <= WITH_LOCK_MAX {
                 true => read_now(fd, memory, offset),
@@ -85,12 +85,12 @@ impl DirectReads {
         }
     }
 
-    /// True if it is time to let others run.
+    /// True if others have to run.
     fn is_due(&self, py: Python<'_>) -> bool {
         self.is_over(py)
     }
 
-    /// Others have run: a new slice of time begins.
+    /// Others have run. A new slice of time begins.
     fn rested(&self, py: Python<'_>) {
         self.slice.with(py, |slice| slice.began = Instant::now());
     }
@@ -125,7 +125,7 @@ impl DirectReads {
     }
 }
 
-/// Copying this much takes less than a hundredth of the interpreter's switch interval.
+/// A copy of this size takes less than a hundredth of the interpreter's switch interval.
 const WITH_LOCK_MAX: usize = 64 * 1024;
-/// How long a coroutine may go on without suspending.
+/// The longest time that a coroutine runs without suspending.
 const SLICE: Duration = Duration::from_micros(500);

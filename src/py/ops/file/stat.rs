@@ -1,4 +1,4 @@
-//! What the kernel tells of a file, as Python has it. Not here: asking for it where that may block.
+//! The kernel's status of a file as Python objects. Calls that may block are elsewhere.
 
 use std::os::fd::RawFd;
 
@@ -47,8 +47,8 @@ pub fn stat_fields<'py>(py: Python<'py>, stat: &libc::statx) -> PyResult<Bound<'
         .cast_into::<PyTuple>()?)
 }
 
-/// ``(mode, size, block_size, position)`` of an open file as far as the kernel knows it without asking
-/// a disk or a server; ``position`` is None for what has none.
+/// ``(mode, size, block_size, position)`` of an open file, as far as the kernel has it without a request to a disk or a
+/// server. ``position`` is None for files that have none.
 #[pyfunction]
 pub fn file_describe(fd: RawFd) -> PyResult<(u32, u64, u32, Option<u64>)> {
     let known = describe(fd).map_err(|error| error::io_error(&error))?;
