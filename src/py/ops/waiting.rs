@@ -196,12 +196,12 @@ pub fn done(slf: &Bound<'_, LoopCore>, key: Key, mut outcome: Outcome) -> PyResu
                 Attempted::InVain(attempt) => return try_again(slf, waiter, queue_id, attempt),
                 // The socket was closed meanwhile. The future stays pending, as in asyncio.
                 Attempted::Closed(ended) => {
-                    land(slf.get(), py, queue_id, key, &ended);
+                    leave_queue(slf.get(), py, queue_id, key, &ended);
                     return Ok(());
                 }
             }
         }
-        land(slf.get(), py, queue_id, key, &outcome);
+        leave_queue(slf.get(), py, queue_id, key, &outcome);
     }
     let future = waiter.future.bind(py);
     let subject = waiter.subject.as_ref().map(|subject| subject.bind(py));

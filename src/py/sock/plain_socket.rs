@@ -1,7 +1,6 @@
-//! What Python's socket objects are, read cheaply: the class, the descriptor, family, type, protocol,
-//! and whether a program has given `socket.socket` itself other methods (tests do, to forbid the network
-//! or to make it fail). The ring knows nothing of methods, so asyncio's code serves sockets then.
-//! Not here: how they are made (`socket_object`).
+//! Fast reads of Python's socket objects: class, descriptor, family, type, protocol; and a check for replaced methods of
+//! `socket.socket`. Tests replace them, to forbid the network or to make it fail. The ring does not call methods, so
+//! asyncio's code serves sockets then. Socket objects are made in `socket_object`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +15,10 @@ use crate::capi::class_version;
 use crate::event_loop::loop_core::LoopCore;
 use crate::sock::orphans;
 
-/// The descriptor of a `socket.socket` of an ordinary family, and whether it is a stream. `None` for
-/// anything else, and where one of `methods` is not the class's own.
+/// The descriptor of a `socket.socket` of an ordinary family, and true if it is a stream. `None` for anything else, and if
+/// one of `methods` is replaced.
 ///
-/// Raises what asyncio does in debug mode for a blocking socket.
+/// Raises asyncio's error for a blocking socket in debug mode.
 pub fn plain(
     slf: &Bound<'_, LoopCore>,
     socket: &Bound<'_, PyAny>,
@@ -30,7 +29,7 @@ pub fn plain(
     if !socket.get_type().is(&types.class) {
         return Ok(None);
     }
-    // What a cancelled call left for the next one comes first.
+    // An orphan of a cancelled call comes first.
     if replaced_methods(py)? & methods != 0 && !orphans::has(slf.get(), socket) {
         return Ok(None);
     }
@@ -51,25 +50,25 @@ pub fn plain(
 pub struct SocketTypes {
     /// `socket.socket`.
     pub class: Py<PyType>,
-    /// The descriptors of the C class behind it: its Python properties make enumerations, at ten
-    /// times the price.
+    /// The member descriptors of the C class below it. The Python properties make enumerations, which takes ten times as
+    /// long.
     family: Py<PyAny>,
     kind: Py<PyAny>,
     proto: Py<PyAny>,
-    /// The C class's method, which gives the number away.
+    /// The C class's method, after which the caller owns the number.
     pub detach: Py<PyAny>,
-    /// The C class's, which runs no code of the program's.
+    /// The C class's method, which runs no code of the program.
     fileno: Py<PyAny>,
-    /// The methods as they were, in the order of `NAMES`.
+    /// The original methods, in the order of `NAMES`.
     methods: Vec<Py<PyAny>>,
-    /// `version tag of the class:32 | replaced methods:32`, as of the last look.
+    /// `version tag of the class:32 | replaced methods:32` of the last look-up.
     last_look: AtomicU64,
 }
 
 /// A set of methods, a bit for each of `NAMES`.
 pub type Methods = u32;
 
-/// What asyncio calls to move bytes, to connect and to accept.
+/// The methods that asyncio calls to move bytes, to connect and to accept.
 const NAMES: [&str; 10] = [
     "recv",
     "recv_into",
@@ -87,13 +86,13 @@ pub const RECEIVING: Methods = 0b1111;
 pub const SENDING: Methods = 0b111 << 4;
 pub const ACCEPTING: Methods = 1 << 8;
 pub const CONNECTING: Methods = 1 << 9;
-/// What transports of streams call.
+/// The methods that asyncio's stream transports call.
 pub const STREAMING: Methods = 0b1011_0011;
 
-/// Which methods of `socket.socket` itself a program has replaced.
+/// The methods of `socket.socket` that the program has replaced.
 ///
-/// The interpreter gives a class another version tag whenever it is changed, so a look that finds
-/// nothing new costs two reads.
+/// The interpreter changes the version tag of a class with each change of the class, so an unchanged class costs two
+/// reads.
 pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
     let types = socket_types(py)?;
     let tag = || class_version::of(types.class.bind(py));
@@ -107,13 +106,13 @@ pub fn replaced_methods(py: Python<'_>) -> PyResult<Methods> {
         let found = types.class.bind(py).getattr_opt(name)?;
         replaced |= Methods::from(!found.is_some_and(|found| found.is(own))) << bit;
     }
-    // An interpreter that has run out of tags leaves it at 0, and is asked each time.
+    // An interpreter without free tags leaves the tag at 0, and the methods are looked up each time.
     let looked = u64::from(tag()) << 32 | u64::from(replaced);
     types.last_look.store(looked, Ordering::Relaxed);
     Ok(replaced)
 }
 
-/// The names of the methods that a program has replaced on `socket.socket` itself.
+/// The names of the methods of `socket.socket` that the program has replaced.
 #[pyfunction]
 #[pyo3(name = "_replaced_socket_methods")]
 fn names_of_replaced(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
@@ -123,7 +122,7 @@ fn names_of_replaced(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, names.collect::<Vec<_>>())
 }
 
-/// At import, so that a program's replacements are seen as such.
+/// Records the original methods at import, before the program replaces them.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     socket_types(m.py())?;
     m.add_function(wrap_pyfunction!(names_of_replaced, m)?)
@@ -135,7 +134,7 @@ pub fn socket_types(py: Python<'_>) -> PyResult<&SocketTypes> {
         let class = py.import("socket")?.getattr("socket")?;
         let base = py.import("_socket")?.getattr("socket")?;
         let own = |name: &str| match name {
-            // In Python, to make an object of the class.
+            // This method is written in Python, to make an object of the class.
             "accept" => class.getattr(name),
             _ => base.getattr(name),
         };
@@ -162,8 +161,8 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
         "type" => &types.kind,
         _ => &types.proto,
     };
-    // SAFETY: this thread is attached (`py`); a member descriptor of the socket class has `tp_descr_get`
-    // and answers a new reference, or NULL with an exception when the object is of another class.
+    // SAFETY: this thread is attached (`py`). A member descriptor of the socket class has `tp_descr_get`, which returns a new
+    // reference, or NULL with an exception if the object has another class.
     let value = unsafe {
         let class = ffi::Py_TYPE(descriptor.as_ptr());
         let Some(get) = (*class).tp_descr_get else {
@@ -175,15 +174,15 @@ pub fn member(socket: &Bound<'_, PyAny>, name: &str) -> PyResult<i32> {
     value.extract()
 }
 
-/// The descriptor of a socket object, -1 when it is closed.
+/// The descriptor of a socket object, -1 if it is closed.
 pub fn fileno(socket: &Bound<'_, PyAny>) -> PyResult<RawFd> {
     socket
         .call_method0(intern!(socket.py(), "fileno"))?
         .extract()
 }
 
-/// True if a socket object still stands for `fd`: it was not closed, nor asked to give the number away.
-/// Of an object that is no socket nobody knows.
+/// True if `fd` is still the descriptor of a socket object: it was neither closed nor detached. For an object that is not a
+/// socket this cannot be checked.
 pub fn stands_for(socket: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<bool> {
     let py = socket.py();
     let number = socket_types(py)?.fileno.bind(py).call1((socket,));

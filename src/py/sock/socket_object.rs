@@ -1,5 +1,5 @@
-//! Python's socket objects, made over descriptors that are ours: until one is whole, its descriptor stays
-//! with us whatever fails. Not here: what an object tells of itself (`plain_socket`).
+//! Python's socket objects over descriptors of the engine. If a step fails, the caller keeps the descriptor. Attributes of
+//! socket objects are read in `plain_socket`.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
@@ -9,22 +9,21 @@ use pyo3::types::PyDict;
 
 use crate::sock::plain_socket::socket_types;
 
-/// A socket object of a connection that was accepted.
+/// Makes the socket object of an accepted connection.
 pub fn object(py: Python<'_>, fd: OwnedFd) -> PyResult<Bound<'_, PyAny>> {
     let made = object_over(py, fd.as_raw_fd())?;
     let _ = fd.into_raw_fd();
     Ok(made)
 }
 
-/// A socket object made with `arguments`, which closes `fd` from now on.
+/// Makes a socket object with `arguments`, which owns `fd` from now on.
 pub fn object_with<'py>(arguments: Bound<'py, PyDict>, fd: OwnedFd) -> PyResult<Bound<'py, PyAny>> {
     let made = make(arguments, fd.as_raw_fd())?;
     let _ = fd.into_raw_fd();
     Ok(made)
 }
 
-/// A non-blocking socket object that closes `number` from now on. The caller lets go of it if this
-/// succeeds, and keeps it otherwise.
+/// Makes a non-blocking socket object that owns `number` from now on. If this fails, the caller keeps the descriptor.
 pub fn object_over(py: Python<'_>, number: RawFd) -> PyResult<Bound<'_, PyAny>> {
     let made = make(PyDict::new(py), number)?;
     let set = made.call_method1(intern!(py, "setblocking"), (false,));
@@ -36,20 +35,20 @@ fn make<'py>(arguments: Bound<'py, PyDict>, number: RawFd) -> PyResult<Bound<'py
     let py = arguments.py();
     let class = socket_types(py)?.class.bind(py);
     arguments.set_item(intern!(py, "fileno"), number)?;
-    // Two steps where a call of the class is one: what fails in the second leaves us the object.
+    // In two steps instead of a call of the class, so that the object is at hand if the second one fails.
     let made = class.call_method1(intern!(py, "__new__"), (class,))?;
     let set_up = made.call_method(intern!(py, "__init__"), (), Some(&arguments));
     or_give_back(&made, set_up)?;
     Ok(made)
 }
 
-/// After a failure the object has no descriptor any more. `__init__` is Python's, so whatever a signal's
-/// handler raises may leave it after it took the number, which the object would close when it dies.
+/// Detaches the descriptor from the object after a failure. `__init__` is Python code, so an exception of a signal handler
+/// may leave it after it has taken the number, which the object would close at its end.
 fn or_give_back(made: &Bound<'_, PyAny>, outcome: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     let Err(error) = outcome else {
         return Ok(());
     };
-    // The C class's own method: no signal is handled on its way.
+    // The C class's method, during which no signal is handled.
     socket_types(made.py())?
         .detach
         .bind(made.py())
