@@ -1,23 +1,23 @@
-//! Streams and datagrams of a QUIC connection as Python's objects: `uringcore.quic`'s own face.
+//! Streams and datagrams of a QUIC connection as Python objects: the typed API of `uringcore.quic`.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `stream_manager` | `QuicStreams`: what is between a connection's events, or a session's, and those who wait |
-//! | `reach` | how a stream manager reaches the transport of its streams |
+//! | `stream_manager` | `QuicStreams`: events of a connection or a session to the futures that wait for them |
+//! | `reach` | access of a stream manager to the transport of its streams |
 //! | `connection` | `ConnectionBase`: opening, accepting, datagrams |
 //! | `stream` | `SendStream`, `ReceiveStream` and `BidirectionalStream` |
-//! | `reading`, `sending` | what their methods do, step by step |
-//! | `work` | what the methods give back: awaitables |
+//! | `reading`, `sending` | the steps of their methods |
+//! | `work` | the awaitables that the methods return |
 //! | `errors` | the exceptions of `uringcore.quic._errors` |
 //!
-//! No event becomes an object here. One that somebody waits for sets a future, and the awaitable behind
-//! it reads the bytes out of the state machine at its next step: so whoever is cancelled before that has
-//! taken nothing. What streams and connections are is `uringcore_quic`'s business.
+//! No event becomes an object here. An event sets a future, and the awaitable of that future reads the bytes out of the
+//! state machine in its next step. So a call that is cancelled before has taken nothing. The protocol of streams and
+//! connections is in `proto`.
 //!
 //! The state machine is the receive buffer: a connection is read on demand, so the peer gets credit for what the
 //! program read, and the windows of the settings are the bound. Bytes are copied once, into the object that the
-//! program gets. Only a read that is not whole yet (`readexactly`, `readuntil`, until the end) keeps bytes with its
-//! stream, and no more than it asked for.
+//! program gets. Only a read that is not complete yet (`readexactly`, `readuntil`, until the end) keeps bytes with its
+//! stream, and no more than it needs.
 
 mod connection;
 mod errors;

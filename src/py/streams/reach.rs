@@ -1,4 +1,4 @@
-//! How a stream manager reaches the transport of its streams.
+//! Access of a stream manager to the transport of its streams.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -6,21 +6,21 @@ use uringcore_quic::on_demand::StreamTransport;
 
 use crate::quic::QuicConnectionCore;
 
-/// The way to a [`StreamTransport`], which may have ended.
+/// Access to a [`StreamTransport`], which may have ended.
 pub trait Reach: Send + Sync {
-    /// Calls `run` once, unless the transport has not begun, or is over, or its loop is.
+    /// Calls `run` once, unless the transport has not begun, or the transport or its loop has ended.
     fn reach(&self, py: Python<'_>, run: &mut dyn FnMut(&mut dyn StreamTransport)) -> PyResult<()>;
 
-    /// The program has written to the transport, all that it has for now.
+    /// The program has written to the transport everything that it has for now.
     fn written(&self, py: Python<'_>);
 
-    /// The same with a question, which changes nothing.
+    /// Calls `run` once to read the state of the transport.
     fn ask(&self, py: Python<'_>, run: &mut dyn FnMut(&dyn StreamTransport)) -> PyResult<()>;
 
-    /// True if the transport wants to know which streams the program has let go of, over or not.
+    /// True if the transport needs a call for each stream that the program has dropped, ended or not.
     fn keeps_streams(&self) -> bool;
 
-    /// The transport is over, and the manager wants no more events.
+    /// The transport has ended, and the manager needs no more events.
     fn let_go(&self, py: Python<'_>);
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;

@@ -39,7 +39,7 @@ impl Stream {
         })
     }
 
-    /// For `async for`: what there is, until the end.
+    /// For `async for`: the bytes that have arrived, until the end.
     pub fn next_piece(&self, py: Python<'_>) -> PyResult<Polled> {
         Ok(match self.look(py, Want::UpTo(PIECE_MAX))? {
             Some(portion) if portion.is_empty() => Polled::Exhausted,
@@ -64,7 +64,7 @@ impl Stream {
             }
         });
         if written.is_none() {
-            // Its owner let go of it: the bytes are for the next reader.
+            // The buffer's owner has released it: the bytes are for the next reader.
             let whole: Vec<u8> = portion.pieces().flatten().copied().collect();
             self.sides
                 .with(py, |sides| sides.stream_reader.put_back(&whole));
@@ -75,7 +75,7 @@ impl Stream {
         Ok(Polled::Ready(count.into_pyobject(py)?.into_any().unbind()))
     }
 
-    /// What was asked for, or `None` if it has not arrived.
+    /// Takes the wanted bytes. `None` if they have not arrived.
     fn look(&self, py: Python<'_>, want: Want<'_>) -> PyResult<Option<Portion>> {
         loop {
             let (outcome, lacks) = self.sides.with(py, |sides| {

@@ -20,13 +20,13 @@ use crate::capi::{buffer, code};
 /// What is still to be sent.
 pub enum Unsent {
     Whole(Bytes),
-    /// The same, and it is the last: the stream is finished with it.
+    /// The last data of the stream, which is finished with it.
     Last(Bytes),
-    /// All at once, in this order.
+    /// Several pieces at once, in this order.
     Together(Vec<Bytes>),
-    /// In pieces, as there is room for each; from this position on.
+    /// Data that is sent in pieces, each when there is room for it, from this position on.
     Cut(Bytes),
-    /// The same, of an object whose bytes may change until they are sent.
+    /// An object whose bytes may change until they are sent, in pieces from this position on.
     Lent(Py<PyAny>, usize),
 }
 
@@ -47,7 +47,7 @@ impl Unsent {
         }
     }
 
-    /// What is to be sent next, together; `None` at the end.
+    /// The data to send next, together. `None` at the end.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Next>> {
         match self {
             Self::Together(pieces) if pieces.is_empty() => Ok(None),
@@ -72,7 +72,7 @@ impl Unsent {
         }
     }
 
-    /// So many bytes were taken.
+    /// `count` bytes were taken.
     fn sent(&mut self, count: usize) {
         match self {
             Self::Together(pieces) => pieces.clear(),
@@ -168,7 +168,7 @@ impl Stream {
         self.send(py, &mut Unsent::Last(Bytes::new()))
     }
 
-    /// Everything up to our end was acknowledged.
+    /// Waits until the peer has acknowledged everything up to the end of the stream.
     pub fn wait_finished(&self, py: Python<'_>) -> PyResult<Polled> {
         let (is_finished, is_reset) = self
             .sides
@@ -195,7 +195,7 @@ impl Stream {
     pub fn reset(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         self.check_code(py, code)?;
         let id = self.id;
-        // A refusal: the stream has ended by itself meanwhile, or the connection has.
+        // This fails if the stream or the connection has ended meanwhile.
         let _ = self.manager.get().reach(py, |stream_transport| {
             stream_transport.reset_stream(id, code)
         })?;
@@ -228,15 +228,15 @@ impl Stream {
                 PyValueError::new_err(format!("urgency must be from 0 to 7, not {urgency}"))
             })?;
         let id = self.id;
-        // Of a stream that is over there is nothing to serve.
+        // A stream that has ended has no priority.
         let _ = self.manager.get().reach(py, |stream_transport| {
             stream_transport.set_priority(id, priority)
         })?;
         Ok(())
     }
 
-    /// The end of `async with`. What went well is finished, what did not must not look complete; of what
-    /// was not read nothing more is wanted. A peer that was quicker has ended the stream already.
+    /// The end of `async with`. Finishes sending, or resets it after an exception, because incomplete data must not look
+    /// complete. Stops receiving of unread data. The peer may have ended the stream already.
     pub fn leave(&self, py: Python<'_>, failed: bool) -> PyResult<Polled> {
         let open = self.open_sides(py);
         if open.is_nothing() {
@@ -273,7 +273,7 @@ impl Stream {
         }
     }
 
-    /// A session's codes have fewer bits than QUIC's.
+    /// Checks an error code. A session's codes have fewer bits than QUIC's.
     fn check_code(&self, py: Python<'_>, code: u64) -> PyResult<()> {
         if u32::try_from(code).is_ok() {
             return Ok(());
@@ -288,7 +288,7 @@ impl Stream {
         }
     }
 
-    /// QUIC takes no more for the stream. The event that says why may still be on its way.
+    /// QUIC accepts no more data for the stream. The event with the reason may follow.
     fn refused(&self, py: Python<'_>, error: StreamError) -> PyResult<Polled> {
         let stopped = self.manager.get().inbox(py, |inbox| inbox.stopped(self.id));
         match (stopped, error) {
@@ -302,5 +302,5 @@ impl Stream {
 }
 
 const WAS_RESET: &str = "this side has reset it";
-/// So much of a long message goes to a stream's queue at a time.
+/// The most bytes of a long message that are queued at a time.
 const PIECE: usize = 64 << 10;

@@ -1,10 +1,10 @@
-//! `QuicStreams`: between the events of one connection, or of a session on one, and those who wait for them.
+//! `QuicStreams`: passes the events of a connection, or of a session on one, to the futures that wait for them.
 //!
-//! A connection has futures and no streams; streams have the connection. So waiting keeps no object alive. A stream
-//! that is collected is ended: its sending side by a reset, because incomplete data must not look complete. A
-//! connection that is collected with its streams is closed, and so is a listener, because its endpoint has the
-//! backlog. The collector runs on any thread, so this is done on the loop (`on_loop`, `StreamManager::forgotten`). In debug
-//! mode a warning names where the object was made.
+//! A connection has references to futures and none to streams; streams have a reference to the connection. So waiting
+//! keeps no object alive. A stream that the garbage collector frees is ended: its sending side by a reset, because
+//! incomplete data must not look complete. A connection that is freed with its streams is closed, and so is a listener,
+//! because its endpoint has the backlog. The collector runs on any thread, so this is done on the loop (`on_loop`,
+//! `StreamManager::forgotten`). In debug mode a warning says where the object was made.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -19,14 +19,14 @@ use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore};
 
-/// What takes the events about streams of one connection or session. It belongs to that and is kept by
-/// it; the program's objects refer to this one, and nothing here to them.
+/// Takes the stream events of a connection or session, which keeps it alive. The program's objects refer to this one, and
+/// it does not refer to them.
 #[pyclass(frozen, name = "QuicStreams", module = "uringcore._uringcore")]
 pub struct StreamManager {
     reach: Box<dyn Reach>,
     /// The loop's `create_future`.
     new_future: Py<PyAny>,
-    /// In debug mode: says where the program is.
+    /// In debug mode: a function that returns the position of the program.
     made_at: Option<Py<PyAny>>,
     state: GilCell<ManagerState>,
 }
@@ -34,36 +34,34 @@ pub struct StreamManager {
 struct ManagerState {
     inbox: Inbox,
     waiting: FxHashMap<Key, Waiters>,
-    /// Called after commands on a loop that has to be told to send.
+    /// Called after commands on a loop that does not send by itself.
     transmit: Option<Py<PyAny>>,
     end: Option<End>,
-    /// Streams that were collected where the transport was out of reach.
+    /// Streams that were freed while the transport was out of reach.
     forgotten: Vec<u64>,
 }
 
-/// Futures of those who wait for the same. Some were cancelled: programs with a time limit come again and
-/// again.
+/// Futures that wait for the same event. Some may be cancelled, because programs with a time limit wait again and again.
 #[derive(Default)]
 struct Waiters {
     futures: Vec<Py<PyAny>>,
-    /// How many there may be before those that are done are sorted out.
+    /// The number of futures at which those that are done are removed.
     max: usize,
 }
 
-/// How the transport has ended.
+/// The end of the transport.
 struct End {
-    /// Makes the exception: each that is raised is one of its own.
+    /// Makes a new exception for each raise.
     make_error: Py<PyAny>,
-    /// An application closed it and had nothing to complain of.
+    /// An application has closed it without an error.
     is_orderly: bool,
 }
 
 #[pymethods]
 impl StreamManager {
-    /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop
-    /// that has to be told to send; at most `datagram_bytes` of received datagrams wait, and the oldest are
-    /// dropped for others, or with `drops_newest` those that come. `made_at()` says where a stream is made,
-    /// if somebody wants to know that of those which are forgotten.
+    /// Takes the connection's stream events from now on. `transmit` is called after commands on a loop that does not send by
+    /// itself. At most `datagram_bytes` of received datagrams wait; the oldest are dropped then, or with `drops_newest` the
+    /// new ones. `made_at()` returns the position at which a stream is made, for warnings about dropped ones.
     #[new]
     #[pyo3(signature = (quic, new_future, *, is_client, datagram_bytes, drops_newest = false, transmit = None, made_at = None))]
     fn new(
@@ -96,8 +94,8 @@ impl StreamManager {
         Ok(manager)
     }
 
-    /// The transport is over: everybody who waits hears of it. `make_error()` makes an exception that says
-    /// why; `is_orderly` if an application closed it without an error.
+    /// The transport has ended: wakes all futures. `make_error()` makes an exception with the reason; `is_orderly` means that
+    /// an application has closed it without an error.
     pub fn end(&self, py: Python<'_>, make_error: Py<PyAny>, is_orderly: bool) -> PyResult<()> {
         let end = End {
             make_error,
@@ -105,7 +103,7 @@ impl StreamManager {
         };
         let (old, waiting) = self.state.with(py, |state| {
             if !is_orderly {
-                // A program that does not look for a while would keep what nobody sends any more.
+                // A program that does not receive for a while would keep their memory.
                 state.inbox.drop_datagrams();
             }
             let old = (state.transmit.take(), state.end.replace(end));
@@ -117,7 +115,7 @@ impl StreamManager {
         wake(py, waiting.collect())
     }
 
-    /// Received datagrams that were dropped, because newer ones needed their room.
+    /// The number of received datagrams that were dropped for newer ones.
     #[getter]
     fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
         self.state.with(py, |state| state.inbox.datagrams_dropped())
@@ -170,7 +168,7 @@ impl StreamManager {
         }
     }
 
-    /// Runs `run` on the transport; `None` when it has not begun, and when it is over or its loop is.
+    /// Runs `run` on the transport. `None` if it has not begun, or if it or its loop has ended.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -189,12 +187,12 @@ impl StreamManager {
         Ok(result)
     }
 
-    /// The program has written all that it has for now.
+    /// The program has written everything that it has for now.
     pub fn written(&self, py: Python<'_>) {
         self.reach.written(py);
     }
 
-    /// As [`reach`](Self::reach), where the transport's end is an error.
+    /// Runs `run` on the transport, and fails if it has ended.
     pub fn need<R>(
         &self,
         py: Python<'_>,
@@ -206,7 +204,7 @@ impl StreamManager {
         }
     }
 
-    /// Asks the transport something, which changes nothing.
+    /// Reads the state of the transport.
     pub fn ask<R>(
         &self,
         py: Python<'_>,
@@ -223,7 +221,7 @@ impl StreamManager {
         self.state.with(py, |state| run(&mut state.inbox))
     }
 
-    /// Where the program is that makes a stream, in debug mode.
+    /// The position of the program that makes a stream, in debug mode.
     pub fn origin(&self, py: Python<'_>) -> PyResult<Option<String>> {
         match &self.made_at {
             Some(made_at) => made_at.bind(py).call0()?.extract(),
@@ -248,14 +246,14 @@ impl StreamManager {
         self.state.with(py, |state| state.end.is_some())
     }
 
-    /// True if the connection is over, and nobody complains.
+    /// True if the connection has ended without an error.
     pub fn is_over_orderly(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
             state.end.as_ref().is_some_and(|end| end.is_orderly)
         })
     }
 
-    /// What to raise when the connection is over.
+    /// The exception for a connection that has ended.
     pub fn ended(&self, py: Python<'_>) -> PyErr {
         let make_error = self.state.with(py, |state| {
             let end = state.end.as_ref()?;
@@ -268,7 +266,7 @@ impl StreamManager {
         }
     }
 
-    /// A future that is set when whoever waits for `key` is to look again.
+    /// A future that is set at the next event of `key`. The caller then tries again.
     pub fn waiter<'py>(&self, py: Python<'py>, key: Key) -> PyResult<Bound<'py, PyAny>> {
         let future = self.new_future.bind(py).call0()?;
         let full = self.state.with(py, |state| {
@@ -283,8 +281,8 @@ impl StreamManager {
         Ok(future)
     }
 
-    /// Keeps those who still wait. It comes again when there are twice as many, so that it costs each
-    /// waiter the same, however many there are.
+    /// Removes futures that are done. This is repeated when there are twice as many, so that the cost for each future does
+    /// not depend on their number.
     fn sort_out(&self, py: Python<'_>, key: Key, futures: Vec<Py<PyAny>>) -> PyResult<()> {
         let mut live = Vec::with_capacity(futures.len());
         for future in futures {
@@ -300,7 +298,7 @@ impl StreamManager {
         Ok(())
     }
 
-    /// Has those who wait for one of `keys` look again.
+    /// Wakes the futures that wait for one of `keys`.
     pub fn wake(&self, py: Python<'_>, keys: impl IntoIterator<Item = Key>) -> PyResult<()> {
         let waiting: Vec<_> = self.state.with(py, |state| {
             if state.waiting.is_empty() {
@@ -314,9 +312,9 @@ impl StreamManager {
         wake(py, waiting)
     }
 
-    /// The program has dropped a stream; what it had not ended is `abandoned`.
+    /// The program has dropped a stream, with the open directions `abandoned`.
     pub fn forget(&self, py: Python<'_>, stream_id: u64, abandoned: Abandoned) {
-        // Who waits has the stream, so these are of some that were cancelled.
+        // A caller that waits has the stream, so these futures are cancelled ones.
         let left = self.state.with(py, |state| {
             state.inbox.forget(stream_id);
             if state.waiting.is_empty() {
@@ -333,12 +331,12 @@ impl StreamManager {
                 })
                 .is_err()
         {
-            // On another thread than the loop's: it is looked after with the next events.
+            // This is another thread than the loop's. The next events handle it.
             self.state.with(py, |state| state.forgotten.push(stream_id));
         }
     }
 
-    /// A turn's stream events.
+    /// Handles the stream events of a turn.
     fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
         let this = object.cast::<Self>()?.get();
         this.take_in(object.py(), |inbox, keys| {
@@ -348,7 +346,7 @@ impl StreamManager {
         })
     }
 
-    /// Has `take` tell the arrivals what has come, and then those who are to look again.
+    /// Runs `take`, which adds events to the inbox, and then wakes the futures of those events.
     pub fn take_in(
         &self,
         py: Python<'_>,
@@ -368,10 +366,10 @@ impl StreamManager {
     }
 }
 
-/// So few are not worth a look at who of them still waits.
+/// Fewer futures are not checked.
 const WAITERS_FEW: usize = 8;
 
-/// Which datagrams are dropped where there is no room.
+/// The datagrams that are dropped if there is no room.
 pub fn overflow(drops_newest: bool) -> Overflow {
     match drops_newest {
         true => Overflow::Newest,
@@ -379,7 +377,7 @@ pub fn overflow(drops_newest: bool) -> Overflow {
     }
 }
 
-/// The directions of a stream that nobody will use any more and nobody has ended.
+/// The open directions of a stream that the program has dropped.
 #[derive(Clone, Copy)]
 pub struct Abandoned {
     pub sending: bool,
@@ -401,9 +399,9 @@ impl Abandoned {
         stream_transport.forget_stream(stream_id);
     }
 
-    /// What is not complete must not look complete: sending ends with a reset.
+    /// Ends the directions. Sending ends with a reset, because incomplete data must not look complete.
     pub fn carry_out(self, stream_transport: &mut dyn StreamTransport, stream_id: u64) {
-        // A direction that there is not, or that has ended by itself, refuses.
+        // This fails for a direction that does not exist or has ended.
         if self.sending {
             let _ = stream_transport.reset_stream(stream_id, 0);
         }
