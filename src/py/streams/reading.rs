@@ -1,4 +1,4 @@
-//! The receiving side of a stream, as its reader asks for it.
+//! The receiving side of a stream: the steps of its read methods.
 
 use pyo3::prelude::*;
 use uringcore_quic::on_demand::{Key, Outcome, Portion, Want};
@@ -9,7 +9,7 @@ use super::work::Polled;
 use crate::capi::buffer::{self, bytes_of};
 use crate::capi::view::View;
 
-/// What a reader asked for, kept while it waits.
+/// The arguments of a read, kept while it waits.
 pub enum Asked {
     UpTo(usize),
     All,

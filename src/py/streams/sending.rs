@@ -1,7 +1,6 @@
 //! The sending side of a stream.
 //!
-//! What is sent is taken whole when there is room, and not at all before: so whoever is cancelled while it
-//! waits has sent nothing.
+//! Data is taken whole when there is room, and not before. So a call that is cancelled while it waits has sent nothing.
 
 use bytes::{Buf, Bytes};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -17,7 +16,7 @@ use super::stream_manager::Abandoned;
 use super::work::Polled;
 use crate::capi::{buffer, code};
 
-/// What is still to be sent.
+/// The unsent data of a call.
 pub enum Unsent {
     Whole(Bytes),
     /// The last data of the stream, which is finished with it.

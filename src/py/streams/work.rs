@@ -1,8 +1,8 @@
-//! What the methods of streams and connections give back: awaitables that are coroutines too.
+//! The awaitables that methods of streams and connections return. They are coroutines too.
 //!
-//! Nothing happens before the first step, and what can be done then needs no turn of the loop. One that
-//! has to wait has done nothing yet: it looks again when it is woken. So cancelling it, at whatever
-//! moment, takes nothing from the stream and leaves nothing behind.
+//! Nothing happens before the first step. If the work can be done then, it needs no turn of the loop. If it has to wait,
+//! it has done nothing yet, and tries again when it is woken. So a cancellation, at any moment, takes nothing from the
+//! stream and leaves nothing behind.
 
 use pyo3::exceptions::{PyRuntimeWarning, PyStopAsyncIteration, PyStopIteration};
 use pyo3::intern;
@@ -21,7 +21,7 @@ use crate::capi::cell::GilCell;
 use crate::capi::coroutine;
 use crate::capi::error::warn_of_a_dying_object;
 
-/// An awaitable of a stream's or a connection's.
+/// An awaitable of a stream or a connection.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Waiting {
     /// For the names of tasks.
@@ -31,12 +31,12 @@ pub struct Waiting {
 
 enum Step {
     Do(Job),
-    /// A future is waited for; then the job looks again.
+    /// The job waits for a future and then tries again.
     Wait(Py<PyIterator>, Job),
     Over,
 }
 
-/// What is to be done.
+/// The work of an awaitable.
 pub enum Job {
     Read(Py<Stream>, Asked),
     ReadInto(Py<Stream>, Py<PyAny>),
@@ -44,7 +44,7 @@ pub enum Job {
     Send(Py<Stream>, Unsent),
     Finish(Py<Stream>),
     WaitFinished(Py<Stream>),
-    /// The end of the stream's `async with`; `true` if it was left by an exception.
+    /// The end of the stream's `async with`, and true if an exception has left it.
     Leave(Py<Stream>, bool),
     Itself(Py<Stream>),
     Open(Py<ConnectionBase>, bool),
@@ -57,22 +57,22 @@ pub enum Job {
     WaitAllFinished(Py<ConnectionBase>),
 }
 
-/// What came of a step.
+/// The result of a step.
 pub enum Polled {
     Ready(Py<PyAny>),
-    /// For an asynchronous iterator: there is nothing more.
+    /// The end of an asynchronous iterator.
     Exhausted,
     Wait(Key),
 }
 
 enum Came {
     Value(Py<PyAny>),
-    /// What a task waits for.
+    /// The future for the task.
     Yield(Py<PyAny>),
 }
 
 impl Waiting {
-    /// True if it has been stepped into; `None` once it is over.
+    /// True after the first step, and `None` at the end.
     fn has_begun(&self, py: Python<'_>) -> Option<bool> {
         self.step.with(py, |step| match step {
             Step::Do(_) => Some(false),
@@ -100,19 +100,19 @@ impl Waiting {
         }
     }
 
-    /// As a coroutine's: nothing here takes a value.
+    /// The method of a coroutine. The value is not used.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         as_sent(py, self.__next__(py)?)
     }
 
-    /// Raises inside, which is what a cancelled task does.
+    /// Raises inside, as a cancelled task does.
     #[pyo3(signature = (*args))]
     fn throw(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         let Step::Wait(waiting, job) = self.take(py) else {
             return Err(raised(args)?);
         };
         match waiting.bind(py).call_method1(intern!(py, "throw"), args) {
-            // It did not mind.
+            // The future goes on in spite of the exception.
             Ok(what) => {
                 self.put(py, Step::Wait(waiting, job));
                 Ok(what.unbind())
@@ -149,25 +149,25 @@ impl Waiting {
         self.has_begun(py) == Some(true)
     }
 
-    /// Nobody looks while a step runs.
+    /// Always False, because no code can read it during a step.
     #[getter]
     fn cr_running(&self) -> bool {
         false
     }
 
-    /// There is no Python code here.
+    /// Always None, because there is no Python code.
     #[getter]
     fn cr_code(&self) -> Option<Py<PyAny>> {
         None
     }
 
-    /// Where it was made is not remembered.
+    /// Always None, because the origin is not recorded.
     #[getter]
     fn cr_origin(&self) -> Option<Py<PyAny>> {
         None
     }
 
-    /// What is waited for.
+    /// The future for which it waits.
     #[getter]
     fn cr_await(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
         self.step.with(py, |step| match step {
@@ -204,14 +204,14 @@ impl Waiting {
     }
 }
 
-/// Between two steps there is something to do only before the first: somebody has forgotten an `await`.
+/// Warns of an awaitable without a step, because an `await` was forgotten.
 impl Drop for Waiting {
     fn drop(&mut self) {
         if !matches!(self.step.get_mut(), Step::Do(_)) {
             return;
         }
         let text = format!("coroutine '{}' was never awaited", self.name);
-        // Not in an interpreter that is coming to its end.
+        // An interpreter at its end is not attached.
         Python::try_attach(|py| {
             warn_of_a_dying_object(&py.get_type::<PyRuntimeWarning>(), text);
         });
@@ -236,7 +236,7 @@ impl Waiting {
         drop(old);
     }
 
-    /// Goes on until there is a value, or something to wait for.
+    /// Works until there is a value, or a future to wait for.
     fn advance(&self, py: Python<'_>) -> PyResult<Came> {
         loop {
             match self.take(py) {
@@ -263,7 +263,7 @@ impl Waiting {
 }
 
 impl Job {
-    /// The method that has made it.
+    /// The name of the method that made it.
     fn name(&self) -> &'static str {
         match self {
             Self::Read(..) => "read",
