@@ -1,4 +1,4 @@
-//! `ClientHelloReader`: the ClientHello in a client's first datagrams, for a program that decides by it.
+//! `ClientHelloReader`: reads the ClientHello in a client's first datagrams, for programs that route by it.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -18,7 +18,7 @@ impl ClientHelloReader {
         Self(GilCell::new(quic::ClientHelloReader::default()))
     }
 
-    /// Reads a datagram. Returns why nothing in it could be read, in qlog's words, or None.
+    /// Reads a datagram. Returns None, or the reason for which nothing in it could be read, as a term of qlog.
     #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
     fn feed(&self, py: Python<'_>, data: BytesLike<'_>) -> Option<&'static str> {
         match self.0.with(py, |reader| reader.push(&data)) {
@@ -29,7 +29,7 @@ impl ClientHelloReader {
         }
     }
 
-    /// True if packets said different things of the same bytes, so that there is no message.
+    /// True if packets had different data for the same bytes, so that there is no message.
     #[getter]
     fn is_contradictory(&self, py: Python<'_>) -> bool {
         self.0.with(py, |reader| reader.is_contradictory())

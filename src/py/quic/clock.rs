@@ -1,8 +1,8 @@
-//! Python's clock (any float of seconds that only grows) beside the state machine's `Instant`.
+//! Conversion between Python's clock (any float of seconds that only grows) and the state machine's `Instant`.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Ties the first time that Python names to the moment when the clock was made.
+/// Maps the first time from Python to the moment at which the clock was made.
 pub struct Clock {
     base: Instant,
     origin: Option<f64>,
@@ -16,8 +16,8 @@ impl Clock {
         }
     }
 
-    /// A clock that runs by itself: it is `now`, and the caller's seconds are this machine's
-    /// (CLOCK_MONOTONIC), as those of every event loop are.
+    /// Makes a clock that runs by itself: the caller's seconds are those of this machine (CLOCK_MONOTONIC), as in every
+    /// event loop, and the time is `now`.
     pub fn running(now: f64) -> Self {
         Self {
             origin: Some(now),
@@ -25,28 +25,28 @@ impl Clock {
         }
     }
 
-    /// `now` as an instant. A time before the first one named counts as that one.
+    /// `now` as an instant. A time before the first one counts as that one.
     pub fn instant(&mut self, now: f64) -> Instant {
         let origin = *self.origin.get_or_insert(now);
         let passed = Duration::try_from_secs_f64(now - origin).unwrap_or_default();
-        // Timers are set to later moments than this, which have to be moments as well.
+        // Timers are set to later instants, which must not overflow.
         self.base + passed.min(PASSED_MAX)
     }
 
-    /// `instant` in Python's seconds, rounded up, so that a timer set to it finds itself due.
+    /// `instant` in Python's seconds, rounded up, so that a timer is due at that time.
     pub fn seconds(&self, instant: Instant) -> f64 {
         let passed = instant.saturating_duration_since(self.base).as_secs_f64();
         self.origin.unwrap_or(0.0) + passed + ROUNDING
     }
 }
 
-/// Of a program's clock: longer than it can run.
+/// A longer time than any program runs.
 const PASSED_MAX: Duration = Duration::from_secs(1 << 40);
 
-/// More than what an `f64` of seconds since the machine's start can lose.
+/// More than the rounding error of an `f64` of seconds since the machine's start.
 const ROUNDING: f64 = 1e-6;
 
-/// The wall clock's time of an instant, by one look at both clocks.
+/// The wall-clock time of an instant, by one read of both clocks.
 #[derive(Clone, Copy)]
 pub struct WallTime {
     instant: Instant,
@@ -65,7 +65,7 @@ impl WallTime {
         }
     }
 
-    /// Seconds since 1970; `None` is when the clocks were looked at.
+    /// Seconds since 1970 at an instant. `None` is the time at which the clocks were read.
     pub fn seconds(&self, at: Option<Instant>) -> f64 {
         let at = at.unwrap_or(self.instant);
         let later = at.saturating_duration_since(self.instant).as_secs_f64();

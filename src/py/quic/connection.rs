@@ -1,14 +1,14 @@
-//! `QuicConnectionCore`: one connection as Python commands it, whoever moves its packets.
+//! `QuicConnectionCore`: the commands of a connection for Python, on a loop or without one.
 //!
-//! Python's `QuicConnection` is a subclass with the configuration. Here: its methods.
+//! Python's `QuicConnection` is a subclass with the configuration. This file has the methods.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `beginning` | how an object gets its connection: opened, awaited, or handed over by an endpoint |
+//! | `beginning` | the connection of an object: opened, awaited, or passed by an endpoint |
 //! | `state` | the fields of an object |
-//! | `life` | where commands go in each phase, and the facts that outlive the connection |
+//! | `life` | the target of commands in each phase, and data that outlives the connection |
 //!
-//! Not here: how events get here (`endpoint`).
+//! `endpoint` delivers events to this object.
 
 use pyo3::exceptions::{PyConnectionResetError, PyValueError};
 use pyo3::prelude::*;
@@ -55,7 +55,7 @@ impl QuicConnectionCore {
 
     // Beginning ----------------------------------------------------------------------------------
 
-    /// Says which side this is, before anything else is done.
+    /// Sets the side, before any other call.
     fn _set_side(&self, py: Python<'_>, is_client: bool) {
         let old = self.state.with(py, |state| match state.phase {
             ConnectionPhase::Idle(_) => Some(std::mem::replace(
@@ -67,7 +67,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Begins a client's connection on `endpoint`, or without a loop when that is None.
+    /// Begins a client's connection on `endpoint`, or without a loop if that is None.
     #[pyo3(signature = (endpoint, setup, addr, server_name, now, host_id))]
     fn _start_client(
         slf: &Bound<'_, Self>,
@@ -82,7 +82,7 @@ impl QuicConnectionCore {
         beginning::start_client(slf, endpoint, setup.get(), addr, server_name, now, host_id)
     }
 
-    /// Waits for one client's first packet, without a loop. With `hello` TLS takes no other ClientHello.
+    /// Waits for one client's first packet, without a loop. With `hello` TLS accepts no other ClientHello.
     #[pyo3(signature = (setup, host_id, hello = None))]
     fn _start_server(
         slf: &Bound<'_, Self>,
@@ -94,7 +94,7 @@ impl QuicConnectionCore {
         beginning::start_server(slf, setup.get(), host_id.map(|id| id.0), hello.as_deref())
     }
 
-    /// A server's connection that has not begun is over.
+    /// Ends a server's connection that has not begun.
     fn _abandon(&self, py: Python<'_>) {
         beginning::abandon(self, py);
     }
@@ -110,7 +110,7 @@ impl QuicConnectionCore {
         beginning::accepted(slf, endpoint, ConnectionKey::from_u64(key))
     }
 
-    /// A client's session tickets and address validation tokens go to these from now on.
+    /// Sets the handlers of a client's session tickets and address validation tokens.
     fn _set_credential_handlers(
         &self,
         py: Python<'_>,
@@ -124,7 +124,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Events go to `receiver(list)` from now on; None lets them wait for `next_event`.
+    /// Sets `receiver(list)` for events. With None they wait for `next_event`.
     fn _set_receiver(&self, py: Python<'_>, receiver: Option<Py<PyAny>>) {
         let old = self
             .state
@@ -132,8 +132,7 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// `on_batch()` is called from now on when all that a batch of datagrams brought has been told, or
-    /// what a timer did.
+    /// Sets `on_batch()`, which is called after all events of a batch of datagrams or of a timer.
     fn _set_on_batch(&self, py: Python<'_>, on_batch: Option<Py<PyAny>>) -> PyResult<()> {
         let tells = on_batch.is_some();
         let old = self
@@ -146,23 +145,23 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Hands on events that another receiver has kept: to the present one, or for `next_event`.
+    /// Passes on events that another receiver has kept: to the current one, or for `next_event`.
     fn _receive(&self, py: Python<'_>, events: &Bound<'_, PyList>) -> PyResult<()> {
         self.receive(py, events)
     }
 
-    /// From now on `StreamFinished` events are delivered.
+    /// Delivers `StreamFinished` events from now on.
     fn _notify_finished(&self, py: Python<'_>) {
         self.state.with(py, |state| state.notify_finished = true);
     }
 
-    /// The endpoint that this connection is on, or None before it began and after it ended on a loop.
+    /// The endpoint of this connection. None before the connection began, and on a loop after it ended.
     #[getter]
     fn _endpoint(&self, py: Python<'_>) -> Option<Py<QuicEndpoint>> {
         self.own_endpoint(py)
     }
 
-    /// True if packets have begun to move (and may have stopped again).
+    /// True if packets have been sent or received.
     #[getter]
     fn _is_started(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
@@ -173,7 +172,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// True if the connection is over.
+    /// True if the connection has ended.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> bool {
         self.state
@@ -188,7 +187,7 @@ impl QuicConnectionCore {
             .unwrap_or(false))
     }
 
-    /// True if this is a server's connection that brings 0-RTT data and has not completed its handshake.
+    /// True if this is a server's connection with 0-RTT data that has not completed its handshake.
     #[getter]
     fn _reads_early_data(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -198,7 +197,7 @@ impl QuicConnectionCore {
 
     // Streams ------------------------------------------------------------------------------------
 
-    /// The id that the next stream of ours will have. It is taken when something is sent on it.
+    /// The id of the next stream of this side. It is in use when something is sent on it.
     #[pyo3(signature = (is_unidirectional = false))]
     fn get_next_available_stream_id(
         &self,
@@ -220,12 +219,11 @@ impl QuicConnectionCore {
         .ok_or_else(|| PyConnectionResetError::new_err("the connection is closed"))
     }
 
-    /// Queues data on a stream, which is opened if it is ours and new; `end_stream` finishes it.
+    /// Queues data on a stream. A new stream of this side is opened. `end_stream` finishes it.
     ///
-    /// Raises `ValueError` for a stream that does not exist or does not go this way, `RuntimeError`
-    /// after the stream was finished and `ConnectionResetError` after it was reset, by us or because
-    /// the peer wants no more, or when it is over in both directions. After the connection's end the
-    /// data is discarded.
+    /// Raises `ValueError` for a stream that does not exist or on which this side cannot send, `RuntimeError` after the
+    /// stream was finished, and `ConnectionResetError` after it was reset, by this side or because the peer stopped it, or
+    /// when it has ended in both directions. After the connection's end the data is discarded.
     #[pyo3(signature = (stream_id, data, end_stream = false))]
     fn send_stream_data(
         &self,
@@ -245,13 +243,13 @@ impl QuicConnectionCore {
         )
     }
 
-    /// The program has written all that it has for now: the loop may send it before the end of its turn.
+    /// The program has written everything that it has for now. The loop may send it before the end of its turn.
     #[pyo3(name = "_written")]
     fn written_by_program(&self, py: Python<'_>) {
         self.written(py);
     }
 
-    /// Abandons our side of a stream (RFC 9000 section 19.4).
+    /// Resets the sending side of a stream (RFC 9000 section 19.4).
     fn reset_stream(
         &self,
         py: Python<'_>,
@@ -283,11 +281,10 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Serves a stream before others, as RFC 9218 has it: `urgency` 0 (first) to 7; those of one
-    /// urgency in the order of their ids, or in turn where they are `incremental`. A stream that
-    /// was given no priority has urgency 3 and is incremental.
+    /// Sets the priority of a stream (RFC 9218): `urgency` from 0 (first) to 7. Streams of the same urgency are served in the
+    /// order of their ids, or in turn if they are `incremental`. The default is urgency 3, incremental.
     ///
-    /// Raises `ValueError` for another urgency, and as `send_stream_data` for the stream.
+    /// Raises `ValueError` for another urgency, and the errors of `send_stream_data` for the stream.
     #[pyo3(signature = (stream_id, urgency, incremental = false))]
     fn set_stream_priority(
         &self,
@@ -311,7 +308,7 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Reads nothing more from a stream until `resume_stream`: the peer runs out of credit.
+    /// Stops reading from a stream until `resume_stream`. The peer runs out of credit.
     fn pause_stream(&self, py: Python<'_>, stream_id: u64) -> PyResult<()> {
         self.running(py, |connection| connection.pause_stream(stream_id))
             .map(drop)
@@ -323,7 +320,7 @@ impl QuicConnectionCore {
             .map(drop)
     }
 
-    /// The streams that are not over, in the order of their numbers.
+    /// The open streams, in the order of their numbers.
     fn _stream_ids(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         if let Some(ids) = self.pre_connect(py, PreConnectCommands::stream_ids) {
             return Ok(ids);
@@ -334,15 +331,15 @@ impl QuicConnectionCore {
         Ok(ids)
     }
 
-    /// True if the peer's end has not been read, whether data of ours or its end is to be sent or
-    /// acknowledged, and whether our side was reset; None for a stream that is over.
+    /// Three flags of a stream: the peer's end has not been read; data or the end of this side is not sent and acknowledged;
+    /// this side was reset. None for a stream that has ended.
     fn _stream_state(
         &self,
         py: Python<'_>,
         stream_id: u64,
     ) -> PyResult<Option<(bool, bool, bool)>> {
         if let Some(has_stream) = self.pre_connect(py, |waiting| waiting.has_stream(stream_id)) {
-            // RFC 9000 section 2.1: the peer sends nothing on a unidirectional stream of ours.
+            // RFC 9000 section 2.1: the peer sends nothing on a unidirectional stream of this side.
             return Ok(has_stream.then_some((stream_id & 2 == 0, true, false)));
         }
         let state = self.peek(py, |connection| connection.stream_state(stream_id))?;
@@ -391,7 +388,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// True if so much is queued that `ConnectionWritable` will follow.
+    /// True if the queue is above its high mark, so that `ConnectionWritable` will follow.
     #[getter]
     fn _is_full(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self
@@ -403,20 +400,20 @@ impl QuicConnectionCore {
 
     /// Queues one DATAGRAM frame (RFC 9221).
     ///
-    /// With a session ticket for 0-RTT it goes out at once, within the limit that the ticket
-    /// remembers; if the server rejects 0-RTT data, or asks for a Retry, it is sent again. Otherwise
-    /// it waits until the handshake is complete. Until then at most 1,150 bytes are taken.
+    /// With a session ticket for 0-RTT it is sent at once, within the limit in the ticket. If the server rejects 0-RTT data,
+    /// or sends a Retry, it is sent again. Without such a ticket it waits until the handshake is complete. Until then at
+    /// most 1,150 bytes are accepted.
     ///
-    /// The queue holds 1 MiB. When it is full the oldest frames make room and are lost, as frames
-    /// of this kind may be; `stats()["datagram_frames_dropped"]` counts them.
+    /// The queue holds 1 MiB. If it is full, the oldest frames are dropped, and `stats()["datagram_frames_dropped"]` counts
+    /// them.
     ///
-    /// Raises `ValueError` when it does not fit in a packet or the peer takes none.
+    /// Raises `ValueError` if the data does not fit in a packet or the peer accepts no such frames.
     fn send_datagram_frame(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
         self.command(py, Command::SendDatagram { data })
     }
 
-    /// The most bytes that `send_datagram_frame` takes now; None when the peer takes none.
+    /// The most bytes that `send_datagram_frame` accepts now. None if the peer accepts no such frames.
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         Ok(self
@@ -430,7 +427,8 @@ impl QuicConnectionCore {
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// aioquic's name for what HTTP/3 has to check before it believes SETTINGS_H3_DATAGRAM.
+    /// The limit of the peer's transport parameter, under aioquic's name. HTTP/3 checks it before it uses
+    /// SETTINGS_H3_DATAGRAM.
     #[getter]
     fn _remote_max_datagram_frame_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         Ok(self
@@ -443,20 +441,20 @@ impl QuicConnectionCore {
         self.command(py, Command::Ping { uid })
     }
 
-    /// Changes the packet protection keys (RFC 9001 section 6). Nothing happens within three probe
-    /// time-outs of the last change: the old keys are still needed (section 6.5).
+    /// Changes the packet protection keys (RFC 9001 section 6). Does nothing within three probe time-outs of the last
+    /// change, when the old keys are still needed (section 6.5).
     fn request_key_update(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.request_key_update())
             .map(drop)
     }
 
-    /// Uses another of the peer's connection ids, where the state machine can.
+    /// Uses another connection id of the peer, if there is one.
     fn change_connection_id(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.change_connection_id())
             .map(drop)
     }
 
-    /// A client sends nothing before `_release`.
+    /// Makes a client send nothing before `_release`.
     fn _hold(&self, py: Python<'_>) -> PyResult<()> {
         self.running(py, |connection| connection.hold()).map(drop)
     }
@@ -467,8 +465,7 @@ impl QuicConnectionCore {
             .map(drop)
     }
 
-    /// Uses the endpoint's socket of this number from now on; `MigrationFinished` follows, after
-    /// `timeout` seconds at the latest.
+    /// Uses the endpoint's socket of this number from now on. `MigrationFinished` follows within `timeout` seconds.
     fn _migrate(&self, py: Python<'_>, socket: u32, timeout: f64) -> PyResult<()> {
         let timeout = arguments::span(timeout).ok_or_else(|| {
             PyValueError::new_err(format!("timeout: not a number of seconds: {timeout}"))
@@ -481,8 +478,8 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The number of the endpoint's socket that the connection uses, and whether it may be changed:
-    /// the handshake is confirmed (RFC 9001 section 4.1.2).
+    /// The number of the endpoint's socket that the connection uses, and true if the connection may move to another one: the
+    /// handshake is confirmed (RFC 9001 section 4.1.2).
     #[getter]
     fn _path(&self, py: Python<'_>) -> PyResult<(u32, bool)> {
         Ok(self
@@ -492,7 +489,7 @@ impl QuicConnectionCore {
             .unwrap_or_default())
     }
 
-    /// Closes the connection. With `frame_type` the code is the transport's, else the application's.
+    /// Closes the connection. With `frame_type` the code is one of the transport, otherwise of the application.
     #[pyo3(
         signature = (error_code = 0, frame_type = None, reason_phrase = String::new()),
         text_signature = "($self, error_code=0, frame_type=None, reason_phrase='')"
@@ -516,17 +513,17 @@ impl QuicConnectionCore {
             .map(drop)
     }
 
-    // What is known ------------------------------------------------------------------------------
+    // State --------------------------------------------------------------------------------------
 
-    /// The last address that the peer has proved to be at, or None before the connection began and at a server whose
-    /// client has proved nothing yet.
+    /// The last validated address of the peer. None before the connection began, and at a server while its client's address
+    /// is not validated.
     fn get_peer_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.known(py, |summary| summary.remote, Connection::validated_addr)?
             .map(|remote| address::inet_to_python(py, remote))
             .transpose()
     }
 
-    /// Where packets go now, proved or not; None before the connection began and after its end.
+    /// The address to which packets are sent now, validated or not. None before the connection began and after its end.
     fn _packet_address<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.peek(py, Connection::remote_addr)?
             .map(|remote| address::inet_to_python(py, remote))
@@ -544,7 +541,7 @@ impl QuicConnectionCore {
         Ok(alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw))))
     }
 
-    /// The connection id that the client sent its first packet to; None before there was one.
+    /// The destination connection id of the client's first packet. None before that packet.
     #[getter]
     fn original_destination_connection_id<'py>(
         &self,
@@ -558,7 +555,7 @@ impl QuicConnectionCore {
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// The connection id that this side began with; None before it did.
+    /// The first connection id of this side. None before the connection began.
     #[getter]
     fn host_cid<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let id = self.known(
@@ -569,20 +566,20 @@ impl QuicConnectionCore {
         Ok(id.map(|id| PyBytes::new(py, &id)))
     }
 
-    /// What the connection's packets say, if its configuration has a logger.
+    /// The log of the connection's packets, if its configuration has a logger.
     fn _packet_log(&self, py: Python<'_>) -> PyResult<Option<PacketLog>> {
         let recorder = self.running(py, |connection| connection.packet_log().cloned())?;
         Ok(recorder.flatten().map(PacketLog::new))
     }
 
-    /// The QUIC version on the wire as a number, None before the connection began. It may change
-    /// while the handshake is under way (RFC 9368).
+    /// The QUIC version on the wire as a number. None before the connection began. It may change during the handshake
+    /// (RFC 9368).
     #[getter]
     fn version(&self, py: Python<'_>) -> PyResult<Option<u32>> {
         self.known(py, |summary| summary.version, |c| Some(c.version()))
     }
 
-    /// The name that the client asked for (server side), or connected to.
+    /// The server name that the client asked for (server side), or connected to.
     #[getter]
     fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self
@@ -590,7 +587,7 @@ impl QuicConnectionCore {
             .flatten())
     }
 
-    /// The peer's certificate chain in DER, leaf first; empty before the handshake is complete.
+    /// The peer's certificate chain in DER, leaf first. Empty before the handshake is complete.
     fn get_peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let chain = self
             .running(py, |connection| connection.peer_certificates())?
@@ -602,7 +599,7 @@ impl QuicConnectionCore {
             .collect())
     }
 
-    /// Counters and estimates. Times in seconds, sizes in bytes. After the end: the last ones.
+    /// Counters and estimates. Times are in seconds, sizes in bytes. After the end they are the last ones.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.known(py, |summary| Some(summary.stats), |c| Some(c.stats()))?;
         stats_to_dict(py, &stats.unwrap_or_default())
@@ -615,7 +612,7 @@ impl QuicConnectionCore {
         if let Some(event) = self.state.with(py, |state| state.queue.pop_front()) {
             return Ok(Some(event));
         }
-        // Commands may have caused some since the last datagram.
+        // Commands may have caused events since the last datagram.
         if let Some(endpoint) = self.own_endpoint(py)
             && endpoint.get().is_own()
         {
@@ -624,7 +621,7 @@ impl QuicConnectionCore {
         Ok(self.state.with(py, |state| state.queue.pop_front()))
     }
 
-    /// Takes one datagram in. Not for connections on a loop, which receives for them.
+    /// Handles one datagram. Not for connections on a loop, which receives by itself.
     #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
     fn receive_datagram(
         &self,
@@ -645,7 +642,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// What has to go out now, as `(data, address)`. Empty on a loop, which sends by itself.
+    /// The datagrams to send now, as `(data, address)`. Empty on a loop, which sends by itself.
     fn datagrams_to_send<'py>(&self, py: Python<'py>, now: f64) -> PyResult<Bound<'py, PyList>> {
         match self.own_endpoint(py) {
             Some(endpoint) => endpoint.get().datagrams_to_send(py, now),
@@ -653,13 +650,13 @@ impl QuicConnectionCore {
         }
     }
 
-    /// When `handle_timer` wants to be called, in the caller's seconds. None on a loop.
+    /// The time of the next call of `handle_timer`, in the caller's seconds. None on a loop.
     fn get_timer(&self, py: Python<'_>) -> Option<f64> {
         self.own_endpoint(py)
             .and_then(|endpoint| endpoint.get().get_timer(py))
     }
 
-    /// It is `now`: handles what is due.
+    /// Runs the timers that are due at `now`.
     fn handle_timer(&self, py: Python<'_>, now: f64) -> PyResult<()> {
         match self.own_endpoint(py) {
             Some(endpoint) => QuicEndpoint::handle_timer(endpoint.bind(py), now),

@@ -1,7 +1,7 @@
-//! What makes the next handshake cheaper, between Python and the protocol: session tickets on their
-//! way out and in, address validation tokens, `MemorySessionStore`, and stores of the program's own.
+//! Credentials for cheaper handshakes, between Python and the protocol: session tickets in both directions, address
+//! validation tokens, `MemorySessionStore`, and a program's own stores.
 //!
-//! Not here: when a ticket comes (`endpoint/deliver`) and what Python makes of one (`uringcore.tls`).
+//! `endpoint/deliver` delivers tickets; `uringcore.tls` has their Python classes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use uringcore_quic::tls::{CipherSuite, MemorySessions, SessionStore, SessionTick
 
 use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
 
-/// A ticket as `uringcore.tls` puts it: no more than the fields.
+/// The fields of a ticket of `uringcore.tls`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TicketFields {
@@ -34,7 +34,7 @@ pub struct TicketFields {
 }
 
 impl TicketFields {
-    /// The error says in words what is wrong with `session_ticket`.
+    /// The error is a sentence about `session_ticket`.
     pub fn into_ticket(self) -> Result<SessionTicket, String> {
         let issued = Duration::try_from_secs_f64(self.issued)
             .ok()
@@ -48,7 +48,7 @@ impl TicketFields {
             secret: self.resumption_secret.0,
             age_add: self.age_add,
             issued: issued.ok_or("not_valid_before is out of range")?,
-            // A span that is negative or absurd is one that is over.
+            // A negative or absurd span counts as expired.
             lifetime: arguments::span(self.lifetime).unwrap_or_default(),
             early_data: self.early_data,
             transport_params: self.transport_parameters.0,
@@ -98,17 +98,16 @@ pub fn token_to_python<'py>(
         .call1((PyBytes::new(py, token), version))
 }
 
-/// A session store of the program's own: any object with `put` and `take`, and `spend` if it knows which
-/// tokens were used.
+/// A program's own session store: any object with `put` and `take`, and `spend` if it records used tokens.
 ///
-/// The protocol cannot call Python from within a handshake, so what it puts waits here until the
-/// turn's events are delivered, and what it takes was asked of the program before the handshake
-/// began (`Event::SessionsAsked`). Here: the object and how it is called. When: `endpoint/store`.
+/// The protocol cannot call Python during a handshake. So a session that it puts waits here until the turn's events are
+/// delivered, and a session that it takes was fetched from the program before the handshake began
+/// (`Event::SessionsAsked`). `endpoint/store` makes the calls.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ForeignStore {
     object: Py<PyAny>,
     pub keeps_tokens: bool,
-    /// Where it is called if it may block: a `StoreThread`.
+    /// The `StoreThread` on which a store that may block is called.
     thread: Option<Py<PyAny>>,
     sessions: Arc<ForeignSessions>,
 }
@@ -134,8 +133,8 @@ impl SessionStore for ForeignSessions {
     }
 }
 
-// Setups and endpoints have a reference each, which the garbage collector sees: a store that leads back to them
-// is collected with them.
+// Setups and endpoints have a reference each, which the garbage collector visits. So a store with references to them is
+// freed with them.
 #[pymethods]
 impl ForeignStore {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -171,7 +170,7 @@ impl ForeignStore {
         self.thread.is_some()
     }
 
-    /// The session of `ticket`, from a store that does not block.
+    /// Takes the session of `ticket` from a store that does not block.
     pub fn take(&self, py: Python<'_>, ticket: &[u8]) -> PyResult<Option<Vec<u8>>> {
         self.object
             .bind(py)
@@ -180,7 +179,7 @@ impl ForeignStore {
             .map(|session| session.map(|session| session.0))
     }
 
-    /// True if the token is new, which it is not any more then.
+    /// True if the token is new. Marks it as used.
     pub fn spend(&self, py: Python<'_>, token: u128) -> PyResult<bool> {
         self.object
             .bind(py)
@@ -196,8 +195,8 @@ impl ForeignStore {
             .map(drop)
     }
 
-    /// Has the thread call `answer` with what the store says, unless it comes to it only when
-    /// `time.monotonic()` is at the `deadline`. False: its queue is full.
+    /// Queues a question for the thread, which calls `answer` with the store's result, unless `time.monotonic()` has reached
+    /// `deadline` before. False if its queue is full.
     pub fn ask_thread<'py>(
         &self,
         py: Python<'py>,
@@ -221,8 +220,8 @@ impl ForeignStore {
             .is_truthy()
     }
 
-    /// Has the thread keep a session. When its queue is full nobody does, and the client's next
-    /// handshake is a full one.
+    /// Queues a session for the thread to keep. If its queue is full, the session is dropped, and the client's next handshake
+    /// is a full one.
     pub fn keep_on_thread<'py>(
         &self,
         py: Python<'py>,
@@ -240,17 +239,17 @@ impl ForeignStore {
             .map(drop)
     }
 
-    /// Has the sessions ready for the handshake that is about to begin.
+    /// Offers sessions to the handshake that is about to begin.
     pub fn offer(&self, found: Vec<(Vec<u8>, Vec<u8>)>) {
         lock(&self.sessions.found).extend(found);
     }
 
-    /// The handshake has begun: what it did not take is of no more use.
+    /// The handshake has begun: drops the sessions that it did not take.
     pub fn forget_offered(&self) {
         lock(&self.sessions.found).clear();
     }
 
-    /// The next session that was put.
+    /// Takes the next session that was put.
     pub fn next_put(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         lock(&self.sessions.put).pop_front()
     }
@@ -260,7 +259,7 @@ fn token_bytes(py: Python<'_>, token: u128) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &token.to_le_bytes())
 }
 
-/// As the protocol sees it, and as a program's own.
+/// A store for the protocol, and the object if it is the program's own.
 type Store = (Arc<dyn SessionStore>, Option<Py<ForeignStore>>);
 
 /// The store behind a Python object, and the object itself if it is the program's own.
@@ -276,13 +275,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sessions of one turn; each handshake has two.
+/// The most sessions of one turn. Each handshake has two.
 const PUT_MAX: usize = 65_536;
 
-/// Sessions that a server's clients may resume, in this process's memory.
+/// Sessions that clients of a server may resume, in this process's memory.
 ///
-/// Servers of this process that are given the same one resume each other's sessions. When it holds
-/// `capacity` sessions the oldest is forgotten. Safe to use from several threads.
+/// Servers of this process with the same store resume each other's sessions. With more than `capacity` sessions the oldest
+/// is dropped. Thread-safe.
 #[pyclass(frozen, module = "uringcore.tls")]
 pub struct MemorySessionStore {
     sessions: Arc<MemorySessions>,
@@ -310,7 +309,7 @@ impl MemorySessionStore {
         self.sessions.put(ticket.0, session.0)
     }
 
-    /// Gives out the session of `ticket` and forgets it, or None.
+    /// Returns the session of `ticket` and removes it. None if there is none.
     #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
     fn take<'py>(&self, py: Python<'py>, ticket: BytesLike<'_>) -> Option<Bound<'py, PyBytes>> {
         self.sessions

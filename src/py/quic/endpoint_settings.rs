@@ -1,6 +1,6 @@
-//! What Python says about an endpoint, as the state machines take it, and several endpoints on a port.
+//! The settings of an endpoint from Python, for the state machines; and the steering of several endpoints on a port.
 //!
-//! Python's `create_quic_endpoint` fills it in; ranges are checked here and in the state machine.
+//! Python's `create_quic_endpoint` passes them. Ranges are checked here and in the state machine.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,7 +17,7 @@ use super::setup::{config_error, seconds};
 use crate::capi::arguments::{BytesLike, OwnedBytes};
 use crate::capi::error;
 
-/// Straight from the Python fields.
+/// The fields from Python.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct EndpointOptions {
@@ -32,7 +32,7 @@ pub struct EndpointOptions {
     reset_key: Option<OwnedBytes>,
     socket_name: OwnedBytes,
     retry_handshakes: usize,
-    /// Its place, the number of places, and the descriptor of the file with a byte for each place.
+    /// The worker's slot, the number of slots, and the descriptor of the file with a byte for each slot.
     worker: Option<(u8, u8, RawFd)>,
 }
 
@@ -67,7 +67,7 @@ pub fn from_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<End
     checked(py, settings)
 }
 
-/// The state of each place on a port, in a file that the port's processes share.
+/// The state of each worker slot of a port, in a file that the port's processes share.
 #[derive(Debug)]
 struct PlaceStates(SharedBytes);
 
@@ -80,7 +80,7 @@ impl PlaceStates {
 
 impl EmptyPlaces for PlaceStates {
     fn is_empty(&self, index: u8) -> bool {
-        // A state that cannot be read may be that of a worker that lives.
+        // If the state cannot be read, the worker may be alive.
         matches!(self.0.get(u64::from(index)), Ok(PLACE_EMPTY))
     }
 }
@@ -88,7 +88,7 @@ impl EmptyPlaces for PlaceStates {
 /// `uringcore.quic.workers` writes it.
 const PLACE_EMPTY: u8 = 0;
 
-/// The budget of so many bytes: one for all servers of this process that are given that number.
+/// The budget of `bytes`: one for all servers of this process with that number.
 fn budget_of(bytes: usize) -> Arc<Budget> {
     let mut budgets = BUDGETS.get().lock().unwrap_or_else(PoisonError::into_inner);
     budgets.retain(|budget| budget.strong_count() > 0);
@@ -101,7 +101,7 @@ fn budget_of(bytes: usize) -> Arc<Budget> {
     budget
 }
 
-/// Those that endpoints have. A forked child has no endpoint, and what its parent's hold is never given back there.
+/// The budgets of endpoints. A forked child begins without any, because it has no endpoints that release their bytes.
 static BUDGETS: PerProcess<Mutex<Vec<Weak<Budget>>>> = PerProcess::new();
 
 pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointSettings> {
@@ -111,9 +111,9 @@ pub fn checked(py: Python<'_>, settings: EndpointSettings) -> PyResult<EndpointS
     }
 }
 
-/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID: the first byte, modulo
-/// the number of places, is a place, and `sockets` has for each the socket that gets its datagrams, by
-/// the order in which they were bound.
+/// Steers the datagrams of a port's `SO_REUSEPORT` sockets by connection ID. The first byte, modulo the number of worker
+/// slots, is a slot, and `sockets` has for each slot the index of the socket that gets its datagrams, in the order in which
+/// the sockets were bound.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // As they come from Python.
 fn steer_by_connection_id(fd: RawFd, sockets: BytesLike<'_>) -> PyResult<()> {

@@ -1,8 +1,7 @@
 //! The events of a QUIC connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: their fields are immutable, they are compared and shown by them, and take attributes of a
-//! program's own, as aioquic's do. Not here: when one is made
-//! (`deliver`) and who gets it.
+//! They are values: their fields are immutable, and `==` and `repr` use them. Programs can add attributes, as with
+//! aioquic's events. `endpoint/deliver` makes and delivers them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -14,13 +13,13 @@ use uringcore_quic::{CloseKind, Event};
 use crate::capi::buffer::bytes_of;
 use crate::capi::open_class;
 
-/// What a QUIC connection tells its user: the base class of all events.
+/// The base class of all events of a QUIC connection.
 #[pyclass(module = "uringcore.quic.events", subclass, frozen)]
 pub struct QuicEvent;
 
 #[pymethods]
 impl QuicEvent {
-    // Subclasses have arguments of their own.
+    // Subclasses have their own arguments.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -28,7 +27,7 @@ impl QuicEvent {
     }
 }
 
-/// The class that Python sees of an event, and the way to one.
+/// The class of an event for Python, and its constructor.
 macro_rules! open_event {
     ($name:ident) => {
         impl open_class::OpenClass for $name {
@@ -89,7 +88,7 @@ macro_rules! event_class {
 }
 
 event_class! {
-    /// We announced a connection id to the peer.
+    /// This side has announced a connection id to the peer.
     ConnectionIdIssued {
         /// The connection id.
         connection_id: Py<PyBytes>,
@@ -97,21 +96,20 @@ event_class! {
 }
 
 event_class! {
-    /// The peer retired one of our connection ids.
+    /// The peer has retired a connection id of this side.
     ConnectionIdRetired {
         /// The connection id.
         connection_id: Py<PyBytes>,
     }
 }
 
-/// A DATAGRAM frame arrived (RFC 9221).
+/// A DATAGRAM frame has arrived (RFC 9221).
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct DatagramFrameReceived {
     /// Its contents.
     pub data: Py<PyBytes>,
-    /// True if it may have come as 0-RTT data, which somebody else may have sent before and may send
-    /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
-    /// tell.
+    /// True if it may be 0-RTT data, which an attacker may have recorded and may send again: do nothing with it that must
+    /// not be repeated (RFC 9001 section 9.2). aioquic has no such attribute.
     pub early_data: bool,
 }
 
@@ -175,10 +173,9 @@ event_class! {
 }
 
 event_class! {
-    /// A client's move to another network, asked for by `migrate`, has ended. aioquic has no such
-    /// event.
+    /// A client's move to another network, by `migrate`, has ended. aioquic has no such event.
     MigrationFinished {
-        /// True if the peer was heard on the new path; else the connection is on its old one.
+        /// True if the peer has answered on the new path. Otherwise the connection is on its old one.
         succeeded: bool,
     }
 }
@@ -200,7 +197,7 @@ event_class! {
 }
 
 event_class! {
-    /// The peer wants no more data on a stream (RFC 9000 section 19.5). Our side is already reset.
+    /// The peer has stopped a stream (STOP_SENDING, RFC 9000 section 19.5). The sending side is already reset.
     StopSendingReceived {
         /// The application's error code.
         error_code: u64,
@@ -210,8 +207,8 @@ event_class! {
 }
 
 event_class! {
-    /// Our side of a stream was reset while `send_buffer_high` was queued or more, or while that
-    /// was going down: `StreamWritable` will not come. Says so whoever gave the stream up.
+    /// The sending side of a stream was reset, by either side, while its queue was above `send_buffer_high` or falling to the
+    /// low mark: `StreamWritable` will not come.
     StreamAbandoned {
         /// The stream.
         stream_id: u64,
@@ -219,7 +216,7 @@ event_class! {
 }
 
 event_class! {
-    /// The peer abandoned its side of a stream (RFC 9000 section 19.4).
+    /// The peer has reset its side of a stream (RFC 9000 section 19.4).
     StreamReset {
         /// The application's error code.
         error_code: u64,
@@ -229,8 +226,8 @@ event_class! {
 }
 
 event_class! {
-    /// The peer acknowledged our FIN and all data before it. Told to programs that use readers and
-    /// writers; aioquic has no such event.
+    /// The peer has acknowledged the FIN of this side and all data before it. Only for programs that use readers and writers.
+    /// aioquic has no such event.
     StreamFinished {
         /// The stream.
         stream_id: u64,
@@ -247,9 +244,8 @@ event_class! {
 }
 
 event_class! {
-    /// What is queued on the connection fell to `send_buffer_low`, all streams together, after it
-    /// had reached `send_buffer_high`, or DATAGRAM frames had filled half of their queue. aioquic
-    /// has no such event.
+    /// The queued bytes of all streams of the connection fell to `send_buffer_low` after they had reached
+    /// `send_buffer_high`, or after DATAGRAM frames had filled half of their queue. aioquic has no such event.
     ConnectionWritable {
         /// Bytes still queued on streams.
         queued_bytes: u64,
@@ -259,15 +255,14 @@ event_class! {
 /// Data arrived on a stream, in order.
 #[pyclass(module = "uringcore.quic.events", extends = QuicEvent, subclass, frozen, get_all)]
 pub struct StreamDataReceived {
-    /// The data; empty when only the end arrived.
+    /// The data. Empty if only the end arrived.
     pub data: Py<PyBytes>,
     /// True if the peer has finished sending on this stream.
     pub end_stream: bool,
     /// The stream.
     pub stream_id: u64,
-    /// True if some of it came as 0-RTT data, which somebody else may have sent before and may send
-    /// again: do nothing with it that must not be repeated (RFC 9001 section 9.2). aioquic does not
-    /// tell.
+    /// True if some of it came as 0-RTT data, which an attacker may have recorded and may send again: do nothing with it
+    /// that must not be repeated (RFC 9001 section 9.2). aioquic has no such attribute.
     pub early_data: bool,
 }
 
@@ -327,22 +322,22 @@ open_event!(StreamDataReceived);
 pub struct ConnectionTerminated {
     /// The error code: the application's when `frame_type` is `None`, else RFC 9000 section 20.1's.
     pub error_code: u64,
-    /// The type of the frame that was at fault, or `None` for an application's close.
+    /// The type of the frame that caused the error, or `None` for an application's close.
     pub frame_type: Option<u64>,
     /// The text that came with the code.
     pub reason_phrase: String,
-    /// Who or what ended it: `"local"`, `"peer_application"`, `"peer_transport"`, `"tls"`,
+    /// The cause of the end: `"local"`, `"peer_application"`, `"peer_transport"`, `"tls"`,
     /// `"idle_timeout"`, `"stateless_reset"`, `"version_negotiation"` or `"unreachable"`.
     pub kind: &'static str,
-    /// The TLS alert (RFC 8446 section 6) when the handshake failed.
+    /// The TLS alert (RFC 8446 section 6) if the handshake failed.
     pub alert: Option<u8>,
-    /// The system's error number when the network said that nobody is there.
+    /// The system's error number if the network reported the peer as unreachable.
     pub errno: Option<i32>,
 }
 
 #[pymethods]
 impl ConnectionTerminated {
-    /// Without `kind`: what the code and the frame type tell.
+    /// Without `kind` it is derived from the code and the frame type.
     #[new]
     #[pyo3(signature = (error_code, frame_type, reason_phrase, *, kind = None, alert = None, errno = None))]
     fn new(
@@ -406,7 +401,7 @@ impl ConnectionTerminated {
 
 open_event!(ConnectionTerminated);
 
-/// What `ConnectionTerminated.kind` can be.
+/// Checks a value of `ConnectionTerminated.kind`.
 fn known_kind(name: &str) -> PyResult<&'static str> {
     let known = KINDS.iter().find(|&&kind| kind == name);
     known
@@ -453,7 +448,7 @@ impl ConnectionTerminated {
     }
 }
 
-/// The Python object for `event`, or `None` for one that Python is not told of.
+/// The Python object for `event`, or `None` for an event that Python does not get.
 pub fn from_protocol(py: Python<'_>, event: Event) -> PyResult<Option<Py<PyAny>>> {
     let object = match event {
         Event::StreamData {
@@ -595,7 +590,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// ALPN names are bytes on the wire; aioquic shows them as text, and so do we.
+/// ALPN names are bytes on the wire, and text in Python, as with aioquic.
 fn alpn_name(py: Python<'_>, alpn: Option<Vec<u8>>) -> Option<Py<PyString>> {
     alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw)).unbind())
 }
