@@ -24,7 +24,7 @@ use std::os::fd::RawFd;
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
-use uringcore_engine::{Attempt, Direction, Engine, Key, OpQueueId, OpQueues};
+use uringcore_engine::{Attempt, Direction, Key, OpQueueId, OpQueues};
 use uringcore_io::{Driver, Errno, OpId, Outcome, Token};
 
 use crate::capi::error;
