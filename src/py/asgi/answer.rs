@@ -1,8 +1,8 @@
-//! What `receive()` and `send()` give back: awaitables that are coroutines too, as frameworks make tasks of
-//! them. Nothing happens before the first step, as with a coroutine.
+//! The awaitables that `receive()` and `send()` return. They are coroutines too, because frameworks make tasks of them.
+//! Nothing happens before the first step, as with a coroutine.
 //!
-//! A `send` whose client has gone suspends once: nothing else would make its caller wait, and a program that goes on
-//! sending would keep the loop.
+//! A `send` whose client has gone suspends once. Otherwise it would never wait, and a program that goes on sending would
+//! block the loop.
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeWarning, PyStopIteration};
@@ -36,19 +36,19 @@ enum Call {
     Send,
 }
 
-/// What is next.
+/// The next step.
 enum Step {
     Receive,
     Send(Py<PyAny>),
-    /// The rest of a body waits for room; `true` if nothing follows.
+    /// The rest of a body waits for room. True if nothing follows.
     SendRest(Bytes, bool, Charge),
-    /// A file is to be opened, and sent then.
+    /// Opens a file and sends it.
     OpenFile(Box<FileRequest>),
-    /// The rest of a file is.
+    /// Sends the rest of a file.
     SendFile(Box<FileBody>),
-    /// Somebody's future is waited for; then what stands beside it.
+    /// Waits for a future, and then takes the other step.
     Wait(Py<PyIterator>, Box<Step>),
-    /// Done, but the loop gets its turn first: a program that goes on sending to nobody would keep it.
+    /// Done, but the loop gets a turn first, because a program that goes on sending to nobody would block it.
     GiveWay,
     Finish,
     Over,
@@ -70,7 +70,7 @@ impl Step {
         }
     }
 
-    /// True if one that is kept between two steps has been stepped into.
+    /// True if the coroutine has begun, for a step that is kept between two calls.
     fn has_begun(&self) -> bool {
         match self {
             Self::Receive | Self::Send(_) | Self::Over => false,
@@ -84,16 +84,16 @@ impl Step {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 enum Came {
     Value(Py<PyAny>),
     Nothing,
-    /// What a task waits for: a future, or None for the next turn.
+    /// A future for the task, or None for the next turn.
     Yield(Py<PyAny>),
 }
 
 impl Answer {
-    /// True if it has been stepped into; `None` once it is over.
+    /// True after the first step, and `None` at the end.
     fn has_begun(&self, py: Python<'_>) -> Option<bool> {
         self.step.with(py, |step| match step {
             Step::Over => None,
@@ -120,12 +120,12 @@ impl Answer {
         }
     }
 
-    /// As a coroutine's: nothing here takes a value.
+    /// The method of a coroutine. The value is not used.
     fn send(slf: &Bound<'_, Self>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         as_sent(slf.py(), Self::__next__(slf)?)
     }
 
-    /// Raises inside, which is what a cancelled task does.
+    /// Raises inside, as a cancelled task does.
     #[pyo3(signature = (*args))]
     fn throw(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
@@ -134,7 +134,7 @@ impl Answer {
             Step::Wait(waiting, then) => {
                 let thrown = waiting.bind(py).call_method1(intern!(py, "throw"), args);
                 match thrown {
-                    // It did not mind.
+                    // The future goes on in spite of the exception.
                     Ok(what) => {
                         this.put(py, Step::Wait(waiting, then));
                         Ok(what.unbind())
@@ -190,13 +190,13 @@ impl Answer {
         self.has_begun(py) == Some(true)
     }
 
-    /// Nobody looks while a step runs.
+    /// Always False, because no code can read it during a step.
     #[getter]
     fn cr_running(&self) -> bool {
         false
     }
 
-    /// What is waited for, if it is somebody's future.
+    /// The future for which it waits, if there is one.
     #[getter]
     fn cr_await(&self, py: Python<'_>) -> Option<Py<PyIterator>> {
         self.step.with(py, |step| match step {
@@ -205,13 +205,13 @@ impl Answer {
         })
     }
 
-    /// There is no Python code here.
+    /// Always None, because there is no Python code.
     #[getter]
     fn cr_code(&self) -> Option<Py<PyAny>> {
         None
     }
 
-    /// Where it was made is not remembered.
+    /// Always None, because the origin is not recorded.
     #[getter]
     fn cr_origin(&self) -> Option<Py<PyAny>> {
         None
@@ -229,14 +229,14 @@ impl Answer {
     }
 }
 
-/// As a coroutine of Python's: one that nobody awaits is a mistake, and what it should have done is not done.
+/// Warns, like a coroutine of Python, of an awaitable that was never awaited, whose work is not done.
 impl Drop for Answer {
     fn drop(&mut self) {
         if !matches!(self.step.get_mut(), Step::Receive | Step::Send(_)) {
             return;
         }
         let text = format!("coroutine '{}' was never awaited", self.__qualname__());
-        // Not in an interpreter that is coming to its end.
+        // An interpreter at its end is not attached.
         Python::try_attach(|py| {
             warn_of_a_dying_object(&py.get_type::<PyRuntimeWarning>(), text);
         });
@@ -271,7 +271,7 @@ impl Answer {
         drop(old);
     }
 
-    /// Goes on until there is a value, or something to wait for.
+    /// Works until there is a value, or a future to wait for.
     fn advance(slf: &Bound<'_, Self>) -> PyResult<Came> {
         let (py, this) = (slf.py(), slf.get());
         let request = this.request.bind(py);
@@ -343,8 +343,8 @@ impl Answer {
         Ok(())
     }
 
-    /// A future that is set when a file may be opened, or is to be tried again after `delay` seconds; also when the
-    /// client has gone.
+    /// A future that is set when a file may be opened, or after `delay` seconds for another try; also when the client has
+    /// gone.
     fn wait_for_place<'py>(
         &self,
         py: Python<'py>,

@@ -1,8 +1,8 @@
 //! HTTP datagrams of a request (RFC 9297): `http.datagram.receive` and `http.datagram.send`, which an application is
 //! given with the extension `http.datagram`.
 //!
-//! Towards the application [`WAITING_BYTES_MAX`] of them wait: of messages that may be lost the newest are worth
-//! most. Towards the client they wait with QUIC, which drops the oldest as well. Nobody waits for anybody.
+//! At most [`WAITING_BYTES_MAX`] of received datagrams wait for the application. Then the oldest are dropped, because the
+//! newest are worth most. Sent datagrams wait in QUIC, which drops the oldest as well. Neither side waits for the other.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,11 +17,11 @@ use super::wire::Refused;
 use crate::capi::buffer;
 use crate::capi::cell::GilCell;
 
-/// Those that wait for an application.
+/// Datagrams that wait for an application.
 pub(super) type Waiting = Box<GilCell<Datagrams>>;
 
 impl Request {
-    /// The same with datagrams.
+    /// Makes it a request with datagrams.
     pub fn with_datagrams(self, charge: Charge) -> Self {
         let mut datagrams = Datagrams::new(WAITING_BYTES_MAX);
         datagrams.set_charge(charge);
@@ -31,7 +31,7 @@ impl Request {
         }
     }
 
-    /// One has come.
+    /// A datagram has arrived.
     pub fn datagram(&self, py: Python<'_>, data: bytes::Bytes) -> PyResult<()> {
         let Some(datagrams) = &self.datagrams else {
             return Ok(());
@@ -40,7 +40,7 @@ impl Request {
         self.wake_readers(py)
     }
 
-    /// The message of the next one.
+    /// The message of the next datagram.
     pub(super) fn next_datagram(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let next = |datagrams: &Waiting| datagrams.with(py, Datagrams::pop);
         let Some(data) = self.datagrams.as_ref().and_then(next) else {
@@ -59,18 +59,18 @@ impl Request {
     ) -> PyResult<Sent> {
         let py = slf.py();
         let data = buffer::contiguous(&required(message, intern!(py, "data"))?, "data")?;
-        // What a datagram belongs to is to be known first.
+        // The client needs the head first, to which the datagram belongs.
         Self::release_head(slf)?;
         let sent = slf.get().with_wire(py, |wire| wire.datagram(py, &data));
         slf.get().written(py);
         match sent {
             Some(Ok(true)) => Ok(Sent::Taken),
-            // So that the loop comes to sending what waits.
+            // The call waits a turn, so that the loop can send queued datagrams.
             Some(Ok(false) | Err(Refused::Gone)) | None => Ok(Sent::ToNobody),
             Some(Err(refused)) => Self::outcome(slf, Some(Err(refused))).map(|()| Sent::Taken),
         }
     }
 }
 
-/// Of one request, an overhead for each of them counted in.
+/// The bound of one request, which counts an overhead for each datagram.
 const WAITING_BYTES_MAX: usize = 128 << 10;

@@ -1,4 +1,4 @@
-//! What Python says of a WebSocket's [`Limits`].
+//! A WebSocket's [`Limits`] from Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use uringcore_http::ws::Limits;
 
 use crate::capi::arguments;
 
-/// What one WebSocket may do: `max_size` bytes of a message, `max_queue` messages that wait for the application.
+/// The limits of a WebSocket: `max_size` bytes of a message, `max_queue` messages that wait for the application.
 /// `ping_interval` is in seconds, or None for no pings, and so is `ping_timeout`, within which each is answered.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebSocketLimits(pub Limits);
@@ -22,7 +22,7 @@ impl WebSocketLimits {
         ping_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let seconds = |name: &str, value: Option<f64>| match value {
-            // uvicorn takes 0 for "never".
+            // In uvicorn 0 means "never".
             None | Some(0.0) => Ok(None),
             Some(value) => arguments::span(value).map(Some).ok_or_else(|| {
                 PyValueError::new_err(format!("{name}: not a number of seconds: {value}"))

@@ -1,4 +1,4 @@
-//! What an application's message says: its keys, and the fields in it.
+//! Parsing of an application's messages: their keys, and the fields in them.
 
 use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::capi::buffer;
 
-/// A field's name as HTTP/2 and 3 want it: lower case.
+/// A field's name in lower case, as HTTP/2 and HTTP/3 demand.
 pub fn lower_name<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let name = plain_bytes(name)?;
     match name.as_bytes().iter().any(u8::is_ascii_uppercase) {
@@ -44,7 +44,7 @@ pub fn content_length(value: &[u8]) -> PyResult<u64> {
     })
 }
 
-/// What a message says, by name.
+/// A value of a message by its key.
 pub fn optional<'py>(
     message: &Bound<'py, PyAny>,
     key: &Bound<'py, PyString>,

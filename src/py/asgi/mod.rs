@@ -1,25 +1,25 @@
-//! ASGI: an application's coroutine for each request, and what it is called with.
+//! ASGI: an application's coroutine for each request, and its arguments.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `service` | what all requests of a server share |
+//! | `service` | the common state of all requests of a server |
 //! | `scope` | from a request's head to the scope |
-//! | `names` | field names and values that come again and again, as Python objects |
-//! | `request` | one request: its content, `receive()` |
-//! | `body` | content that has arrived and was not asked for yet |
-//! | `response` | what `send()` makes of the application's messages |
+//! | `names` | a cache of field lines as Python objects |
+//! | `request` | a request: its content, `receive()` |
+//! | `body` | content that has arrived before `receive()` |
+//! | `response` | a response: the messages of `send()` |
 //! | `file` | files as content |
-//! | `open_files` | places for open files, which clients share |
-//! | `message` | what the application's messages say |
-//! | `answer` | what `receive()` and `send()` give back |
+//! | `open_files` | the bound of open files, which clients share |
+//! | `message` | parsing of the application's messages |
+//! | `answer` | the awaitables that `receive()` and `send()` return |
 //! | `task` | the coroutine around the application's, and its task |
-//! | `limits` | what Python says of a WebSocket's limits |
+//! | `limits` | a WebSocket's limits from Python |
 //! | `websocket` | a request that is a WebSocket |
 //! | `datagram` | HTTP datagrams of a request |
-//! | `wire` | what a request writes through |
+//! | `wire` | the interface by which a request writes to its stream |
 //!
-//! No version of HTTP is known here: a [`Wire`](wire::Wire) is one stream of any. Messages are those of the ASGI
-//! specification (HTTP version 2.3, WebSocket version 2.4), and applications see what uvicorn would show them.
+//! This code does not depend on the version of HTTP: a [`Wire`](wire::Wire) is a stream of any. Messages are those of the
+//! ASGI specification (HTTP version 2.3, WebSocket version 2.4), with the values that uvicorn would pass.
 
 pub mod answer;
 mod body;

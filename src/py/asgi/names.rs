@@ -1,6 +1,5 @@
-//! Field lines that come again and again, as the Python objects that they were before.
-//!
-//! A client sends the same names with every request, and most of the values. Not here: what is secret.
+//! A cache of field lines as Python objects. A client sends equal names, and mostly equal values, with every request.
+//! Secret values are not cached.
 
 use std::hash::Hasher;
 
@@ -10,7 +9,7 @@ use rustc_hash::FxHasher;
 
 use crate::capi::cell::GilCell;
 
-/// A line that was asked for lately. A place holds one line; another with the same place takes it.
+/// Recent lines. A slot holds one line, and another line of the same slot replaces it.
 pub struct Lines {
     places: Box<[Option<Line>]>,
 }
@@ -31,7 +30,7 @@ impl Lines {
 
 /// The pair `(name, value)`.
 ///
-/// The tuple is made outside of the cell: making one may start a collection, whose finalisers may come back here.
+/// The tuple is made outside of the cell, because that may start a garbage collection, whose finalisers may get here again.
 pub fn pair<'py>(
     py: Python<'py>,
     lines: &GilCell<Lines>,
@@ -62,7 +61,7 @@ pub fn pair<'py>(
     Ok(pair)
 }
 
-/// As much of a line as a place has.
+/// The part of a line that its slot has.
 enum Found {
     Pair(Py<PyTuple>),
     Name(Py<PyBytes>),
@@ -90,5 +89,5 @@ fn place_of(name: &[u8], value: &[u8]) -> usize {
 }
 
 const PLACES: usize = 256;
-/// Above that a line is not kept: with the names and the objects around them the table takes 128 KiB at most.
+/// The longest value that is kept. With names and objects the table takes 128 KiB at most.
 const VALUE_MAX: usize = 160;

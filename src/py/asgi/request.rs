@@ -1,9 +1,8 @@
-//! One request: its content on the way to the application, and who waits for what.
+//! A request: its content for the application, and the futures of callers that wait.
 //!
-//! Here: `receive()`, and what the connection tells. What the application sends is in `response`.
+//! This file has `receive()`, and the calls of the connection. `response` handles the messages of the application.
 //!
-//! Towards the application at most [`BODY_HIGH_WATER`] bytes wait, and one event's worth; above that the
-//! client is stopped.
+//! At most [`BODY_HIGH_WATER`] bytes, and one event more, wait for the application. Above that the client is stopped.
 
 use std::sync::Arc;
 
@@ -24,44 +23,44 @@ use super::wire::{Ending, Refused, Wire};
 use crate::capi::awaited::{is_done, wake};
 use crate::capi::cell::GilCell;
 
-/// One request and its response: `receive` and `send` are what the application is called with.
+/// A request and its response. The application is called with its `receive` and `send`.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Request {
     pub(super) service: Py<AsgiService>,
     pub(super) scope: Py<PyDict>,
     pub(super) is_head: bool,
     pub(super) state: GilCell<RequestState>,
-    /// What else there is to it if it is a WebSocket.
+    /// The state of a WebSocket.
     pub(super) socket: Option<Box<GilCell<Socket>>>,
-    /// If its protocol has datagrams.
+    /// The datagrams, if the protocol has any.
     pub(super) datagrams: Option<Waiting>,
 }
 
 pub(super) struct RequestState {
     /// `None` when the application has returned.
     pub wire: Option<Arc<dyn Wire>>,
-    /// The task that runs the application, unless it ran through at once.
+    /// The task of the application, unless the application returned at once.
     pub task: Option<Py<PyAny>>,
-    /// Content that has arrived and was not asked for.
+    /// Content that has arrived and that the application has not received.
     body: Body,
-    /// For content that waits, or a WebSocket's messages.
+    /// The charge for waiting content, or for a WebSocket's messages.
     pub charge: Charge,
-    /// For the scope's fields.
+    /// The charge for the scope's fields.
     _fields: Charge,
     pub more_body: bool,
-    /// The application knows that the content is over.
+    /// The application has got the end of the content.
     end_reported: bool,
     pub is_paused: bool,
-    /// RFC 9110 section 10.1.1: answered when the application first asks for the content.
+    /// The client expects 100 (RFC 9110 section 10.1.1), which is sent when the application first calls `receive()`.
     pub continue_wanted: bool,
-    /// Nobody waits for the response.
+    /// The client has gone.
     pub disconnected: bool,
-    /// The response was complete when its client went.
+    /// The response was complete when the client went.
     pub was_answered: bool,
-    /// The exchange was ended before the application had answered: what counts as its response is none of its own.
+    /// The server ended the exchange before the application had answered.
     pub is_cut: bool,
     pub response: Response,
-    /// Futures of those that wait in `receive` and in `send`.
+    /// Futures of callers that wait in `receive` and in `send`.
     readers: Vec<Py<PyAny>>,
     writers: Vec<Py<PyAny>>,
 }
@@ -79,7 +78,7 @@ impl RequestState {
     }
 }
 
-/// What to do for somebody who asked.
+/// The result for a caller: a value, or a wait.
 pub(super) enum Asked<T> {
     Answer(T),
     Wait,
@@ -87,12 +86,12 @@ pub(super) enum Asked<T> {
 
 #[pymethods]
 impl Request {
-    /// The next part of the content; ``http.disconnect`` once there is nobody to answer.
+    /// Returns the next part of the content, or ``http.disconnect`` when the client has gone.
     fn receive(slf: &Bound<'_, Self>) -> PyResult<Py<Answer>> {
         Answer::to_receive(slf)
     }
 
-    /// Takes one ASGI message; done when there is room for another.
+    /// Takes one ASGI message. Done when there is room for another.
     fn send(slf: &Bound<'_, Self>, message: Py<PyAny>) -> PyResult<Py<Answer>> {
         Answer::to_send(slf, message)
     }
@@ -118,7 +117,7 @@ impl Request {
     }
 }
 
-/// Made by the connection, and told by it.
+/// The calls of the connection.
 impl Request {
     pub fn new(
         service: Py<AsgiService>,
@@ -156,7 +155,7 @@ impl Request {
         }
     }
 
-    /// The same as a WebSocket.
+    /// Makes it a WebSocket.
     pub fn with_socket(self, socket: Socket) -> Self {
         Self {
             socket: Some(Box::new(GilCell::new(socket))),
@@ -166,15 +165,15 @@ impl Request {
 
     /// Charges the client with `bytes` of a response that wait in the application, until the charge is dropped.
     ///
-    /// The application may send one object to many clients, so a long one counts as no more than a usual part of a
-    /// stream or a file.
+    /// The application may send one object to many clients, so a long one counts only as much as a usual part of a stream or
+    /// a file.
     pub(super) fn charge_unsent(&self, py: Python<'_>, bytes: usize) -> Charge {
         let mut charge = self.state.with(py, |state| state.charge.beside());
         charge.set(bytes.min(UNSENT_CHARGE_MAX));
         charge
     }
 
-    /// More of the request's content, as it came in `pieces`; `ended` with its last.
+    /// More content has arrived in `pieces`. `ended` means that it is the last.
     pub fn content(&self, py: Python<'_>, pieces: &[Bytes], ended: bool) -> PyResult<()> {
         if let Some(taken) = self.socket_content(py, pieces, ended) {
             return taken;
@@ -195,7 +194,7 @@ impl Request {
         self.wake_readers(py)
     }
 
-    /// The client gave up on this request, or the connection is gone.
+    /// The client has cancelled this request, or the connection has ended.
     pub fn disconnect(&self, py: Python<'_>) -> PyResult<()> {
         self.state.with(py, |state| {
             let is_whole = state.response.is_complete() && !state.is_cut;
@@ -214,13 +213,13 @@ impl Request {
         self.wake_writers(py)
     }
 
-    /// Answers without asking the application.
+    /// Answers without the application.
     pub fn refuse(slf: &Bound<'_, Self>, status: u16, detail: &str) -> PyResult<()> {
         let answered = Self::respond_or_end(slf, status, detail.as_bytes());
         answered.and(slf.get().let_go(slf.py()))
     }
 
-    /// The content that the application waits for is too slow in coming.
+    /// The content for which the application waits comes too slowly.
     pub fn body_timed_out(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let is_begun = this.state.with(slf.py(), |state| {
@@ -237,7 +236,7 @@ impl Request {
         answered.and(this.disconnect(slf.py()))
     }
 
-    /// The application could not be started, or not asked.
+    /// The application could not be started.
     pub fn not_started(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let py = slf.py();
         let message = "An ASGI application could not be started\n";
@@ -250,7 +249,7 @@ impl Request {
 
 /// For `receive`.
 impl Request {
-    /// The next message, or whether to wait for it.
+    /// The next message, or a wait for it.
     pub(super) fn next_message(slf: &Bound<'_, Self>) -> PyResult<Asked<Py<PyAny>>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(asked) = this.next_socket_message(py) {
@@ -282,7 +281,7 @@ impl Request {
         });
         match part {
             Asked::Wait => {
-                // Nobody owes a datagram.
+                // Without datagrams, this is the end.
                 if this.datagrams.is_none() {
                     this.with_wire(py, |wire| wire.wait_for_body(py));
                 }
@@ -319,18 +318,18 @@ impl Request {
             match self.with_wire(py, |wire| wire.headers(py, &fields, false)) {
                 Some(Err(Refused::Gone)) => self.disconnect(py)?,
                 Some(Err(Refused::Failed(error))) => return Err(error),
-                // A client that takes no such section can do without.
+                // The client accepts no such section, and does not need it.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// A future that is set when `receive`, or with `writes` `send`, is to look again.
+    /// A future that is set when `receive`, or with `writes` `send`, has to try again.
     pub(super) fn waiter<'py>(&self, py: Python<'py>, writes: bool) -> PyResult<Bound<'py, PyAny>> {
         let future = self.service.get().new_future(py)?;
         let mut waiting = self.take_waiting(py, writes);
-        // Some were cancelled: frameworks ask now and then whether the client is still there, and give up at once.
+        // Some are cancelled, because frameworks check for a disconnect by calls that they cancel at once.
         let mut live = Vec::with_capacity(waiting.len() + 1);
         for other in waiting.drain(..) {
             if !is_done(other.bind(py))? {
@@ -362,13 +361,13 @@ impl Request {
         wake(py, self.take_waiting(py, true))
     }
 
-    /// The exchange is over: who waits for content hears of it, and who waits for room, which may never come.
+    /// The exchange has ended: wakes callers that wait for content, and those that wait for room, which may never come.
     pub(super) fn wake_all(&self, py: Python<'_>) -> PyResult<()> {
         self.wake_readers(py)?;
         self.wake_writers(py)
     }
 
-    /// Drops what has come of the content and will not be asked for.
+    /// Drops content that the application will not receive.
     pub(super) fn forget_body(&self, py: Python<'_>) {
         self.state.with(py, |state| {
             state.body = Body::Empty;
@@ -376,7 +375,7 @@ impl Request {
         });
     }
 
-    /// Runs `run` on the wire, which may come back here. `None` when the application has returned.
+    /// Runs `run` on the wire, which may call this request. `None` if the application has returned.
     pub(super) fn with_wire<R>(
         &self,
         py: Python<'_>,
@@ -386,12 +385,12 @@ impl Request {
         Some(run(&*wire))
     }
 
-    /// The application has written all that it has for now.
+    /// The application has written everything that it has for now.
     pub(super) fn written(&self, py: Python<'_>) {
         self.with_wire(py, |wire| wire.written(py));
     }
 
-    /// Ends the exchange before its time, unless it is over.
+    /// Ends the exchange early, unless it has ended.
     pub(super) fn end(&self, py: Python<'_>, ending: Ending) {
         let is_open = self.state.with(py, |state| {
             let is_open = !state.disconnected && !state.response.is_complete();
@@ -407,5 +406,5 @@ impl Request {
 
 /// Bytes of a request's content that may wait for the application before the client is stopped.
 const BODY_HIGH_WATER: usize = 256 * 1024;
-/// Most of what waits in one application counts as held for its client: what Starlette reads of a file at a time.
+/// The most bytes of one waiting message that count for its client: the size of a read of a file in Starlette.
 const UNSENT_CHARGE_MAX: usize = 64 * 1024;

@@ -1,5 +1,5 @@
-//! From a request's head to an ASGI HTTP scope: what uvicorn makes of the same request, so that an application
-//! cannot tell the versions of HTTP apart except by `http_version`.
+//! From a request's head to an ASGI HTTP scope. It has the values that uvicorn would set for the request, so that only
+//! `http_version` differs between the versions of HTTP.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,17 +9,17 @@ use uringcore_http::http3::Head;
 use super::names;
 use super::service::AsgiService;
 
-/// Where a request came in: what all requests of a connection share.
+/// The ends of a connection, common to all its requests.
 pub struct Ends<'py> {
     pub client: Bound<'py, PyAny>,
     pub server: Bound<'py, PyAny>,
-    /// The extension of that name.
+    /// The extension `tls`.
     pub tls: Option<Bound<'py, PyAny>>,
-    /// The largest datagram that can be sent whole and at once.
+    /// The largest datagram that fits into a packet.
     pub datagram_max: Option<usize>,
 }
 
-/// What every scope is a copy of: `common`, and the keys of what each request has of its own.
+/// The template of which every scope is a copy: `common`, and the keys of each request's own values.
 pub fn template(common: &Bound<'_, PyDict>) -> PyResult<Py<PyDict>> {
     let template = common.copy()?;
     for name in [
@@ -44,7 +44,7 @@ pub fn build<'py>(
     head: &Head,
     ends: &Ends<'py>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    // It has all keys: none is added here, and the table does not grow.
+    // The copy has all keys already, so its table does not grow.
     let scope = service.template.bind(py).copy()?;
     if let Some(versions) = scope.get_item(intern!(py, "asgi"))? {
         // What an application changes in it is not for the next request to see.
