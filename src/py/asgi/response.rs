@@ -1,10 +1,10 @@
-//! One response: what becomes of the messages that the application sends.
+//! A response: handling of the messages that the application sends.
 //!
-//! The head is held until the first content or the end of the turn: head, content and end are one write then,
-//! and an application that fails in between is answered for with a real 500.
+//! The head is held until the first content or the end of the turn. So head, content and end are one write, and if the
+//! application fails in between, the client gets a real 500.
 //!
-//! Towards the client a message is taken at once until the stream, or the connection as a whole, has no room. A
-//! body is handed on in parts, so that a large one waits in the application.
+//! A message is taken at once until the stream, or the whole connection, has no room. A body is passed on in parts, so that
+//! a large one waits in the application.
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -24,9 +24,9 @@ use crate::capi::buffer;
 
 pub struct Response {
     phase: ResponsePhase,
-    /// No content: the request was a HEAD, or the status has none.
+    /// The response has no content, because the request was a HEAD or the status has none.
     is_bodyless: bool,
-    /// Content that is still to come, by its Content-Length.
+    /// Content that has to follow, by Content-Length.
     content_left: Option<u64>,
     has_trailers: bool,
     trailers: Vec<Line>,
@@ -34,7 +34,7 @@ pub struct Response {
 
 enum ResponsePhase {
     Nothing,
-    /// Said by the application, sent by nobody.
+    /// The head came from the application and is not sent yet.
     Held(Head),
     Body,
     Complete,
@@ -45,30 +45,30 @@ struct Head {
     fields: Vec<Line>,
 }
 
-/// What content means for the response.
+/// The effect of content on the response.
 pub(super) struct Accounted {
-    /// Nothing follows.
+    /// No content follows.
     pub last: bool,
-    /// It is not sent.
+    /// The content is not sent.
     pub is_left_out: bool,
 }
 
-/// What became of a message.
+/// The result of a message.
 pub(super) enum Sent {
     Taken,
-    /// Nobody is there to take it.
+    /// The client has gone.
     ToNobody,
-    /// Taken, and no room for another.
+    /// Taken, and there is no room for another message.
     Full,
-    /// This much of it is left; `true` if nothing follows.
+    /// The unsent rest, and true if no content follows.
     FullBefore(Bytes, bool),
     /// A file that cannot be opened yet.
     FileUnopened(Box<FileRequest>),
-    /// So much of a file is left, and there is no room for it yet.
+    /// The rest of a file, for which there is no room yet.
     FileFull(Box<FileBody>),
-    /// So much of a file is left, and it cannot be opened again yet.
+    /// The rest of a file that cannot be opened again yet.
     FileUnopenable(Box<FileBody>),
-    /// A thread has to read what is left of it.
+    /// The rest of a file that a thread has to read.
     FileUnread(Box<FileBody>),
 }
 
@@ -87,12 +87,12 @@ impl Response {
         matches!(self.phase, ResponsePhase::Complete)
     }
 
-    /// True if something of it has been sent.
+    /// True if a part of the response has been sent.
     pub fn is_begun(&self) -> bool {
         matches!(self.phase, ResponsePhase::Body | ResponsePhase::Complete)
     }
 
-    /// True if the application has said anything of it.
+    /// True if the application has begun the response.
     pub fn is_started(&self) -> bool {
         !matches!(self.phase, ResponsePhase::Nothing)
     }
@@ -101,12 +101,12 @@ impl Response {
         self.is_bodyless
     }
 
-    /// Content that is still to come, if it was announced.
+    /// Content that has to follow, by Content-Length.
     pub fn content_left(&self) -> Option<u64> {
         self.content_left
     }
 
-    /// So much content comes, and with `more_body` other content behind it.
+    /// Accounts for `length` bytes of content, after which other content follows if `more_body`.
     pub fn account(&mut self, length: u64, more_body: bool) -> Result<Accounted, &'static str> {
         let last = !more_body && !self.has_trailers;
         if self.is_bodyless {
@@ -143,7 +143,7 @@ impl Request {
             return taken;
         }
         if this.state.with(py, |state| state.disconnected) {
-            // As in ASGI before version 2.4: what nobody reads goes nowhere, without an error.
+            // As in ASGI before version 2.4, a message without a reader is dropped without an error.
             return Ok(Sent::ToNobody);
         }
         let kind = required(message, intern!(py, "type"))?;
@@ -194,7 +194,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Keeps a final response's head: what every response has, the application's fields, and one of ours.
+    /// Holds a final response's head: the fields of every response, the application's, and one of the server.
     pub(super) fn hold_head(
         slf: &Bound<'_, Self>,
         status: u16,
@@ -214,7 +214,7 @@ impl Request {
                     let length = content_length(value.as_bytes())?;
                     match content_left.replace(length) {
                         None => {}
-                        // RFC 9110 section 8.6: once is enough, and clients refuse more.
+                        // RFC 9110 section 8.6: a repeated value is sent once, because clients refuse more.
                         Some(first) if first == length => continue,
                         Some(first) => {
                             let text = format!("content-length: is both {first} and {length}");
@@ -229,7 +229,7 @@ impl Request {
         let old = this.state.with(py, |state| {
             let response = &mut state.response;
             response.content_left = content_left;
-            // Content is forbidden there (RFC 9110 section 6.4.1), whatever Content-Length says.
+            // These statuses forbid content (RFC 9110 section 6.4.1), even with a Content-Length.
             response.is_bodyless |= matches!(status, 204 | 304);
             std::mem::replace(
                 &mut response.phase,
@@ -253,7 +253,7 @@ impl Request {
             .get()
             .with_wire(py, |wire| wire.headers(py, &fields, false));
         match sent {
-            // A client that takes no such section can do without hints.
+            // The client accepts no such section, and does not need hints.
             Some(Err(Refused::TooLarge(_))) => Ok(Sent::Taken),
             sent => Self::outcome(slf, sent).map(|()| Sent::Taken),
         }
@@ -276,13 +276,13 @@ impl Request {
             .map_err(PyRuntimeError::new_err)?;
         let content = if is_left_out { Bytes::new() } else { content };
         match Self::send_rest(slf, content, last)? {
-            // Nothing of it will ever wait for its client.
+            // No part of it will ever wait for the client.
             Sent::Taken if is_left_out && more_body => Ok(Sent::ToNobody),
             sent => Ok(sent),
         }
     }
 
-    /// Hands content on as the client takes it.
+    /// Passes content on while the client takes it.
     pub(super) fn send_rest(slf: &Bound<'_, Self>, rest: Bytes, last: bool) -> PyResult<Sent> {
         let sent = Self::send_parts(slf, rest, last);
         slf.get().written(slf.py());
@@ -291,7 +291,7 @@ impl Request {
 
     fn send_parts(slf: &Bound<'_, Self>, mut rest: Bytes, last: bool) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
-        // A frame goes as a whole: another one may be sent while the rest of a body waits.
+        // A frame is passed on whole, because another one may be sent while the rest of a body waits.
         let part_bytes = match this.is_socket() {
             true => usize::MAX,
             false => PART_BYTES,
@@ -301,7 +301,7 @@ impl Request {
             if this.state.with(py, |state| state.disconnected) {
                 return Ok(Sent::ToNobody);
             }
-            // Before anything is taken: a program may give up waiting, and send again.
+            // Before anything is taken, because the program may cancel the wait and send again.
             let is_full = |wire: &dyn Wire| wire.is_held_up(py);
             if !rest.is_empty() && this.with_wire(py, is_full) == Some(true) {
                 return Ok(Sent::FullBefore(rest, last));
@@ -334,7 +334,7 @@ impl Request {
             }
         });
         let sent = match held {
-            // Nothing is held any more, and nothing sent: if it is refused, a 500 still can be.
+            // The head is neither held nor sent here: if it is refused, a 500 can still be sent.
             ResponsePhase::Held(head) => {
                 let is_whole = ends && part.is_empty();
                 let sent = head.with_fields(py, |fields| {
@@ -360,7 +360,7 @@ impl Request {
         Ok(())
     }
 
-    /// `http.response.debug`: for the log, not for the client.
+    /// `http.response.debug`, for the log and not for the client.
     fn debug(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = slf.py();
         let info = required(message, intern!(py, "info"))?;
@@ -369,7 +369,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// `http.response.trailers`. Gathers: ASGI may give them in several messages, one section is sent.
+    /// `http.response.trailers`. ASGI may pass them in several messages, which are gathered into one section.
     fn trailers(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let mut lines = Vec::new();
@@ -394,7 +394,7 @@ impl Request {
         let sent = this.with_wire(py, |wire| match fields.is_empty() || is_bodyless {
             true => wire.content(py, Bytes::new(), true),
             false => match wire.headers(py, &fields, true) {
-                // A client that takes no such section can do without trailers.
+                // The client accepts no such section, and does not need trailers.
                 Err(Refused::TooLarge(_)) => wire.content(py, Bytes::new(), true),
                 sent => sent,
             },
@@ -415,7 +415,7 @@ impl Request {
         })
     }
 
-    /// Sends a head that has been held long enough.
+    /// Sends a held head.
     pub(super) fn release_head(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if !this.holds_head(py) {
@@ -423,7 +423,7 @@ impl Request {
         }
         match Self::send_part(slf, Bytes::new(), false) {
             Ok(()) => Ok(()),
-            // The application is told by what it sends next; what it has said so far is not to be sent.
+            // The next message of the application raises the error. The head is not sent.
             Err(error) => {
                 let message = format!("The response to {} could not be sent\n", this.asked(py));
                 let service = this.service.get();
@@ -433,7 +433,7 @@ impl Request {
         }
     }
 
-    /// What became of something that was sent.
+    /// The result of a send.
     pub(super) fn outcome(
         slf: &Bound<'_, Self>,
         sent: Option<Result<(), Refused>>,
@@ -441,7 +441,7 @@ impl Request {
         let (py, this) = (slf.py(), slf.get());
         match sent {
             Some(Ok(())) => Ok(()),
-            // The client went away in this very turn.
+            // The client went in this turn.
             Some(Err(Refused::Gone)) | None => this.disconnect(py),
             Some(Err(Refused::Failed(error))) => Err(error),
             Some(Err(Refused::Invalid(reason))) => Err(PyValueError::new_err(reason)),
@@ -465,7 +465,7 @@ impl Request {
         });
         drop(old);
         let service = self.service.get();
-        // The head has left: what the log raises cannot make another response of it.
+        // The head is sent, so an exception of the log cannot change the response.
         if let Some(log_access) = &service.log_access
             && let Err(error) = log_access.bind(py).call1((self.scope.bind(py), status))
         {
@@ -486,7 +486,7 @@ impl Request {
         self.wake_all(py)
     }
 
-    /// A whole response of ours, instead of the application's.
+    /// Sends a whole response of the server instead of the application's.
     pub fn respond(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let mut fields = this.service.get().default_headers(py, 2);
@@ -516,7 +516,7 @@ impl Request {
         Self::send_part(slf, content, true)
     }
 
-    /// The application's fault: 500 while that can still be said, else a reset.
+    /// The application has failed: sends 500 if the head is not sent yet, otherwise a reset.
     pub(super) fn fail(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.close_socket(py, code::INTERNAL_ERROR, "") {
@@ -526,7 +526,7 @@ impl Request {
             let response = &mut state.response;
             let is_begun = response.is_begun();
             if !is_begun {
-                // What a failed 204 says of content is not said of a 500.
+                // The 500 has content, even if the application's status had none.
                 response.is_bodyless = this.is_head;
             }
             (response.is_complete() || state.disconnected, is_begun)
@@ -541,8 +541,8 @@ impl Request {
         }
     }
 
-    /// A whole response of ours. What cannot be sent is a reset instead, and a line in the log: the fields of all
-    /// responses, which the server's options name, may be what makes it malformed.
+    /// Sends a whole response of the server, or a reset with a line in the log if that is malformed, which the fields of the
+    /// server's options may cause.
     pub(super) fn respond_or_end(slf: &Bound<'_, Self>, status: u16, text: &[u8]) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Err(error) = Self::respond(slf, status, text) {
@@ -554,12 +554,12 @@ impl Request {
         Ok(())
     }
 
-    /// Method and path of the request, for the log: as they came, unless the application has changed its scope.
+    /// Method and path of the request for the log, from the scope, which the application may have changed.
     fn asked(&self, py: Python<'_>) -> String {
         let scope = self.scope.bind(py);
         let get = |name| scope.get_item(name).ok().flatten();
         let method = get(intern!(py, "method")).and_then(|method| method.extract().ok());
-        // A WebSocket's scope has none.
+        // A WebSocket's scope has no method.
         let method = method.unwrap_or_else(|| "WebSocket".to_owned());
         let path = get(intern!(py, "raw_path"));
         let path = path.as_ref().and_then(|path| path.cast::<PyBytes>().ok());
@@ -568,7 +568,7 @@ impl Request {
         format!("{} {}", method.escape_debug(), path.escape_ascii())
     }
 
-    /// Who asks, for the log.
+    /// The client's address, for the log.
     pub(super) fn client<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         let client = self.scope.bind(py).get_item(intern!(py, "client"));
         client
@@ -597,8 +597,8 @@ fn slices<'a>(py: Python<'a>, (name, value): &'a Line) -> (&'a [u8], &'a [u8]) {
     (name.as_bytes(py), value.as_bytes(py))
 }
 
-/// Of a path in a line of the log.
+/// The most bytes of a path in a line of the log.
 const LOGGED_PATH_BYTES: usize = 200;
 
-/// Bytes of a response's body that are queued before `send` looks whether there is room for more.
+/// The most bytes of a response's body that are queued between two checks for room.
 pub(super) const PART_BYTES: usize = 128 * 1024;

@@ -1,7 +1,7 @@
-//! The application's run for one request: the coroutine around it, and the task that runs that.
+//! The application's run for a request: the coroutine around it, and its task.
 //!
-//! There is always a task: anyio and `asyncio.timeout` ask for the current one. Where CPython can, it starts
-//! eagerly, and an application that waits for nothing is through when it is made.
+//! There is always a task, because anyio and `asyncio.timeout` ask for the current one. From CPython 3.12 on it starts
+//! eagerly, so an application that waits for nothing has returned when the task is made.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,28 +25,27 @@ use crate::capi::coroutine;
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
 
-/// What the task of a request runs: `await application(scope, receive, send)`, and the end of the exchange,
-/// whatever the application does.
+/// The coroutine of a request's task: `await application(scope, receive, send)`, and then the end of the exchange.
 ///
-/// Its `cr_frame` and the like are the application's, for whoever prints where a task stands.
+/// Its `cr_frame` and similar attributes are the application's, for programs that print the position of a task.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct ApplicationCoroutine {
     request: Py<Request>,
     state: GilCell<TaskState>,
-    /// A proxy says whom it forwards the request for.
+    /// A proxy has forwarded the request and names its client.
     is_forwarded: bool,
-    /// Somebody cancels it: a CancelledError of the application's own is a failure like any other.
+    /// The task was cancelled. Otherwise a CancelledError of the application is a failure like any other.
     is_cancelled: AtomicBool,
 }
 
 enum TaskState {
     NotBegun,
-    /// What the application's awaitable steps through: its coroutine, most of the time.
+    /// The iterator of the application's awaitable: in most cases its coroutine.
     Running(Py<PyAny>),
     Over,
 }
 
-/// What came of a step of the application's.
+/// The result of a step of the application.
 enum Came {
     Yield(Py<PyAny>),
     Return(Py<PyAny>),
@@ -236,8 +235,8 @@ impl ApplicationCoroutine {
         Self::settle(slf, came)
     }
 
-    /// Refuses a request instead of calling the application, if requests that came in the same turn have used up the
-    /// memory that there is for this client.
+    /// Refuses a request instead of calling the application, if requests in the same turn have used up the memory of this
+    /// client.
     fn is_refused(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let (py, request) = (slf.py(), slf.get().request.get());
         let is_short = request.with_wire(py, |wire| wire.is_short_of_memory(py)) == Some(true);
@@ -261,7 +260,7 @@ impl ApplicationCoroutine {
             false => service.direct.bind(py),
         };
         let awaitable = application.call1((&request.get().scope, receive, sending))?;
-        // SAFETY: this thread is attached and the object is alive; the look at its type reads no more.
+        // SAFETY: this thread is attached and the object is alive. Only its type is read.
         let is_coroutine = unsafe { ffi::Py_TYPE(awaitable.as_ptr()) == &raw mut ffi::PyCoro_Type };
         let running = match is_coroutine {
             true => awaitable.unbind(),
@@ -275,7 +274,7 @@ impl ApplicationCoroutine {
         Ok(running)
     }
 
-    /// What to give to the task; `None` when the application is through. Then the exchange is over.
+    /// The result for the task. `None` if the application has returned, which ends the exchange.
     fn settle(slf: &Bound<'_, Self>, came: PyResult<Came>) -> PyResult<Option<Py<PyAny>>> {
         let py = slf.py();
         let this = slf.get();
@@ -292,7 +291,7 @@ impl ApplicationCoroutine {
             Err(error)
                 if this.is_cancelled.load(Ordering::Relaxed) && is_cancellation(py, &error) =>
             {
-                // The server's limit for a graceful stop: say so to the client, then let go.
+                // The server's limit for a graceful stop: tell the client by an error code, and end.
                 request.get().end(py, Ending::Cancelled);
                 Err(error)
             }
@@ -304,7 +303,7 @@ impl ApplicationCoroutine {
     }
 }
 
-/// A task that starts eagerly where CPython can, unless the program makes the tasks of its loop.
+/// Makes a task, which starts eagerly if CPython can and the loop has no task factory.
 fn new_task<'py>(
     service: &AsgiService,
     coroutine: &Bound<'py, PyAny>,
@@ -331,12 +330,12 @@ fn new_task<'py>(
     }
 }
 
-/// One step of a coroutine or iterator.
+/// Makes one step of a coroutine or iterator.
 fn send(running: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Came> {
     let py = running.py();
     let mut result = null_mut();
-    // SAFETY: this thread is attached and both objects are alive for the call, which writes a new reference or,
-    // with an exception set, null.
+    // SAFETY: this thread is attached, and both objects are alive for the call, which writes a new reference, or null with
+    // an exception set.
     let (outcome, result) = unsafe {
         let outcome = ffi::PyIter_Send(running.as_ptr(), value.as_ptr(), &raw mut result);
         (outcome, Bound::from_owned_ptr_or_opt(py, result))
@@ -359,7 +358,7 @@ fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 impl Request {
-    /// Runs the application in a task of its own.
+    /// Runs the application in a new task.
     pub fn spawn(slf: &Bound<'_, Self>, is_forwarded: bool) -> PyResult<()> {
         let py = slf.py();
         let service = slf.get().service.bind(py).get();
@@ -391,7 +390,7 @@ impl Request {
         Ok(())
     }
 
-    /// Cancels the application, unless it has answered and only goes on working.
+    /// Cancels the application, unless it has answered and only continues working.
     pub fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let task = self.state.with(py, |state| match &state.task {
             Some(task) if !state.was_answered => Some(task.clone_ref(py)),
@@ -406,7 +405,7 @@ impl Request {
     fn returned(slf: &Bound<'_, Self>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if value.is_none() && this.close_socket(py, code::NORMAL, "") {
-            // What has nothing more to say hangs up.
+            // The application returned without closing its WebSocket, which is closed normally.
             return this.wake_all(py);
         }
         let (disconnected, is_complete, is_begun) = this.state.with(py, |state| {
@@ -438,7 +437,8 @@ impl Request {
     fn raised(slf: &Bound<'_, Self>, error: PyErr) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if this.is_socket_over(py) && error.is_instance_of::<ClientDisconnected>(py) {
-            // It was told so, and had nothing to add. While its own client is there, another's has gone.
+            // The application has raised the error of its own client's end. Such an error while its client is still there
+            // is about another WebSocket, and is reported.
             return Ok(());
         }
         let service = this.service.get();
@@ -461,7 +461,7 @@ impl Request {
             .with(py, |state| state.disconnected && !state.was_answered)
     }
 
-    /// The application has returned, and the exchange has been ended one way or the other.
+    /// The application has returned, and the exchange has ended.
     pub(super) fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let (wire, task) = self
             .state
@@ -475,7 +475,7 @@ impl Request {
             Some(task) => service.tasks.bind(py).discard(task).map(drop),
             None => Ok(()),
         };
-        // Tasks of its own that it has left behind: nothing is told here any more.
+        // Wakes other tasks that the application has started, which wait here for nothing.
         discarded.and(self.wake_all(py))
     }
 }
