@@ -289,7 +289,7 @@ def test_a_context_that_is_none_is_refused(run_ours: Runner) -> None:
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         one, other = connected_pair()
-        with one, other, pytest.raises(TypeError, match="context: a contextvars.Context is wanted"):
+        with one, other, pytest.raises(TypeError, match="context: must be a contextvars.Context"):
             loop._make_socket_transport(one, asyncio.Protocol(), context="none")
 
     run_ours(main())

@@ -159,7 +159,7 @@ def test_an_ssl_object_of_the_programs_own_takes_its_methods(
     [
         ("", {"URINGCORE_DIRECT_TLS": "0"}, "URINGCORE_DIRECT_TLS is 0"),
         ("_ssl.OPENSSL_VERSION = 'OpenSSL 0.0.0'", {}, "CPython uses OpenSSL 0.0.0"),
-        ("_ssl.RAND_status = len", {}, "the OpenSSL that CPython uses|part of the program"),
+        ("_ssl.RAND_status = len", {}, "the OpenSSL that CPython uses|linked into the executable"),
         ("_ssl.RAND_status = print_nothing", {}, "not a C function"),
         ("_ssl._SSLSocket = Larger", {}, "is not known"),
     ],
@@ -223,7 +223,7 @@ def test_a_check_that_fails_leaves_the_modules_calls(
     lines = done.stdout.splitlines()
     assert "past: False" in lines
     assert re.search(reason, lines[-1])
-    told = [line for line in lines if line.startswith("asyncio TLS takes the calls of CPython's")]
+    told = [line for line in lines if line.startswith("asyncio TLS uses CPython's ssl module")]
     assert len(told) == 1
     assert re.search(reason, told[0])
 

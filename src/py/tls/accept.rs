@@ -1,4 +1,4 @@
-//! Connections of a TLS server: from an accepted descriptor to a handshake, without a task for each.
+//! Connections of a TLS server: from an accepted descriptor to a handshake, without a task per connection.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,8 +12,7 @@ use crate::event_loop::ready::Ready;
 use crate::transport::base::Descriptor;
 use crate::transport::stream::StreamTransport;
 
-/// Puts TLS on an accepted connection. `tls` is what `_start_serving` was given: the context and the
-/// time-outs.
+/// Starts TLS on an accepted connection. `tls` is the argument of `_start_serving`: the context and the time-outs.
 pub fn accepted(
     owner: &Bound<'_, LoopCore>,
     fd: OwnedFd,
@@ -50,7 +49,7 @@ pub fn accepted(
     let transport = match opened {
         Ok(transport) => transport,
         Err(error) => {
-            // The two halves of the connection know each other; nobody else will part them.
+            // The two halves of the connection refer to each other. No other code breaks that cycle.
             TlsProtocol::lower_lost(&protocol, None)?;
             return Err(error);
         }

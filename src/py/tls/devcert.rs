@@ -1,7 +1,7 @@
-//! The key of a development certificate: made, and signed with.
+//! The key of a development certificate: generation and signature.
 //!
-//! The certificate itself is python/uringcore/devcert.py's: it is text, once in a run. What Python has no
-//! means for is here, and the library that TLS has already does it.
+//! `python/uringcore/devcert.py` assembles the certificate itself, which is text and is made once per run. Python's
+//! standard library has no ECDSA. The crypto library that TLS uses already has it.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
@@ -26,7 +26,7 @@ fn make_p256_key(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBy
     ))
 }
 
-/// A signature with ECDSA and SHA-256, in DER. Raises RuntimeError for what is no key of `make_p256_key`.
+/// An ECDSA signature with SHA-256, in DER. Raises RuntimeError if `key` is not a key of `make_p256_key`.
 #[pyfunction]
 fn sign_p256<'py>(py: Python<'py>, key: &[u8], message: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key).map_err(failed)?;

@@ -33,7 +33,7 @@ impl TlsProtocol {
         let this = slf.get();
         let step = this.in_ssl(py, |ssl| ssl.do_handshake(py));
         if this.phase(py) != TlsPhase::Handshake {
-            // A callback of the context (SNI) ended the connection.
+            // A callback of the context (SNI) closed the connection.
             return step_exit(py, step);
         }
         match step {
@@ -78,7 +78,7 @@ impl TlsProtocol {
         Self::do_read(slf)
     }
 
-    /// What `get_extra_info` knows from now on.
+    /// Adds the results of the handshake to `get_extra_info`.
     fn note_extra_info(&self, py: Python<'_>) -> PyResult<()> {
         let object = SslObject::public(&self.ssl, py);
         let extra = self.extra(py);
@@ -113,7 +113,7 @@ impl TlsProtocol {
         this.wake_waiter(slf, Some(value))
     }
 
-    /// The transport's end of file came before the end of the handshake.
+    /// The transport reported end of file before the handshake ended.
     pub(super) fn handshake_cut_off(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::handshake_failed(slf, PyConnectionResetError::new_err(()))
     }
@@ -131,7 +131,7 @@ impl TlsProtocol {
         Self::fatal_error(slf, error, "Fatal error on transport")
     }
 
-    /// Lets go whoever waits for this connection, with a failure or without.
+    /// Wakes the waiter of this connection, with a failure or without.
     pub(super) fn wake_waiter(
         &self,
         slf: &Bound<'_, Self>,
@@ -166,7 +166,7 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// One line in asyncio's debug log.
+    /// Writes one line to asyncio's debug log.
     pub(super) fn log(
         &self,
         slf: &Bound<'_, Self>,
@@ -181,13 +181,13 @@ impl TlsProtocol {
     }
 }
 
-/// The same exception twice: once to report, once to hand on.
+/// Returns the exception twice: one to report, one to pass on.
 pub(super) fn shared(py: Python<'_>, error: PyErr) -> (PyErr, Py<PyAny>) {
     let value = error.clone_ref(py).into_value(py).into_any();
     (error, value)
 }
 
-/// Only what has to leave the loop is left of a step that came too late.
+/// Discards the result of a step that ended after the connection did. Only exceptions that must leave the loop pass.
 pub(super) fn step_exit<T>(py: Python<'_>, step: PyResult<T>) -> PyResult<()> {
     match step {
         Err(error) if error::is_exit(py, &error) => Err(error),

@@ -1,4 +1,4 @@
-//! The peer's records to the application, and reading paused and resumed on both sides.
+//! Decrypts the peer's records for the application, and pauses and resumes reading on both sides.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -12,23 +12,24 @@ use crate::capi::error;
 use crate::capi::fresh_bytes::FreshBytes;
 use crate::capi::lend::Target;
 
-/// How a round of reading ended.
+/// The reason why a round of reading ended.
 enum End {
-    /// OpenSSL has no more whole records, or the application stopped reading.
+    /// OpenSSL has no more whole records, or the application paused reading.
     Dry,
     CloseNotify,
-    /// What was decrypted before the failure is delivered before it is told.
+    /// Bytes that were decrypted before the failure are delivered before it is reported.
     Failed(PyErr),
 }
 
-/// What was decrypted of a turn's pieces while the last of them are still to come, each where the kernel had
-/// put it.
+/// Plaintext of a turn's first pieces, while the last ones have not come yet. Each piece is decrypted where the
+/// kernel put it.
 #[derive(Default)]
 pub struct Ahead {
     bytes: Option<FreshBytes>,
-    /// Other than [`End::Dry`].
+    /// Never [`End::Dry`].
     end: Option<End>,
-    /// How much the last turn of several pieces brought: room for the next one's.
+    /// The number of bytes that the last turn of several pieces brought. The buffer of the next turn gets that
+    /// capacity.
     expected: usize,
 }
 
@@ -43,8 +44,8 @@ impl Ahead {
 }
 
 impl TlsProtocol {
-    /// Gives OpenSSL bytes of the peer, which may be in a buffer of the kernel's: nothing is delivered yet.
-    /// `more_follow` as for `taken`.
+    /// Passes bytes of the peer to OpenSSL, possibly from a buffer of the kernel. Nothing is delivered yet.
+    /// `more_follow` is the argument of `taken`.
     pub fn take(slf: &Bound<'_, Self>, data: &[u8], more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -71,7 +72,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Decrypts all that there is, into one object for the pieces of a turn.
+    /// Decrypts everything that is available, into one object for the pieces of a turn.
     fn read_ahead(&self, py: Python<'_>, more_follow: bool) -> PyResult<()> {
         let (mut gathered, expected) = self
             .state
@@ -80,7 +81,7 @@ impl TlsProtocol {
         loop {
             let incoming = self.ssl.incoming_bytes(py)?;
             let length = gathered.as_ref().map_or(0, FreshBytes::len);
-            // OpenSSL keeps the beginning of a record, which is cheaper than to copy it twice.
+            // OpenSSL buffers the beginning of a record. That is cheaper than to copy it twice.
             let is_worth_a_call =
                 self.has_more(py, incoming) || (gathered.is_some() && incoming >= PART_BYTES);
             if !is_worth_a_call || length >= GATHER_BYTES_MAX {
@@ -119,7 +120,8 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// What is decrypted is not longer than this: records only shrink, but OpenSSL may hold the beginning of one.
+    /// An upper bound of the plaintext. Records shrink when they are decrypted, but OpenSSL may hold the beginning of
+    /// one.
     fn bound(&self, py: Python<'_>, incoming: usize) -> usize {
         let inside = self.state.with(py, |state| {
             state.more_inside || state.records.is_inside_record(incoming)
@@ -127,14 +129,14 @@ impl TlsProtocol {
         incoming + if inside { RECORD_BYTES_MAX } else { 0 }
     }
 
-    /// Bytes of the peer that the application was not given.
+    /// The number of the peer's bytes that the application did not get.
     pub(super) fn unread_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let ahead = self.state.with(py, |state| state.ahead.len());
         Ok(self.ssl.incoming_bytes(py)? + ahead)
     }
 
-    /// What came of `take` is acted upon. `more_follow`: this turn brings more, so that it is better to
-    /// decrypt and deliver all at once.
+    /// Acts on the result of `take`. If `more_follow` is set, this turn brings more, and it is better to decrypt and
+    /// deliver all at once.
     pub fn taken(slf: &Bound<'_, Self>, taken: PyResult<()>, more_follow: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -148,7 +150,7 @@ impl TlsProtocol {
         if wait { Ok(()) } else { Self::go_on(slf) }
     }
 
-    /// Reads what was left for the next bytes of the turn, where those never came.
+    /// Reads the bytes that were left for the next piece of the turn, if that piece never came.
     pub(super) fn read_the_unread(slf: &Bound<'_, Self>) -> PyResult<()> {
         let unread = slf
             .get()
@@ -157,7 +159,7 @@ impl TlsProtocol {
         if unread { Self::go_on(slf) } else { Ok(()) }
     }
 
-    /// Does what the phase calls for: after new bytes, or when the application reads again.
+    /// Continues as the phase requires, after new bytes or when the application resumes reading.
     pub(super) fn go_on(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (phase, in_ssl) = slf
             .get()
@@ -198,12 +200,12 @@ impl TlsProtocol {
                 }
             }
         }
-        // Also while the application does not read: the last flight of the handshake is in there.
+        // This also happens while reading is paused, because the last flight of the handshake is among these bytes.
         Self::write_backlog(slf)?;
         Self::control_lower_reading(slf)
     }
 
-    /// `(the application paused reading, it takes buffers)`, or None where nothing may be read now.
+    /// `(the application paused reading, its protocol has get_buffer())`, or None if nothing may be read now.
     fn readable(&self, py: Python<'_>) -> Option<(bool, bool)> {
         self.state.with(py, |state| {
             let open = matches!(state.phase, TlsPhase::Wrapped | TlsPhase::Flushing);
@@ -211,7 +213,7 @@ impl TlsProtocol {
         })
     }
 
-    /// True if asking OpenSSL can yield anything; it answers a vain question with an exception.
+    /// True if a read of OpenSSL can return data. A read without data costs an exception.
     fn has_more(&self, py: Python<'_>, incoming: usize) -> bool {
         self.state.with(py, |state| {
             state.more_inside || state.records.has_whole_record(incoming)
@@ -234,7 +236,7 @@ impl TlsProtocol {
             if let Some(end) = ended {
                 return Ok(end);
             }
-            // Another round only where the application's buffers were the limit.
+            // Another round is useful only if the application's buffers were the limit.
             match this.readable(py) {
                 Some((false, false)) => {}
                 _ => return Ok(End::Dry),
@@ -242,7 +244,7 @@ impl TlsProtocol {
         }
     }
 
-    /// What can be decrypted now, in one object. `ended` says whether that was all.
+    /// All that can be decrypted now, in one object. `ended` is set if nothing is left.
     fn read_round<'py>(
         &self,
         py: Python<'py>,
@@ -320,7 +322,7 @@ impl TlsProtocol {
         gathered.finish(py).map(Some)
     }
 
-    /// What was read ahead, if anything was. `ended` as for `read_round`.
+    /// The bytes that were read ahead, if any. `ended` is as in `read_round`.
     fn take_ahead<'py>(
         &self,
         py: Python<'py>,
@@ -345,7 +347,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Gives what was read ahead to a protocol that takes buffers since.
+    /// Delivers the bytes that were read ahead to a protocol that has become a `BufferedProtocol`.
     fn deliver_ahead(&self, py: Python<'_>, ended: &mut Option<End>) -> PyResult<()> {
         let (Some(bytes), Some(app)) = (self.take_ahead(py, ended)?, self.app(py)) else {
             return Ok(());
@@ -436,7 +438,7 @@ impl TlsProtocol {
         Ok(filled)
     }
 
-    /// Tells the application that the peer will send no more, once.
+    /// Calls the application's `eof_received()`, once.
     pub(super) fn tell_eof(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -483,7 +485,7 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Holds the transport beneath back while what it brought is not read.
+    /// Pauses the transport beneath while its bytes are not read.
     pub(super) fn control_lower_reading(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -518,16 +520,16 @@ impl TlsProtocol {
     }
 }
 
-/// Bytes of one turn that are decrypted together: what asyncio reads from a socket at once.
+/// Bytes of one turn that are decrypted together: as many as asyncio reads from a socket at once.
 const GATHER_BYTES_MAX: usize = 256 * 1024;
-/// The most that one `data_received` is given.
+/// The most bytes that one `data_received` gets.
 const ROUND_BYTES_MAX: usize = 1024 * 1024;
-/// Up to here the object that OpenSSL fills is handed on; above, several records go into one object.
+/// Up to this size, the object that OpenSSL filled is passed on. Above it, several records share one object.
 const ONE_READ_BYTES_MAX: usize = 4 * 1024;
-/// So much of a record that is not whole goes to OpenSSL at once.
+/// An incomplete record of at least this size is passed to OpenSSL at once.
 const PART_BYTES: usize = 2 * 1024;
-/// Room that stays free shows that OpenSSL has no more of the last record.
+/// Space that stays free after a read, which shows that OpenSSL has no more of the last record.
 const SPARE_BYTES: usize = 64;
 const EMPTY_BUFFER: &str = "get_buffer() returned an empty buffer";
-/// A record in the clear (RFC 8446, section 5.1).
+/// The longest plaintext of a record (RFC 8446, section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;

@@ -1,4 +1,4 @@
-//! The transport beneath TLS: our own stream, reached without Python, or anybody else's.
+//! The transport beneath TLS: our own stream, which is reached without Python, or any other transport.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -8,7 +8,7 @@ use crate::transport::stream::StreamTransport;
 
 pub enum Lower {
     Stream(Py<StreamTransport>),
-    /// TLS in TLS, wrappers of other libraries.
+    /// TLS in TLS, or a wrapper of another library.
     Other(Py<PyAny>),
 }
 
@@ -34,9 +34,9 @@ impl Lower {
         }
     }
 
-    /// Fails where the bytes of a write could not be taken: asked before anything is encrypted, since
-    /// a record that is lost between OpenSSL and the transport breaks the connection. False after the
-    /// end of the transport or of its loop.
+    /// Fails if the transport could not accept a write now. The caller checks this before it encrypts anything, because
+    /// a record that is lost between OpenSSL and the transport breaks the connection. False after the end of the
+    /// transport or of its loop.
     pub fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self {
             Self::Stream(stream) => StreamTransport::check_reachable(stream.bind(py)),
@@ -44,7 +44,7 @@ impl Lower {
         }
     }
 
-    /// Large records are taken out of `data`.
+    /// Takes the memory of large records out of `data`.
     pub fn write(&self, py: Python<'_>, data: &mut Records<'_>) -> PyResult<()> {
         match self {
             Self::Stream(stream) => {
@@ -58,7 +58,7 @@ impl Lower {
         }
     }
 
-    /// Bytes that it has accepted and not yet sent, as far as it says.
+    /// The number of bytes that the transport has accepted and not sent, if it reports one.
     pub fn queued_bytes(&self, py: Python<'_>) -> usize {
         match self {
             Self::Stream(stream) => StreamTransport::write_queue_bytes(stream.bind(py)),
@@ -71,7 +71,7 @@ impl Lower {
         }
     }
 
-    /// Ends the connection with `error`, after `last_words` where that takes no waiting.
+    /// Ends the connection with `error`. Sends `last_words` before that, if it can be done without waiting.
     pub fn fail(
         &self,
         py: Python<'_>,
@@ -101,8 +101,8 @@ impl Lower {
         }
     }
 
-    /// Closes after everything written is sent, `last_words` included; where it can be told, `error` is
-    /// the reason.
+    /// Closes after everything written is sent, `last_words` included. `error` is the reason, if the transport can
+    /// report one.
     pub fn finish(
         &self,
         py: Python<'_>,

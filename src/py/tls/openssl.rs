@@ -1,12 +1,12 @@
-//! The OpenSSL that CPython's `ssl` module itself has loaded, called past that module.
+//! The OpenSSL that CPython's `ssl` module has loaded, called without that module.
 //!
-//! Here: where its functions are, how `_ssl` lays out its objects, and the check of both. What goes through
-//! an object that passed is in `pipe`; what happens where none does is in `ssl_object`.
+//! This file finds the library's functions, describes how `_ssl` lays out its objects, and checks both. `pipe`
+//! carries the bytes of an object that passed the check. `ssl_object` has the path for one that did not.
 //!
-//! `_ssl` has no API for what lies in its objects, so their layout is a table by version ([`SIZES`]). Nothing
-//! is read by that table before the interpreter's version, the sizes of the classes and the library's version
-//! agree. Then OpenSSL is asked whether the object found has the BIOs that its memory BIOs hold, and only such an
-//! object is used. Where anything differs, the reason is kept and every connection takes CPython's own calls.
+//! `_ssl` has no API for the contents of its objects, so their layout is a table by version ([`SIZES`]). Nothing is
+//! read by that table before the interpreter's version, the sizes of the classes and the library's version agree.
+//! Then the file compares the BIOs of the object that it found with those of the memory BIOs. Only an object with
+//! these BIOs is used. If anything differs, the reason is kept and every connection takes CPython's own calls.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::mem::transmute_copy;
@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// OpenSSL's `SSL`, `BIO` and `BIO_METHOD`, of which only addresses are known here.
+/// OpenSSL's `SSL`, `BIO` and `BIO_METHOD`. Only their addresses are used here.
 #[repr(C)]
 pub struct Ssl([u8; 0]);
 #[repr(C)]
@@ -33,7 +33,7 @@ pub type BioDestroy = unsafe extern "C" fn(*mut Bio) -> c_int;
 
 macro_rules! functions {
     ($($(#[$note:meta])* $name:ident = $symbol:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of the library, by their names there.
+        /// The functions of the library, under their names there.
         #[derive(Debug)]
         pub struct Functions {
             $($(#[$note])* pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -42,8 +42,8 @@ macro_rules! functions {
         impl Functions {
             fn find(library: &Library) -> Result<Self, String> {
                 Ok(Self {
-                    // SAFETY: a symbol of this name in a library of OpenSSL's has this type, in every version
-                    // since 1.1.1, and a function pointer has the size of a data pointer where `dlsym` exists.
+                    // SAFETY: a symbol of this name in an OpenSSL library has this type, in every version since 1.1.1,
+                    // and a function pointer has the size of a data pointer on every platform with `dlsym`.
                     $($name: unsafe { transmute_copy(&library.symbol($symbol)?) },)*
                 })
             }
@@ -58,7 +58,7 @@ functions! {
     ssl_get_shutdown = c"SSL_get_shutdown": fn(*const Ssl) -> c_int;
     ssl_get_rbio = c"SSL_get_rbio": fn(*const Ssl) -> *mut Bio;
     ssl_get_wbio = c"SSL_get_wbio": fn(*const Ssl) -> *mut Bio;
-    /// Takes one reference to a BIO that it is given twice.
+    /// Takes one reference if both arguments are one BIO.
     ssl_set_bio = c"SSL_set_bio": fn(*mut Ssl, *mut Bio, *mut Bio);
     bio_new = c"BIO_new": fn(*const BioMethod) -> *mut Bio;
     bio_set_data = c"BIO_set_data": fn(*mut Bio, *mut c_void);
@@ -77,7 +77,7 @@ functions! {
     openssl_version = c"OpenSSL_version": fn(c_int) -> *const c_char;
 }
 
-/// The library, where it and the interpreter are as this file expects them.
+/// The library. It exists if the library and the interpreter are as this file expects them.
 #[derive(Debug)]
 pub struct OpenSsl {
     pub functions: Functions,
@@ -86,14 +86,15 @@ pub struct OpenSsl {
 }
 
 impl OpenSsl {
-    /// Err: why CPython's own calls are used instead, in words for the user.
+    /// Err: the reason why CPython's own calls are used instead, as text for the user.
     pub fn get(py: Python<'_>) -> &'static Result<Self, String> {
         static FOUND: PyOnceLock<Result<OpenSsl, String>> = PyOnceLock::new();
         static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
         let found = FOUND.get_or_init(py, || {
             Self::find(py).unwrap_or_else(|error| Err(error.to_string()))
         });
-        // Behind the lock: a program's log handler may make a TLS connection, or wait for one of another thread.
+        // After the lock is released: a program's log handler may open a TLS connection, or wait for one of another
+        // thread.
         if let Err(reason) = found
             && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
             && let Err(error) = announce(py, reason)
@@ -119,7 +120,7 @@ impl OpenSsl {
         if let Err(reason) = check_layout(py, sizes) {
             return Ok(Err(reason));
         }
-        // Any function of the module's own shows which file it lies in.
+        // The address of any function of the module shows which file it is in.
         let inside = module.getattr("RAND_status")?;
         let version: String = module.getattr("OPENSSL_VERSION")?.extract()?;
         Ok(Library::behind(&inside).and_then(|library| {
@@ -133,7 +134,7 @@ impl OpenSsl {
         }))
     }
 
-    /// The `SSL` behind a `_SSLSocket` that was made with these two memory BIOs and not used yet.
+    /// The `SSL` behind a `_SSLSocket` that was made with these two memory BIOs and has not been used yet.
     pub fn ssl_of(
         &self,
         core: &Bound<'_, PyAny>,
@@ -168,7 +169,7 @@ impl OpenSsl {
     }
 }
 
-/// A pointer in an object of the interpreter's; None for a null pointer.
+/// A pointer field of an object of the interpreter. None for a null pointer.
 ///
 /// # Safety
 ///
@@ -186,7 +187,7 @@ unsafe fn field<T>(object: &Bound<'_, PyAny>, offset: usize) -> Option<NonNull<T
 
 fn announce(py: Python<'_>, reason: &str) -> PyResult<()> {
     let logger = py.import("asyncio.log")?.getattr("logger")?;
-    let text = "TLS takes the calls of CPython's ssl module, which costs time: %s";
+    let text = "TLS uses CPython's ssl module instead of direct calls, which is slower: %s";
     logger.call_method1("info", (text, reason)).map(drop)
 }
 
@@ -198,7 +199,7 @@ fn is_switched_off(py: Python<'_>) -> PyResult<bool> {
 
 fn check_layout(py: Python<'_>, sizes: (usize, usize)) -> Result<(), String> {
     if cfg!(Py_GIL_DISABLED) {
-        // Another thread may be within the same object, and CPython's critical sections are its own.
+        // Another thread may be inside this object, and CPython's critical sections are private to it.
         return Err("a free-threaded interpreter locks these objects itself".to_owned());
     }
     let version = py.version_info();
@@ -206,7 +207,7 @@ fn check_layout(py: Python<'_>, sizes: (usize, usize)) -> Result<(), String> {
         "CPython {}.{}.{}",
         version.major, version.minor, version.patch
     );
-    // It locks each SSL object around its calls, and no version before or after it does.
+    // This version locks each SSL object around its calls. No version before or after it does.
     let locks = (version.major, version.minor, version.patch) == (3, 13, 6);
     let known = SIZES.iter().any(|&(minor, socket_bytes)| {
         (version.major, version.minor) == (3, minor) && sizes == (socket_bytes, MEMORY_BIO_BYTES)
@@ -234,11 +235,11 @@ fn check_version(functions: &Functions, expected: &str) -> Result<(), String> {
     }
 }
 
-/// A shared object that is loaded already, with all that it needs.
+/// A shared object that is loaded already, with everything that it needs.
 struct Library(NonNull<c_void>);
 
 impl Library {
-    /// The one that has this C function of Python's.
+    /// The library that contains this C function of Python's.
     fn behind(function: &Bound<'_, PyAny>) -> Result<Self, String> {
         // SAFETY: the check precedes the call, which only returns a field of such an object.
         let address = unsafe {
@@ -249,9 +250,9 @@ impl Library {
         };
         let address = address.ok_or("_ssl.RAND_status is not a C function")?;
         let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: the structure is the call's to fill; it takes any address.
+        // SAFETY: the call fills the structure, and it accepts any address.
         let status = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
-        // SAFETY: zeroed is a value of it, whatever the call did.
+        // SAFETY: all zeros is a valid value of it, whatever the call did.
         let name = unsafe { info.assume_init() }.dli_fname;
         if status == 0 || name.is_null() {
             return Err("the file of CPython's _ssl module was not found".to_owned());
@@ -261,12 +262,12 @@ impl Library {
         let handle = unsafe { libc::dlopen(name, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
         NonNull::new(handle)
             .map(Self)
-            .ok_or_else(|| "CPython's _ssl module is part of the program".to_owned())
+            .ok_or_else(|| "CPython's _ssl module is linked into the executable".to_owned())
     }
 
-    /// A symbol of it or of what it was linked with: `dlsym` looks nowhere else.
+    /// A symbol of this object or of the libraries that it was linked with. `dlsym` searches nowhere else.
     fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
-        // SAFETY: a handle that `dlopen` gave and nobody closes, and a string that ends in a null byte.
+        // SAFETY: a handle that `dlopen` returned and no code closes, and a string that ends in a null byte.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         NonNull::new(found).ok_or_else(|| {
             let name = name.to_string_lossy();
@@ -275,18 +276,18 @@ impl Library {
     }
 }
 
-/// How `ssl` is called in this process: None past the module, or the reason why not. Made at the first call or
-/// TLS connection.
+/// The reason why TLS goes through the `ssl` module in this process. None if it bypasses the module. The check runs
+/// at the first call or TLS connection.
 #[pyfunction]
 pub fn tls_fallback_reason(py: Python<'_>) -> Option<&'static str> {
     OpenSsl::get(py).as_ref().err().map(String::as_str)
 }
 
-/// The environment variable with which TLS takes CPython's own calls.
+/// The environment variable that makes TLS use CPython's own calls.
 const SWITCH: &str = "URINGCORE_DIRECT_TLS";
-/// Minor version of CPython, and how large its `PySSLSocket` is where it begins with the object's header, a
-/// reference and the `SSL` pointer. Later fields came and went: three for an exception, one since 3.12; a mutex
-/// since 3.13.6; the last error, gone in 3.15.
+/// Minor versions of CPython, and the size of `PySSLSocket` in each if it begins with the object's header, a
+/// reference and the `SSL` pointer. Later fields vary: three for an exception, one since 3.12; a mutex since 3.13.6;
+/// the last error, gone in 3.15.
 const SIZES: &[(u8, usize)] = &[
     (10, 96),
     (11, 96),
@@ -300,5 +301,5 @@ const SSL_OFFSET: usize = size_of::<ffi::PyObject>() + size_of::<usize>();
 /// `PySSLMemoryBIO` is the object's header, the BIO and a number.
 const MEMORY_BIO_BYTES: usize = size_of::<ffi::PyObject>() + 2 * size_of::<usize>();
 const BIO_OFFSET: usize = size_of::<ffi::PyObject>();
-/// What `OpenSSL_version` returns for this is the text of `ssl.OPENSSL_VERSION`.
+/// `OpenSSL_version` returns the text of `ssl.OPENSSL_VERSION` for this argument.
 const OPENSSL_VERSION: c_int = 0;

@@ -1,4 +1,4 @@
-//! The application's writes to records, the backlog, and writing paused and resumed on both sides.
+//! Encrypts the application's writes, keeps the backlog, and pauses and resumes writing on both sides.
 
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
@@ -16,8 +16,7 @@ impl TlsProtocol {
     pub(super) fn write(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
-        // The common case: the connection is up, nothing waits, and the bytes go through OpenSSL as
-        // they are.
+        // The common case: the connection is up, nothing waits, and the bytes go through OpenSSL unchanged.
         if let Ok(bytes) = data.cast::<PyBytes>() {
             let slice = bytes.as_bytes();
             if slice.is_empty() {
@@ -79,9 +78,9 @@ impl TlsProtocol {
         Self::write_backlog(slf)
     }
 
-    /// Fails when the transport beneath is out of reach (the loop's thread is inside the kernel, and
-    /// this is another): nothing may have changed by then, neither here nor in OpenSSL. False when
-    /// the transport beneath or its loop has come to its end.
+    /// Fails if the transport beneath is out of reach (the loop's thread is inside the kernel, and the caller is
+    /// another thread). Nothing may have changed by then, neither here nor in OpenSSL. False if the transport beneath
+    /// or its loop has ended.
     pub(super) fn check_reachable(&self, py: Python<'_>) -> PyResult<bool> {
         match self.lower(py) {
             Some(lower) => lower.check_reachable(py),
@@ -96,7 +95,7 @@ impl TlsProtocol {
         });
     }
 
-    /// Encrypts what waits, as far as the transport beneath takes it, and sends what came of it.
+    /// Encrypts the backlog, as much as the transport beneath accepts, and sends the records.
     pub(super) fn write_backlog(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         if Self::may_encrypt(slf, false) {
@@ -114,7 +113,7 @@ impl TlsProtocol {
         Self::after_write(slf)
     }
 
-    /// Encrypts and hands down all that waits: the connection is about to end.
+    /// Encrypts and sends the whole backlog, because the connection is about to end.
     pub(super) fn flush_backlog(slf: &Bound<'_, Self>) -> PyResult<()> {
         while Self::may_encrypt(slf, true) && Self::encrypt_piece(slf)?.is_some() {}
         Self::send_outgoing(slf, true)
@@ -129,8 +128,8 @@ impl TlsProtocol {
         })
     }
 
-    /// Encrypts the next piece of the backlog and hands it down. None: OpenSSL has to read first, or
-    /// the connection failed.
+    /// Encrypts the next piece of the backlog and passes it down. None: OpenSSL has to read first, or the connection
+    /// failed.
     fn encrypt_piece(slf: &Bound<'_, Self>) -> PyResult<Option<usize>> {
         let py = slf.py();
         let this = slf.get();
@@ -138,12 +137,12 @@ impl TlsProtocol {
         let Some(front) = front else {
             return Ok(None);
         };
-        // A vain write has to be repeated with the same bytes: the cut depends on nothing else.
+        // A write that failed with want-read must be repeated with these bytes, so the cut depends on nothing else.
         let piece = front.slice(..front.len().min(this.piece_bytes_max()));
         let count = match this.in_ssl(py, |ssl| ssl.write_slice(py, &piece)) {
             Ok(Step::Done(count)) => count,
             Ok(Step::Again) => {
-                // It read on behalf of the write, so the records that it saw say nothing any more.
+                // OpenSSL read on behalf of the write, so the record boundaries seen so far are no longer valid.
                 this.state.with(py, |state| state.more_inside = true);
                 return Ok(None);
             }
@@ -158,7 +157,7 @@ impl TlsProtocol {
             match state.backlog.front_mut() {
                 Some(front) if count < front.len() => Some(front.split_to(count)),
                 Some(_) => state.backlog.pop_front(),
-                None => None, // the connection was lost meanwhile
+                None => None, // The connection was lost meanwhile.
             }
         });
         drop(spent);
@@ -166,7 +165,8 @@ impl TlsProtocol {
         Ok(Some(count))
     }
 
-    /// The bytes that are encrypted at once. They depend on nothing that changes: a vain write is repeated as it was.
+    /// The number of bytes that are encrypted at once. It is constant, because a write that failed with want-read is
+    /// repeated unchanged.
     fn piece_bytes_max(&self) -> usize {
         if self.ssl.is_past_the_module() {
             REFILL_BYTES
@@ -180,8 +180,8 @@ impl TlsProtocol {
         Self::control_app_writing(slf)
     }
 
-    /// Hands what OpenSSL made to the transport beneath, which may have asked for a pause: what is
-    /// already in a record goes down all the same when `always`.
+    /// Passes OpenSSL's records to the transport beneath. If that transport has asked for a pause, records that exist
+    /// are still passed down with `always`.
     pub(super) fn send_outgoing(slf: &Bound<'_, Self>, always: bool) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -210,7 +210,7 @@ impl TlsProtocol {
 
     // Writing, paused and resumed ------------------------------------------------------------------
 
-    /// The transport beneath takes more.
+    /// The transport beneath has resumed writing.
     pub(super) fn lower_resumed(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get()
             .state
@@ -222,7 +222,8 @@ impl TlsProtocol {
         Ok(self.ssl.outgoing_bytes(py)? + self.state.with(py, |state| state.backlog_bytes))
     }
 
-    /// The same as the application is told. When it has closed all is encrypted at once, and waits beneath.
+    /// The number of unsent bytes that the application sees. After a close everything is encrypted at once and waits in
+    /// the transport beneath.
     pub(super) fn unsent_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         let own = self.write_buffer_bytes(py)?;
         let beneath = match self.phase(py) {
@@ -232,7 +233,7 @@ impl TlsProtocol {
         Ok(own + beneath.map_or(0, |lower| lower.queued_bytes(py)))
     }
 
-    /// Tells the application to stop writing, or to go on.
+    /// Calls the application's `pause_writing()` or `resume_writing()`.
     pub(super) fn control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -258,8 +259,8 @@ impl TlsProtocol {
             (Some(pause), pause && size <= marks.low)
         });
         if look_again {
-            // As with asyncio a mark that nothing at all reaches is reached; there, nobody may ever
-            // come to take the pause back (CPython's gh-102792).
+            // As in asyncio, an empty buffer reaches a high-water mark of 0. In asyncio that pause may never end
+            // (CPython's gh-102792).
             let look = slf.getattr(intern!(py, "_control_app_writing"))?;
             let owner = this.owner.bind(py);
             owner.call_method1(intern!(py, "call_soon"), (look,))?;
@@ -301,7 +302,7 @@ pub(super) fn check_bytes_like(data: &Bound<'_, PyAny>) -> PyResult<()> {
     )))
 }
 
-/// Joins neighbours up to a record's size, so that many small pieces do not cost a record each.
+/// Joins small neighbours up to a record's size, so that each small piece does not cost a record.
 fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
     let mut joined: Vec<Bytes> = Vec::with_capacity(pieces.len());
     let mut small: Vec<u8> = Vec::new();
@@ -325,13 +326,13 @@ fn joined(pieces: Vec<Bytes>) -> Vec<Bytes> {
     joined
 }
 
-/// A record in the clear (RFC 8446, section 5.1).
+/// The longest plaintext of a record (RFC 8446, section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
-/// Encrypted at once through CPython's memory BIOs: four records, which stay in the processor's cache on their
-/// way. Past them records go to where they wait for the kernel, so a large write is one send.
+/// Bytes that are encrypted at once through CPython's memory BIOs: four records, which stay in the processor's cache.
+/// Direct calls write records where they wait for the kernel, so a large write is one send.
 const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
-/// Encrypted at least once the transport beneath takes more, so that a turn's send is worth its call:
-/// our stream asks for a pause at a quarter of this.
+/// The least that is encrypted at once after the transport beneath resumes, so that a turn's send is worth its call.
+/// Our stream asks for a pause at a quarter of this.
 const REFILL_BYTES: usize = 256 * 1024;
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;

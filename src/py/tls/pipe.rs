@@ -1,8 +1,8 @@
-//! A BIO of ours under an `SSL` object: OpenSSL takes the peer's bytes from it and leaves its records there.
+//! Our own BIO for an `SSL` object: OpenSSL reads the peer's bytes from it and writes its records to it.
 //!
-//! A memory BIO of OpenSSL's fills what it grows by with zeros, and CPython's `MemoryBIO` copies once more in
-//! each direction. Here bytes that are lent are copied once into OpenSSL, and all once out of it. Which `SSL` gets a pipe is
-//! decided in `ssl_object`, and what is done with the bytes in `incoming` and `outgoing`.
+//! OpenSSL's memory BIO fills the memory by which it grows with zeros, and CPython's `MemoryBIO` copies once more in
+//! each direction. Here lent bytes are copied once into OpenSSL, and records are copied once out of it. `ssl_object`
+//! decides which `SSL` gets a pipe; `incoming` and `outgoing` process the bytes.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::NonNull;
@@ -12,18 +12,18 @@ use super::openssl::{Bio, BioMethod, Functions, OpenSsl, Ssl};
 
 /// Both directions of one connection.
 ///
-/// **Invariant.** The lock is held for moments, never while OpenSSL or Python code runs. It is there because
-/// CPython lets go of the interpreter lock around its own calls (handshake, shutdown, whatever a program does
-/// with the `ssl.SSLObject`), so a BIO may be in use on one thread while another looks how much waits.
+/// **Invariant.** The lock is held briefly, never while OpenSSL or Python code runs. It is necessary because CPython
+/// releases the interpreter lock around its own calls (handshake, shutdown, any use of the `ssl.SSLObject` by a
+/// program), so a BIO may be in use on one thread while another one reads the number of waiting bytes.
 #[derive(Default)]
 pub struct Pipe(Mutex<Buffers>);
 
 #[derive(Default)]
 struct Buffers {
     incoming: Vec<u8>,
-    /// So much of `incoming` has been read.
+    /// The number of bytes of `incoming` that have been read.
     taken: usize,
-    /// Bytes behind those of `incoming`, in memory of somebody else's.
+    /// Bytes that follow those of `incoming`, in borrowed memory.
     lent: Option<Lent>,
     outgoing: Vec<u8>,
 }
@@ -34,11 +34,11 @@ struct Lent {
     len: usize,
 }
 
-// SAFETY: the memory is valid, and nobody writes it, as long as there is a [`Loan`] of it, which takes this away
-// at its end. Any thread may read it until then.
+// SAFETY: the memory is valid, and no code writes it, while there is a [`Loan`] of it. The end of the loan removes
+// this. Any thread may read it until then.
 unsafe impl Send for Lent {}
 
-/// Bytes of the peer that OpenSSL finds where they are. What it leaves is copied at the end.
+/// Bytes of the peer that OpenSSL reads in place. Unread bytes are copied at the end of the loan.
 pub struct Loan<'a> {
     pipe: &'a Pipe,
     _bytes: &'a [u8],
@@ -62,7 +62,7 @@ impl Pipe {
         let methods = Methods::of(openssl)?;
         let functions = &openssl.functions;
         let pipe = Arc::new(Self::default());
-        // SAFETY: the table of methods lives for ever. The BIO owns a reference to the pipe from here on, which
+        // SAFETY: the table of methods lives for ever. From here on the BIO owns a reference to the pipe, which
         // `destroy` drops. The call takes over the one reference to the BIO, and drops those to the old ones.
         unsafe {
             let bio = NonNull::new((functions.bio_new)(methods.table.as_ptr()))?.as_ptr();
@@ -73,15 +73,15 @@ impl Pipe {
         Some(pipe)
     }
 
-    /// Gives OpenSSL bytes of the peer.
+    /// Passes bytes of the peer to OpenSSL.
     pub fn feed(&self, data: &[u8]) {
         let mut buffers = self.buffers();
-        // They come behind what is lent.
+        // The new bytes follow the lent ones.
         buffers.keep_lent();
         buffers.append(data);
     }
 
-    /// Shows OpenSSL bytes of the peer for as long as the loan lasts; there may be one at a time.
+    /// Lends bytes of the peer to OpenSSL for the life of the loan. There is at most one loan at a time.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Loan<'a> {
         let mut buffers = self.buffers();
         assert!(buffers.lent.is_none(), "a second loan");
@@ -96,7 +96,7 @@ impl Pipe {
         }
     }
 
-    /// Bytes of the peer that OpenSSL has not taken yet.
+    /// The number of the peer's bytes that OpenSSL has not read yet.
     pub fn incoming_bytes(&self) -> usize {
         let buffers = self.buffers();
         let lent = buffers.lent.as_ref().map_or(0, |lent| lent.len);
@@ -107,7 +107,7 @@ impl Pipe {
         self.buffers().outgoing.len()
     }
 
-    /// Makes room for what a write of so many bytes becomes.
+    /// Reserves memory for the records of a write of so many bytes.
     pub fn expect_write(&self, bytes: usize) {
         let records = bytes / RECORD_BYTES_MAX + 1;
         self.buffers()
@@ -120,7 +120,7 @@ impl Pipe {
         std::mem::take(&mut self.buffers().outgoing)
     }
 
-    /// Gives memory back that `take_outgoing` gave out and that is not needed any more.
+    /// Takes back memory that `take_outgoing` returned and that is no longer in use.
     pub fn reuse(&self, mut spent: Vec<u8>) {
         spent.clear();
         let mut buffers = self.buffers();
@@ -130,14 +130,14 @@ impl Pipe {
     }
 
     fn buffers(&self) -> MutexGuard<'_, Buffers> {
-        // Nothing in this file panics while it holds the lock, but for a failed allocation.
+        // Nothing in this file panics while it holds the lock, except after a failed allocation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Buffers {
-    /// Bytes behind the others. Those that have been read leave first, once they are the larger part: so each byte
-    /// moves once at most on average, and the memory is not that of everything that ever came.
+    /// Adds bytes at the end. Bytes that have been read are removed first, once they are the larger part. So each byte
+    /// moves at most once on average, and the memory does not grow with the total of all bytes.
     fn append(&mut self, data: &[u8]) {
         if self.taken > 0 && self.taken >= self.incoming.len() - self.taken {
             self.incoming.drain(..self.taken);
@@ -149,11 +149,11 @@ impl Buffers {
         self.incoming.extend_from_slice(data);
     }
 
-    /// Copies what is left of a loan, so that the loan holds nothing any more.
+    /// Copies the unread bytes of a loan, so that the loan refers to nothing any more.
     fn keep_lent(&mut self) {
         if let Some(lent) = &mut self.lent {
             let (start, len) = (lent.start, std::mem::take(&mut lent.len));
-            // SAFETY: the bytes are borrowed until the loan ends, which takes `lent` away.
+            // SAFETY: the bytes are borrowed until the loan ends, which removes `lent`.
             let rest = unsafe { std::slice::from_raw_parts(start, len) };
             self.append(rest);
         }
@@ -163,14 +163,14 @@ impl Buffers {
     ///
     /// # Safety
     ///
-    /// There is room for so many, which nobody else uses.
+    /// `target` has room for `size` bytes, and no other code uses that memory.
     unsafe fn read(&mut self, target: *mut u8, size: usize) -> usize {
         let rest = &self.incoming[self.taken..];
         if rest.is_empty()
             && let Some(lent) = &mut self.lent
         {
             let count = lent.len.min(size);
-            // SAFETY: as the caller promises; the loan's memory is valid, and `count` stays within it.
+            // SAFETY: the caller's promise; the loan's memory is valid, and `count` stays within it.
             unsafe {
                 std::ptr::copy_nonoverlapping(lent.start, target, count);
                 lent.start = lent.start.add(count);
@@ -179,7 +179,7 @@ impl Buffers {
             return count;
         }
         let count = rest.len().min(size);
-        // SAFETY: as the caller promises; `incoming` is ours alone.
+        // SAFETY: the caller's promise; only this object uses `incoming`.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), target, count) };
         self.taken += count;
         if self.taken == self.incoming.len() {
@@ -194,15 +194,15 @@ impl Buffers {
     }
 }
 
-/// The table of our functions that OpenSSL calls, and the functions that those need.
+/// The table of our functions that OpenSSL calls, and the OpenSSL functions that they need.
 struct Methods {
     table: NonNull<BioMethod>,
     functions: &'static Functions,
 }
 
-// SAFETY: OpenSSL only reads the table once it is filled, on whatever thread.
+// SAFETY: OpenSSL only reads the table once it is filled, on any thread.
 unsafe impl Send for Methods {}
-// SAFETY: as above.
+// SAFETY: as for `Send` above.
 unsafe impl Sync for Methods {}
 
 static METHODS: OnceLock<Option<Methods>> = OnceLock::new();
@@ -225,13 +225,13 @@ impl Methods {
                 && (functions.bio_meth_set_write)(raw, write) == 1
                 && (functions.bio_meth_set_ctrl)(raw, ctrl) == 1
                 && (functions.bio_meth_set_destroy)(raw, destroy) == 1;
-            // One that could not be filled is left for good: it happens once, without memory.
+            // A table that could not be filled is leaked. That happens once, when there is no memory.
             is_set.then_some(Self { table, functions })
         }
     }
 }
 
-/// The functions, and the pipe of a BIO; None for one without.
+/// The functions, and the pipe of a BIO. None for a BIO without a pipe.
 ///
 /// # Safety
 ///
@@ -245,7 +245,7 @@ unsafe fn parts<'a>(bio: *mut Bio) -> Option<(&'static Functions, &'a Pipe)> {
     }
 }
 
-/// BIO_read: as a memory BIO without bytes, one asks to be called again.
+/// BIO_read. Like a memory BIO, an empty pipe sets the retry flag.
 unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_int {
     // SAFETY: OpenSSL calls this with the BIO, and with memory of this size to fill.
     unsafe {
@@ -267,9 +267,9 @@ unsafe extern "C" fn read(bio: *mut Bio, target: *mut c_char, size: c_int) -> c_
     }
 }
 
-/// BIO_write: takes everything.
+/// BIO_write: accepts all bytes.
 unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c_int {
-    // SAFETY: OpenSSL calls this with the BIO, and with so many bytes.
+    // SAFETY: OpenSSL calls this with the BIO, and with `size` bytes.
     unsafe {
         let Some((functions, pipe)) = parts(bio) else {
             return -1;
@@ -285,7 +285,7 @@ unsafe extern "C" fn write(bio: *mut Bio, data: *const c_char, size: c_int) -> c
     }
 }
 
-/// BIO_ctrl: what a memory BIO answers to what an SSL asks.
+/// BIO_ctrl: answers the requests of an SSL as a memory BIO does.
 unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_void) -> c_long {
     // SAFETY: OpenSSL calls this with the BIO.
     let Some((_, pipe)) = (unsafe { parts(bio) }) else {
@@ -299,7 +299,7 @@ unsafe extern "C" fn ctrl(bio: *mut Bio, command: c_int, _: c_long, _: *mut c_vo
     }
 }
 
-/// The last reference to the BIO is gone.
+/// The last reference to the BIO was dropped.
 unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
     let Some(Some(methods)) = METHODS.get() else {
         return 0;
@@ -315,14 +315,14 @@ unsafe extern "C" fn destroy(bio: *mut Bio) -> c_int {
     1
 }
 
-/// A record in the clear (RFC 8446, section 5.1).
+/// The longest plaintext of a record (RFC 8446, section 5.1).
 const RECORD_BYTES_MAX: usize = 1 << 14;
 /// The header, an explicit nonce, a MAC, padding and the content type: more than any cipher of TLS adds.
 const RECORD_OVERHEAD_BYTES: usize = 128;
-/// A connection that has read everything keeps no more memory than this for the next bytes.
+/// After a connection has read everything, it keeps no more memory than this for the next bytes.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
-// From openssl/bio.h, the same in every version since 1.1.1.
+// From openssl/bio.h. The values have not changed since 1.1.1.
 const BIO_TYPE_SOURCE_SINK: c_int = 0x0400;
 const BIO_FLAGS_READ: c_int = 0x01;
 const BIO_FLAGS_SHOULD_RETRY: c_int = 0x08;
@@ -352,7 +352,7 @@ mod tests {
         pipe.feed(&[1; 5]);
         for _ in 0..1000 {
             pipe.feed(&piece);
-            // Never all of it: the beginning of a record stays.
+            // The pipe never empties: the beginning of a record stays.
             assert_eq!(read(&pipe, piece.len()).len(), piece.len());
         }
         assert_eq!(pipe.incoming_bytes(), 5);

@@ -1,7 +1,7 @@
-//! `TlsProtocol`: what the transport beneath sees, and the state of one TLS connection.
+//! `TlsProtocol`: the protocol of the transport beneath, and the state of one TLS connection.
 //!
-//! The flows are in the files beside this one; here are the state, the methods that Python calls and
-//! the attributes that libraries know from asyncio's `SSLProtocol`.
+//! This file has the state, the methods that Python calls, and the attributes that libraries use of asyncio's
+//! `SSLProtocol`. The other files of this room have the flows.
 
 use std::collections::VecDeque;
 
@@ -24,17 +24,17 @@ use crate::transport::base::{Marks, check_protocol, is_buffered};
 /// asyncio's SSLProtocolState.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPhase {
-    /// Not begun, or over.
+    /// Before the start, or after the end.
     Unwrapped,
     Handshake,
     Wrapped,
-    /// What is left is delivered and sent before close_notify.
+    /// The remaining bytes are delivered and sent before close_notify.
     Flushing,
-    /// Our close_notify is out, or the peer's end of file makes it pointless.
+    /// Our close_notify was sent, or the peer's end of file makes it pointless.
     Shutdown,
 }
 
-/// What the application's protocol has been told (asyncio's AppProtocolState).
+/// The last event that the application's protocol got (asyncio's AppProtocolState).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reported {
     Nothing,
@@ -46,31 +46,31 @@ pub enum Reported {
 pub struct TlsState {
     pub lower: Option<Lower>,
     pub app: Option<Py<PyAny>>,
-    /// The application takes its bytes through get_buffer() and buffer_updated().
+    /// The application's protocol has get_buffer() and buffer_updated().
     pub buffered: bool,
     pub face: Option<Py<TlsTransport>>,
     pub waiter: Option<Py<PyAny>>,
-    /// Nobody waits for this connection: a failed handshake is told in debug mode.
+    /// No waiter gets the failure of the handshake. It is logged in debug mode.
     pub report_failure: bool,
     pub phase: TlsPhase,
     pub reported: Reported,
     pub eof_received: bool,
     /// The application's transport is closed or closing.
     pub closed: bool,
-    /// close() was called on it more than once.
+    /// The application called close() more than once.
     pub forsaken: bool,
     /// A call into `ssl` is running.
     pub in_ssl: bool,
     pub extra: Py<PyDict>,
     pub handshake_timer: Option<Py<PyAny>>,
     pub shutdown_timer: Option<Py<PyAny>>,
-    /// On the loop's clock; only in debug mode.
+    /// In the loop's time. Set only in debug mode.
     pub handshake_began: Option<f64>,
 
     pub records: RecordBoundaries,
-    /// OpenSSL may hold plaintext that was not asked for yet.
+    /// OpenSSL may hold plaintext that was not read yet.
     pub more_inside: bool,
-    /// Bytes were fed and not read, or read and not delivered, because more of the same turn follow.
+    /// Bytes were fed and not read, or read and not delivered, because more of this turn follow.
     pub unread: bool,
     pub ahead: Ahead,
     pub reading_paused: bool,
@@ -82,12 +82,12 @@ pub struct TlsState {
     pub writing_paused: bool,
     pub lower_writing_paused: bool,
     pub write_marks: Marks,
-    /// Writes since the connection was lost.
+    /// The number of writes since the connection was lost.
     pub writes_lost: u32,
 }
 
 impl TlsState {
-    /// The connection was there, and is lost.
+    /// True if the connection existed and is lost.
     pub fn over(&self) -> bool {
         self.lower.is_none() && self.face.is_none()
     }
@@ -100,13 +100,13 @@ pub struct TlsProtocol {
     pub ssl: SslObject,
     pub context: Py<PyAny>,
     pub server_side: bool,
-    /// In seconds, as they were given.
+    /// In seconds, as the caller passed them.
     pub handshake_timeout: Py<PyAny>,
     pub shutdown_timeout: Py<PyAny>,
     pub state: GilCell<TlsState>,
 }
 
-/// What a connection is made with.
+/// The arguments of a connection.
 pub struct Setup<'py> {
     pub context: Bound<'py, PyAny>,
     pub server_side: bool,
@@ -244,7 +244,7 @@ impl TlsProtocol {
         self.state.with(py, |state| state.extra.bind(py).clone())
     }
 
-    /// What the connection knows, else what the transport beneath does.
+    /// The value from this connection, or else from the transport beneath.
     pub fn extra_info(
         &self,
         py: Python<'_>,
@@ -265,7 +265,7 @@ impl TlsProtocol {
         }
     }
 
-    /// Tells the exception handler, unless the error has to leave the loop.
+    /// Calls the exception handler, unless the error has to leave the loop.
     pub fn report(
         slf: &Bound<'_, Self>,
         message: &str,
@@ -361,7 +361,7 @@ impl TlsProtocol {
         Ok(module.getattr(intern!(py, "TlsProtocol"))?.unbind())
     }
 
-    // What the transport beneath calls ------------------------------------------------------------
+    // Calls of the transport beneath --------------------------------------------------------------
 
     fn connection_made(slf: &Bound<'_, Self>, transport: &Bound<'_, PyAny>) -> PyResult<()> {
         let lower = Lower::new(transport);
@@ -371,7 +371,7 @@ impl TlsProtocol {
             .with(slf.py(), |state| state.lower.replace(lower));
         drop(old);
         if slf.get().state.with(slf.py(), |state| state.closed) {
-            // Closed before it began: whoever asked for the connection does not want it any more.
+            // The connection was closed before it began, because its requester was cancelled.
             return Self::force_close(slf, None);
         }
         Self::start_handshake(slf)
@@ -402,13 +402,13 @@ impl TlsProtocol {
         Self::lower_resumed(slf)
     }
 
-    // What the loop calls --------------------------------------------------------------------------
+    // Calls of the loop ---------------------------------------------------------------------------
 
     fn _check_handshake_timeout(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::handshake_timed_out(slf)
     }
 
-    /// The pause that a mark of nothing brought is over when a turn leaves nothing waiting.
+    /// Ends the pause that a high-water mark of 0 caused, when a turn ends with an empty buffer.
     fn _control_app_writing(slf: &Bound<'_, Self>) -> PyResult<()> {
         Self::control_app_writing(slf)
     }
@@ -422,7 +422,7 @@ impl TlsProtocol {
         Self::go_on(slf)
     }
 
-    // What libraries know from asyncio's class -----------------------------------------------------
+    // Attributes of asyncio's class ---------------------------------------------------------------
 
     fn _get_app_transport<'py>(&self, py: Python<'py>) -> Option<Bound<'py, TlsTransport>> {
         self.face(py)
@@ -463,7 +463,7 @@ impl TlsProtocol {
         self.ssl.public(py).clone()
     }
 
-    /// For tests and whoever looks for the reason of a cost.
+    /// For tests and for users who measure the cost of the fallback.
     #[getter]
     fn _is_past_the_module(&self) -> bool {
         self.ssl.is_past_the_module()

@@ -1,4 +1,4 @@
-//! The end: close_notify, ends of file, failures, and `connection_lost`.
+//! The end of a connection: close_notify, ends of file, failures, and `connection_lost`.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
@@ -9,7 +9,7 @@ use super::ssl_object::{Step, is_ssl_error};
 use crate::capi::error;
 
 impl TlsProtocol {
-    /// close(): what is left is delivered and sent, then the two sides say goodbye.
+    /// close(): delivers and sends the remaining bytes, then exchanges close_notify with the peer.
     pub(super) fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -25,13 +25,13 @@ impl TlsProtocol {
             state.phase == TlsPhase::Flushing && state.eof_received && !state.in_ssl
         });
         if stuck {
-            // The end of file came while reading was paused, and now nobody will resume it.
+            // The end of file came while reading was paused, and reading will not be resumed any more.
             return Self::do_flush(slf);
         }
         Self::start_shutdown(slf)
     }
 
-    /// abort(), or an error from outside: what was not sent is lost.
+    /// abort(), or an error from outside. Unsent bytes are lost.
     pub(super) fn force_close(slf: &Bound<'_, Self>, error: Option<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -44,13 +44,13 @@ impl TlsProtocol {
         }
     }
 
-    /// The application is done with its transport: it need not keep the connection's memory alive once
-    /// that is lost.
+    /// The application does not need its transport any more. The transport drops the connection's memory once the
+    /// connection is lost.
     fn forsake(&self, py: Python<'_>) {
         self.state.with(py, |state| state.forsaken = true);
     }
 
-    /// Marks the application's transport as closing; returns whether it was.
+    /// Marks the application's transport as closing. Returns the previous value.
     fn mark_closed(&self, py: Python<'_>) -> bool {
         self.state
             .with(py, |state| std::mem::replace(&mut state.closed, true))
@@ -72,7 +72,7 @@ impl TlsProtocol {
         });
         drop(old);
         if later {
-            // Called from within OpenSSL, which must not be entered again: next turn.
+            // OpenSSL made this call and must not be entered again, so the work is done in the next turn.
             let resume = slf.getattr(intern!(py, "_resume"))?;
             this.owner
                 .bind(py)
@@ -107,18 +107,18 @@ impl TlsProtocol {
             match step {
                 Ok(Step::Done(())) => {}
                 Ok(Step::Again) => return Self::send_outgoing(slf, false),
-                // A peer that goes on sending is not waited for. What was written before close() still
-                // goes out; the time-out runs on for a peer that does not take it.
+                // A peer that continues to send does not delay the end. Bytes written before close() are still sent.
+                // The time-out continues, in case the peer does not accept them.
                 Err(error) => {
                     return Self::end_with(slf, error, "Fatal error on transport", true);
                 }
             }
         }
-        // The transport beneath is about to close, so a pause of its writing ends no more.
+        // The transport beneath is about to close, so a pause of its writing would not end any more.
         Self::send_outgoing(slf, true)?;
         Self::tell_eof(slf)?;
-        // Bytes that a peer does not take would keep the transport beneath for ever: the time-out runs
-        // until that is lost, also where the peer was the first to say goodbye.
+        // Bytes that a peer does not accept would keep the transport beneath alive for ever. So the time-out runs until
+        // that transport is lost, even if the peer sent close_notify first.
         if !this.state.with(py, |state| state.shutdown_timer.is_some()) {
             let timer = Self::start_timer(slf, &this.shutdown_timeout, "_check_shutdown_timeout")?;
             let old = this
@@ -151,7 +151,7 @@ impl TlsProtocol {
         }
     }
 
-    /// The transport's end of file. True keeps the transport open.
+    /// The transport reported end of file. True keeps the transport open.
     pub(super) fn lower_eof(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let this = slf.get();
         let py = slf.py();
@@ -185,7 +185,7 @@ impl TlsProtocol {
         Ok(false)
     }
 
-    /// The transport beneath is gone.
+    /// The transport beneath was lost.
     pub(super) fn lower_lost(slf: &Bound<'_, Self>, reason: Option<Py<PyAny>>) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();
@@ -237,12 +237,12 @@ impl TlsProtocol {
         Ok(())
     }
 
-    /// Ends the connection with `error`, and reports what is not the network's fault.
+    /// Ends the connection with `error`, and reports it unless it is an error of the network.
     pub(super) fn fatal_error(slf: &Bound<'_, Self>, error: PyErr, message: &str) -> PyResult<()> {
         Self::end_with(slf, error, message, false)
     }
 
-    /// The same. `flush`: what the transport beneath has taken is sent first.
+    /// As `fatal_error`. With `flush`, the transport beneath first sends the bytes that it has accepted.
     fn end_with(slf: &Bound<'_, Self>, error: PyErr, message: &str, flush: bool) -> PyResult<()> {
         let this = slf.get();
         let py = slf.py();

@@ -1,12 +1,12 @@
-//! One `ssl.SSLObject` and the bytes beneath it: the calls into Python's `ssl` module, and past it.
+//! One `ssl.SSLObject` and its BIOs: calls through Python's `ssl` module, and calls that bypass it.
 //!
-//! Handshake and shutdown always go through the module. Data goes straight to OpenSSL where `openssl` finds
-//! the object's `SSL`, and then flows through a [`Pipe`]; else through the module and its memory BIOs. What
-//! OpenSSL refuses is asked for once more through the module, which finds OpenSSL's errors still queued and
-//! raises what it always raises.
+//! Handshake and shutdown always go through the module. If `openssl` finds the object's `SSL`, data goes straight to
+//! OpenSSL and flows through a [`Pipe`]; else it goes through the module and its memory BIOs. An operation that
+//! OpenSSL refuses is repeated once through the module, which finds OpenSSL's errors still queued and raises its
+//! usual exception.
 //!
-//! Nothing here knows transports, protocols or what to do when. No borrow of a cell may be held
-//! around these calls: OpenSSL calls back into Python (SNI, message and PSK callbacks).
+//! This file does not depend on transports or protocols, and decides nothing about the order of calls. No borrow of a
+//! cell may be held around these calls: OpenSSL calls back into Python (SNI, message and PSK callbacks).
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -27,16 +27,16 @@ use crate::capi::lend::{Target, lend};
 
 /// The TLS object of one connection.
 pub struct SslObject {
-    /// What `wrap_bio` returned and users see.
+    /// The result of `wrap_bio`, which users see.
     public: Py<PyAny>,
-    /// What the calls go to: the C object behind `public` where that is exactly an `ssl.SSLObject`,
-    /// whose methods do nothing but pass them on; else `public` itself.
+    /// The target of the calls. If `public` is exactly an `ssl.SSLObject`, whose methods only delegate, this is the C
+    /// object behind it; else it is `public` itself.
     core: Py<PyAny>,
     direct: bool,
     beneath: Beneath,
 }
 
-/// Where OpenSSL takes the peer's bytes from, and leaves its records.
+/// The source of the peer's bytes for OpenSSL, and the destination of its records.
 enum Beneath {
     Module {
         incoming: Py<PyAny>,
@@ -45,18 +45,18 @@ enum Beneath {
     Pipe(Arc<Pipe>, Engine),
 }
 
-/// OpenSSL's object, called with the interpreter lock held: a call that encrypts or decrypts a piece is
-/// shorter than the lock's switch interval, and the exchange of the lock would cost more than it gives.
+/// OpenSSL's object, called with the interpreter lock held. A call that encrypts or decrypts a piece is shorter than
+/// the lock's switch interval, so releasing the lock would cost more than it gains.
 struct Engine {
     openssl: &'static OpenSsl,
     /// Alive as long as the `_ssl._SSLSocket` that `SslObject::core` refers to, which never changes it.
     ssl: NonNull<Ssl>,
 }
 
-// SAFETY: an SSL is bound to no thread. As with CPython's own calls, the program has to see to it that two
-// threads do not use one connection at once; the loop uses it on one.
+// SAFETY: an SSL is bound to no thread. As with CPython's own calls, the program must not use one connection on two
+// threads at once; the loop uses it on one.
 unsafe impl Send for Engine {}
-// SAFETY: as above: every use needs a `Python` token, the interpreter lock.
+// SAFETY: every use needs a `Python` token, and so the interpreter lock.
 unsafe impl Sync for Engine {}
 
 /// Records for the peer.
@@ -73,7 +73,7 @@ impl<'py> Records<'py> {
         }
     }
 
-    /// Few bytes are copied to where they wait; more go there with their memory, which is then gone from here.
+    /// Small records are copied to the queue. Large ones move there with their memory and leave this object.
     pub fn outgoing(&mut self) -> Outgoing<'_> {
         match self {
             Self::Python(bytes) => Outgoing::bytes(bytes),
@@ -85,11 +85,11 @@ impl<'py> Records<'py> {
     }
 }
 
-/// What an operation came to; errors other than "again" are Python exceptions.
+/// The result of an operation. Errors other than "again" are Python exceptions.
 #[derive(Debug)]
 pub enum Step<T> {
     Done(T),
-    /// OpenSSL has to read more of the peer's bytes first.
+    /// OpenSSL first needs more bytes of the peer.
     Again,
 }
 
@@ -135,7 +135,7 @@ impl SslObject {
         })
     }
 
-    /// True: data goes straight to OpenSSL.
+    /// True if data goes straight to OpenSSL.
     pub fn is_past_the_module(&self) -> bool {
         matches!(self.beneath, Beneath::Pipe(..))
     }
@@ -147,7 +147,7 @@ impl SslObject {
 
     // The bytes beneath --------------------------------------------------------------------------
 
-    /// Gives OpenSSL bytes of the peer.
+    /// Passes bytes of the peer to OpenSSL.
     pub fn feed(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
         match &self.beneath {
             Beneath::Pipe(pipe, _) => {
@@ -163,7 +163,7 @@ impl SslObject {
         }
     }
 
-    /// Shows OpenSSL bytes of the peer for a while. None where it gets copies alone.
+    /// Lends bytes of the peer to OpenSSL for a while. None if it only accepts copies.
     pub fn lend<'a>(&'a self, data: &'a [u8]) -> Option<Loan<'a>> {
         match &self.beneath {
             Beneath::Pipe(pipe, _) => Some(pipe.lend(data)),
@@ -171,7 +171,7 @@ impl SslObject {
         }
     }
 
-    /// Bytes of the peer that OpenSSL has not taken yet.
+    /// The number of the peer's bytes that OpenSSL has not read yet.
     pub fn incoming_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
             Beneath::Pipe(pipe, _) => Ok(pipe.incoming_bytes()),
@@ -181,7 +181,7 @@ impl SslObject {
         }
     }
 
-    /// Bytes for the peer that have not been taken yet.
+    /// The number of bytes for the peer that wait in the outgoing BIO.
     pub fn outgoing_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         match &self.beneath {
             Beneath::Pipe(pipe, _) => Ok(pipe.outgoing_bytes()),
@@ -202,7 +202,7 @@ impl SslObject {
         }
     }
 
-    /// The records were sent, or copied.
+    /// Takes back the memory of records that were sent or copied.
     pub fn reuse(&self, records: Records<'_>) {
         if let (Beneath::Pipe(pipe, _), Records::Own(spent)) = (&self.beneath, records) {
             pipe.reuse(spent);
@@ -216,7 +216,7 @@ impl SslObject {
         step(py, called.map(drop))
     }
 
-    /// Sends close_notify, and is done when the peer's has come.
+    /// Sends close_notify. Done when the peer's close_notify has come.
     pub fn shut_down(&self, py: Python<'_>) -> PyResult<Step<()>> {
         let name = if self.direct {
             intern!(py, "shutdown")
@@ -233,7 +233,7 @@ impl SslObject {
         step(py, read.and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?)))
     }
 
-    /// Reads from one record into what comes after the first `from` bytes of `target`. Zero at close_notify.
+    /// Reads from one record into the space after the first `from` bytes of `target`. Zero at close_notify.
     pub fn read_into(
         &self,
         py: Python<'_>,
@@ -242,7 +242,7 @@ impl SslObject {
     ) -> PyResult<Step<usize>> {
         let space = target.len() - from;
         if let Beneath::Pipe(_, engine) = &self.beneath {
-            // SAFETY: the buffer is held, and there is so much of it.
+            // SAFETY: the buffer is held, and it has so much space.
             match unsafe { engine.read(py, target.start(from), space) } {
                 Called::Done(count) => return Ok(Step::Done(count)),
                 Called::Again => return Ok(Step::Again),
@@ -256,7 +256,7 @@ impl SslObject {
     pub fn read_to(&self, py: Python<'_>, target: &mut FreshBytes) -> PyResult<Step<usize>> {
         let space = target.space();
         if let Beneath::Pipe(_, engine) = &self.beneath {
-            // SAFETY: there is so much free space, from there on, in an object that nobody else has seen.
+            // SAFETY: the object has so much free space from there on, and no other code has seen it.
             match unsafe { engine.read(py, target.free(), space) } {
                 Called::Done(count) => {
                     // SAFETY: the count is SSL_read_ex's.
@@ -280,7 +280,7 @@ impl SslObject {
     fn read_view(&self, view: &Bound<'_, PyAny>, space: usize) -> PyResult<Step<usize>> {
         let py = view.py();
         if !self.direct {
-            // Python code that stands before OpenSSL might keep the view: it gets none.
+            // Python code between this call and OpenSSL might keep the view, so it gets none.
             return Ok(match self.read(py, space)? {
                 Step::Done(bytes) if bytes.as_bytes().is_empty() => Step::Done(0),
                 Step::Done(bytes) => Step::Done(buffer::copy_into(view, bytes.as_bytes())?),
@@ -292,7 +292,7 @@ impl SslObject {
         step(py, read.and_then(|count| count.extract()))
     }
 
-    /// Encrypts a `bytes` object whole; the count is that of its bytes.
+    /// Encrypts a whole `bytes` object. The count is the object's length.
     pub fn write(&self, data: &Bound<'_, PyBytes>) -> PyResult<Step<usize>> {
         let py = data.py();
         match self.write_past(py, data.as_bytes()) {
@@ -301,7 +301,7 @@ impl SslObject {
         }
     }
 
-    /// Encrypts memory of ours whole.
+    /// Encrypts a whole slice of our memory.
     pub fn write_slice(&self, py: Python<'_>, data: &[u8]) -> PyResult<Step<usize>> {
         if let Some(step) = self.write_past(py, data) {
             return Ok(step);
@@ -313,7 +313,7 @@ impl SslObject {
         }
     }
 
-    /// None where it has to go through the module.
+    /// None if the data has to go through the module.
     fn write_past(&self, py: Python<'_>, data: &[u8]) -> Option<Step<usize>> {
         let Beneath::Pipe(pipe, engine) = &self.beneath else {
             return None;
@@ -346,7 +346,7 @@ impl SslObject {
     }
 }
 
-/// An exception of a debugging callback waits in the object until a call of the module ends.
+/// An exception of a message callback stays in the object until a call of the module ends.
 fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = public.py();
     let context = public.getattr(intern!(py, "context"))?;
@@ -354,16 +354,16 @@ fn has_message_callback(public: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(callback.is_some_and(|callback| !callback.is_none()))
 }
 
-/// The result of a call of OpenSSL's own.
+/// The result of a direct call of OpenSSL.
 enum Called {
     Done(usize),
     Again,
-    /// Only the module can say what it was: OpenSSL's errors are still queued.
+    /// Only the module can name the error: OpenSSL's errors are still queued.
     Failed,
 }
 
 impl Engine {
-    /// Puts a pipe under the `SSL` of an object that was just made, where it is found.
+    /// Puts a pipe under the `SSL` of a new object, if that `SSL` is found.
     fn of(
         core: &Bound<'_, PyAny>,
         incoming: &Bound<'_, PyAny>,
@@ -371,7 +371,7 @@ impl Engine {
     ) -> Option<(Arc<Pipe>, Self)> {
         let openssl = OpenSsl::get(core.py()).as_ref().ok()?;
         let ssl = openssl.ssl_of(core, incoming, outgoing)?;
-        // SAFETY: the SSL is alive, and its object was just made: nobody else has it.
+        // SAFETY: the SSL is alive, and its object was just made, so no other code has it.
         let pipe = unsafe { Pipe::under(openssl, ssl) }?;
         Some((pipe, Self { openssl, ssl }))
     }
@@ -380,12 +380,12 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// There is room for `space` bytes from `target` on, which nobody else uses.
+    /// There is room for `space` bytes from `target` on, and no other code uses that memory.
     unsafe fn read(&self, _py: Python<'_>, target: *mut u8, space: usize) -> Called {
         let functions = &self.openssl.functions;
         let mut count = 0;
         self.forget_errors();
-        // SAFETY: the SSL is alive (`Engine::ssl`), and the memory is as the caller promises.
+        // SAFETY: the SSL is alive (`Engine::ssl`), and the caller promises that the memory is valid.
         let status = unsafe {
             (functions.ssl_read_ex)(self.ssl.as_ptr(), target.cast(), space, &raw mut count)
         };
@@ -401,7 +401,7 @@ impl Engine {
         };
         match error {
             SSL_ERROR_WANT_READ => Called::Again,
-            // As CPython: an end that we have not asked for.
+            // As in CPython: the peer ended the stream, and we had not requested it.
             SSL_ERROR_ZERO_RETURN if shutdown == SSL_RECEIVED_SHUTDOWN => Called::Done(0),
             _ => Called::Failed,
         }
@@ -426,10 +426,10 @@ impl Engine {
         }
     }
 
-    /// SSL_get_error(3): the thread's queue of errors has to be empty before a call.
+    /// SSL_get_error(3): the thread's queue of errors must be empty before a call.
     fn forget_errors(&self) {
         let functions = &self.openssl.functions;
-        // SAFETY: both take nothing, and touch the thread's own queue only.
+        // SAFETY: both functions take no argument, and use only the thread's own queue.
         unsafe {
             if (functions.err_peek_error)() != 0 {
                 (functions.err_clear_error)();
@@ -438,7 +438,8 @@ impl Engine {
     }
 }
 
-/// asyncio's SSLAgainErrors: want-read, and the end of file that a memory BIO without one reports.
+/// asyncio's SSLAgainErrors: SSLWantReadError, and SSLSyscallError, which reports an unexpected end of file of a
+/// memory BIO.
 fn step<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Step<T>> {
     match result {
         Ok(value) => Ok(Step::Done(value)),
@@ -454,7 +455,7 @@ fn step<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<Step<T>> {
     }
 }
 
-/// True for `ssl.SSLError` and what derives from it.
+/// True for `ssl.SSLError` and its subclasses.
 pub fn is_ssl_error(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
     Ok(error.is_instance(py, Names::of(py)?.ssl_error.bind(py)))
 }
@@ -464,7 +465,7 @@ pub fn is_certificate_error(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
     Ok(error.is_instance(py, Names::of(py)?.certificate_error.bind(py)))
 }
 
-/// What is asked of the `ssl` module on the way of every record, looked up once.
+/// Names of the `ssl` module that each record needs, looked up once.
 struct Names {
     memory_bio: Py<PyAny>,
     ssl_object: Py<PyAny>,
@@ -500,7 +501,7 @@ impl Names {
     }
 }
 
-// From openssl/ssl.h, the same in every version.
+// From openssl/ssl.h. The values do not depend on the version.
 const SSL_ERROR_WANT_READ: c_int = 2;
 const SSL_ERROR_ZERO_RETURN: c_int = 6;
 const SSL_RECEIVED_SHUTDOWN: c_int = 2;

@@ -1,6 +1,6 @@
 //! `TlsTransport`: the transport that an application holds of a TLS connection.
 //!
-//! A thin face: the state and everything that happens is in [`TlsProtocol`].
+//! It only delegates: [`TlsProtocol`] has the state and the flows.
 
 use pyo3::exceptions::{PyNotImplementedError, PyResourceWarning};
 use pyo3::prelude::*;
@@ -28,8 +28,8 @@ use crate::transport::base::{Marks, Pause, is_buffered};
 )]
 pub struct TlsTransport {
     owner: Py<LoopCore>,
-    /// `None` after the connection is lost and close() was called once more: whoever still keeps the
-    /// transport keeps neither certificates nor OpenSSL's memory alive, as in asyncio.
+    /// `None` after the connection is lost and close() was called once more. A transport that a program still keeps
+    /// then holds neither certificates nor OpenSSL's memory, as in asyncio.
     protocol: GilCell<Option<Py<TlsProtocol>>>,
 }
 
@@ -57,7 +57,7 @@ impl TlsTransport {
         drop(self.protocol.take(py));
     }
 
-    /// Asks the connection, or answers `otherwise` when it was let go.
+    /// Reads from the connection's state, or returns `otherwise` if the connection was dropped.
     fn ask<R>(&self, py: Python<'_>, otherwise: R, ask: impl FnOnce(&mut TlsState) -> R) -> R {
         match self.protocol(py) {
             Some(protocol) => protocol.get().state.with(py, ask),
@@ -65,7 +65,7 @@ impl TlsTransport {
         }
     }
 
-    /// Runs `run` on the connection, unless it was let go.
+    /// Runs `run` on the connection, unless it was dropped.
     fn reach(
         &self,
         py: Python<'_>,
@@ -80,13 +80,13 @@ impl TlsTransport {
 
 #[pymethods]
 impl TlsTransport {
-    /// loop.start_tls() may put TLS on top of this one.
+    /// loop.start_tls() accepts this transport for another layer of TLS.
     #[classattr]
     fn _start_tls_compatible() -> bool {
         true
     }
 
-    /// loop.sendfile() reads the file and writes its bytes: the kernel cannot encrypt them.
+    /// loop.sendfile() reads the file and writes its bytes, because the kernel cannot encrypt them.
     #[classattr]
     fn _sendfile_compatible(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let modes = py.import("asyncio.constants")?.getattr("_SendfileMode")?;
@@ -161,8 +161,8 @@ impl TlsTransport {
         }
     }
 
-    /// Closes after everything written is sent and the peer has said goodbye, or the shutdown
-    /// time-out has passed; connection_lost() follows.
+    /// Closes after everything written is sent and the peer's close_notify has come, or after the shutdown time-out;
+    /// connection_lost() follows.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.reach(py, |protocol| {
             TlsProtocol::close(protocol)?;
@@ -315,7 +315,7 @@ impl TlsTransport {
 
 impl Drop for TlsTransport {
     fn drop(&mut self) {
-        // An interpreter that is on its way out has nobody left to warn.
+        // A finalising interpreter cannot show a warning any more.
         Python::try_attach(|py| {
             let closed = self.ask(py, true, |state| std::mem::replace(&mut state.closed, true));
             if !closed {
