@@ -1,4 +1,4 @@
-//! Socket addresses to and from Python, in the shapes and with the errors of the `socket` module.
+//! Converts socket addresses to and from Python, in the shapes and with the errors of the `socket` module.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -12,8 +12,8 @@ use uringcore_io::SockAddr;
 
 use crate::capi::buffer;
 
-/// `(host, port)`, `(host, port, flowinfo, scope_id)`, a path, the bytes of an abstract name, or
-/// `None` where there is no address (an unnamed sender).
+/// `(host, port)`, `(host, port, flowinfo, scope_id)`, a path, the bytes of an abstract name, or `None` if there is
+/// no address (an unnamed sender).
 pub fn to_python(py: Python<'_>, addr: &SockAddr) -> PyResult<Py<PyAny>> {
     if addr.len() == 0 {
         return Ok(py.None());
@@ -44,8 +44,8 @@ pub fn inet_to_python(py: Python<'_>, addr: SocketAddr) -> PyResult<Bound<'_, Py
     }
 }
 
-/// An address that needs no look-up and no special rule of its family. `None` for all others, good or
-/// bad: the socket module knows what to do with them.
+/// An address that needs no look-up and no special rule of its family. `None` for all others, valid or not: the
+/// socket module handles those.
 pub fn plain(family: i32, addr: &Bound<'_, PyAny>) -> Option<SockAddr> {
     let usable = if family == libc::AF_UNIX {
         is_ordinary_path(addr)
@@ -55,8 +55,8 @@ pub fn plain(family: i32, addr: &Bound<'_, PyAny>) -> Option<SockAddr> {
     usable.then(|| from_python(family, addr).ok()).flatten()
 }
 
-/// True for a path or an abstract name; an empty one binds automatically, and a path with a zero byte
-/// inside is an error.
+/// True for a path or an abstract name. False for an empty one, which binds automatically, and for a path with a zero
+/// byte inside, which is an error.
 fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
     if let Ok(path) = addr.cast::<PyString>() {
         return path
@@ -69,8 +69,8 @@ fn is_ordinary_path(addr: &Bound<'_, PyAny>) -> bool {
     })
 }
 
-/// Where a socket of `family` (AF_INET, AF_INET6 or AF_UNIX) sends for the Python address `addr`. A
-/// host name is looked up, which blocks, as it does in asyncio's own `sendto`.
+/// The destination of a socket of `family` (AF_INET, AF_INET6 or AF_UNIX) for the Python address `addr`. A host name
+/// is looked up, which blocks, as in asyncio's own `sendto`.
 pub fn from_python(family: i32, addr: &Bound<'_, PyAny>) -> PyResult<SockAddr> {
     match family {
         libc::AF_UNIX => unix_from_python(addr),
@@ -87,7 +87,7 @@ pub fn to_kernel(mut addr: SocketAddr) -> SockAddr {
     SockAddr::from(addr)
 }
 
-/// The way back; `None` for another family.
+/// The inverse of `to_kernel`. `None` for another family.
 pub fn from_kernel(addr: &SockAddr) -> Option<SocketAddr> {
     let mut inet = addr.as_socket()?;
     if let SocketAddr::V6(v6) = &mut inet {
@@ -96,7 +96,8 @@ pub fn from_kernel(addr: &SockAddr) -> Option<SocketAddr> {
     Some(inet)
 }
 
-/// An internet address of either family, by its shape or by what the host's name stands for.
+/// An internet address of either family. The shape of the tuple selects the family, or else the address of the host
+/// name.
 pub fn inet_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
     let tuple = tuple_of(addr, "internet")?;
     let host = tuple.get_item(0)?;
@@ -168,7 +169,7 @@ fn inet6_from_python(addr: &Bound<'_, PyAny>) -> PyResult<SocketAddrV6> {
         },
         Err(_) => look_up_v6(&host)?,
     };
-    // As in the socket module, the scope is the tuple's, not that of a "%eth0" in the host.
+    // As in the socket module, the scope comes from the tuple, not from a "%eth0" in the host.
     Ok(SocketAddrV6::new(ip, port, flowinfo, scope_id))
 }
 
@@ -179,7 +180,7 @@ fn look_up_v6(host: &Bound<'_, PyAny>) -> PyResult<Ipv6Addr> {
     }
 }
 
-/// The first answer of getaddrinfo(), with the `socket.gaierror` of the socket module.
+/// The first result of getaddrinfo(), with the `socket.gaierror` of the socket module.
 fn look_up(host: &Bound<'_, PyAny>, family: i32) -> PyResult<IpAddr> {
     let py = host.py();
     let host = match host.cast::<PyByteArray>() {
@@ -239,7 +240,7 @@ fn family_mismatch() -> PyErr {
     PyOSError::new_err("address family mismatched")
 }
 
-/// True for an internet address without a name to look up, made of objects that cannot change.
+/// True for an internet address without a host name, made of objects that cannot change.
 pub fn is_literal(addr: &Bound<'_, PyAny>) -> bool {
     addr.cast_exact::<PyTuple>().is_ok_and(|tuple| {
         tuple.get_item(0).is_ok_and(|host| {

@@ -1,9 +1,9 @@
-//! Arguments of any size: bytes and lists, read without trusting the length that an object claims, and spans of time.
+//! Reads arguments of any size (bytes, lists) without trusting the length that an object claims, and spans of time.
 //!
-//! PyO3's `Vec<T>` reserves `len(object)` places before it reads the first item, and its `Vec<u8>` reads any
-//! sequence of numbers. `range(1 << 40)` and an object whose `__len__` answers `1 << 62` end the process by that.
-//! So no function of this crate takes a `Vec` from Python: bytes come as a buffer, everything else by iteration
-//! with a bound.
+//! PyO3's `Vec<T>` reserves `len(object)` items before it reads the first one, and its `Vec<u8>` reads any sequence
+//! of numbers. `range(1 << 40)`, or an object whose `__len__` returns `1 << 62`, ends the process that way. So no
+//! function of this crate takes a `Vec` from Python: bytes come as a buffer, everything else by iteration with a
+//! bound.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -26,9 +26,9 @@ pub struct OwnedBytes(pub Vec<u8>);
 /// The items of an iterable argument other than `str`.
 pub struct List<T>(pub Vec<T>);
 
-/// A span of time in seconds, as an argument: `None` for what is negative, not a number, or longer than a century.
+/// Converts a time in seconds. `None` if it is negative, not a number, or longer than a century.
 ///
-/// Sums and multiples of longer ones would leave the range of the clocks, where `Instant + Duration` panics.
+/// Sums and multiples of longer times would leave the range of the clocks, where `Instant + Duration` panics.
 pub fn span(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds)
         .ok()
@@ -72,7 +72,7 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        // A list of names that was forgotten around one name would be taken for its letters.
+        // If a program passes one name instead of a list, iteration would yield the letters of that name.
         if object.is_instance_of::<PyString>() {
             return Err(PyTypeError::new_err(
                 "an iterable of items is required, not 'str'",
@@ -100,7 +100,7 @@ fn copied(object: Borrowed<'_, '_, PyAny>) -> PyResult<Vec<u8>> {
     View::get(&object, ffi::PyBUF_SIMPLE)?.copy()
 }
 
-/// Items of one list. The longest honest one is a child's environment, which the kernel bounds by 2 MiB or less.
+/// Items of one list. The longest legitimate list is a child's environment, which the kernel bounds by 2 MiB or less.
 const ITEMS_MAX: usize = 1 << 20;
 /// A century.
 pub const SPAN_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -1,13 +1,12 @@
-//! Awaitables of our own, which are coroutines too: what they say to whoever steps them; and the futures
-//! that they wait for.
+//! Awaitables of our own, which are coroutines too: the results of their steps, and the futures that they wait for.
 
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// How a coroutine says what it returns. CPython takes the value as it is, without an exception's object
-/// around it, but for a tuple, which would be the exception's arguments, and an exception.
+/// The exception by which a coroutine returns `value`. CPython accepts the value itself without an exception object,
+/// except a tuple, which would become the exception's arguments, and an exception.
 pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
     let is_taken_apart = {
         let value = value.bind(py);
@@ -19,17 +18,17 @@ pub fn returned(py: Python<'_>, value: Py<PyAny>) -> PyErr {
     }
 }
 
-/// What a step gives by `__next__`, as `send()` gives it: the end without a value is an exception there.
+/// Converts the result of `__next__` to that of `send()`, where the end without a value is an exception.
 pub fn as_sent(py: Python<'_>, what: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
     what.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
 }
 
-/// What a coroutine says to a step after its last.
+/// The error of a step after the last one.
 pub fn used_up() -> PyErr {
     PyRuntimeError::new_err("cannot reuse already awaited coroutine")
 }
 
-/// What `throw(type[, value[, traceback]])` raises.
+/// The exception that `throw(type[, value[, traceback]])` raises.
 pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     let first = args.get_item(0)?;
     match args.get_item(1) {
@@ -38,7 +37,7 @@ pub fn raised(args: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
     }
 }
 
-/// Wakes all of them; the first error of a loop that is closed is told.
+/// Wakes all waiting futures. Returns the first error, such as that of a closed loop.
 pub fn wake(py: Python<'_>, waiting: Vec<Py<PyAny>>) -> PyResult<()> {
     let mut outcome = Ok(());
     for future in waiting {

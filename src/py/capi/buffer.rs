@@ -1,11 +1,11 @@
-//! Python buffers held as `Bytes`. But for `view` no other file keeps a pointer into a Python object.
+//! Python buffers held as `Bytes`. Except for `view`, no other file keeps a pointer into a Python object.
 //!
-//! **Whose memory it is.** While a view is held its object can neither free the memory nor move it. Who
-//! writes there meanwhile is another matter. `bytes` never change. For the rest an interpreter lock keeps
-//! everybody off, since nothing here lets go of it while it looks at a buffer. A free-threaded interpreter
-//! has no such lock: a program whose threads write to an object that a call is reading has a race of its
-//! own, as it has with CPython's sockets. So mutable memory is only copied or handed to a system call,
-//! either of which takes each byte as it finds it, and nothing is decided by looking at it.
+//! **Ownership of the memory.** While a view is held, its object can neither free the memory nor move it. That does
+//! not prevent writes. `bytes` never change. For other objects an interpreter lock prevents writes, because nothing
+//! here releases it while it reads a buffer. A free-threaded interpreter has no such lock: a program whose threads
+//! write to an object that a call is reading has a race of its own, as it has with CPython's sockets. So mutable
+//! memory is only copied or passed to a system call. Both take each byte as they find it, and no decision depends on
+//! its contents.
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ struct HeldBytes {
 // to the interpreter or not; the reference keeps it alive, and PyO3 defers the drop of a `Py` on a thread
 // that is not attached.
 unsafe impl Send for HeldBytes {}
-// SAFETY: as above: only shared reads of immutable memory.
+// SAFETY: as for `Send`: only shared reads of immutable memory.
 unsafe impl Sync for HeldBytes {}
 
 impl AsRef<[u8]> for HeldBytes {
@@ -55,20 +55,20 @@ pub fn hold_bytes(bytes: &Bound<'_, PyBytes>) -> Bytes {
     })
 }
 
-/// A subclass may have a `__del__`, which must not run where the engine drops what it has sent.
+/// A subclass may have a `__del__`, which must not run when the engine drops what it has sent.
 fn is_held(bytes: &Bound<'_, PyBytes>) -> bool {
     bytes.as_bytes().len() >= HOLD_FROM_BYTES && bytes.is_exact_instance_of::<PyBytes>()
 }
 
-/// What a stream is given to send.
+/// Bytes that a stream is to send.
 pub enum Outgoing<'a> {
-    /// Of a `bytes` object, to be copied to where it waits.
+    /// Of a `bytes` object. They are copied into the queue.
     Copied(&'a [u8]),
-    /// Of a `bytes` object that is kept until they are sent; of any other object a copy.
+    /// Of a `bytes` object that is kept until they are sent, or a copy of any other object's.
     Kept(Bytes),
 }
 
-/// `len` bytes that came in pieces, copied once, whatever the number of pieces.
+/// Joins pieces with `len` bytes in total, copied once, whatever the number of pieces.
 pub fn bytes_of<'py, P: AsRef<[u8]>>(
     py: Python<'py>,
     pieces: impl Iterator<Item = P> + Clone,
@@ -88,7 +88,7 @@ pub fn bytes_of<'py, P: AsRef<[u8]>>(
 }
 
 impl<'a> Outgoing<'a> {
-    /// Of what `write()` takes, as [`bytes_like`].
+    /// The bytes of an argument of `write()`, as [`bytes_like`].
     pub fn bytes_like(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
@@ -96,7 +96,7 @@ impl<'a> Outgoing<'a> {
         }
     }
 
-    /// Of what `writelines()` takes, as [`any_buffer`].
+    /// The bytes of an argument of `writelines()`, as [`any_buffer`].
     pub fn any_buffer(data: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         match data.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::bytes(bytes)),
@@ -119,8 +119,8 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// What asyncio's transports take: bytes, bytearray or memoryview. A mutable one is copied: it may
-/// change before it is sent.
+/// The types that asyncio's transports accept: bytes, bytearray or memoryview. A mutable one is copied, because it
+/// may change before it is sent.
 pub fn bytes_like(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = data.cast::<PyBytes>() {
         return Ok(hold_bytes(bytes));
@@ -150,7 +150,7 @@ pub fn contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Bytes> {
     }
 }
 
-/// Raises what [`contiguous`] would for this object.
+/// Raises the error that [`contiguous`] would raise for this object.
 pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     match View::get(data, ffi::PyBUF_SIMPLE) {
         Ok(_) => Ok(()),
@@ -158,8 +158,8 @@ pub fn check_contiguous(data: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     }
 }
 
-/// What is raised for an argument of that name that has no contiguous buffer. Exceptions that a program's own
-/// buffer raised are passed on.
+/// The error for an argument of that name without a contiguous buffer. Exceptions that a program's own buffer raised
+/// are passed on.
 fn not_contiguous(data: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
     let py = data.py();
     if error.is_instance_of::<PyBufferError>(py) {
@@ -181,7 +181,7 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     }
     match View::get(data, ffi::PyBUF_SIMPLE) {
         Ok(view) => Ok(view.copy()?.into()),
-        // Not contiguous: asyncio sends what it shows all the same.
+        // Not contiguous: asyncio sends the bytes that it shows nevertheless.
         Err(_) => {
             let shown = PyMemoryView::from(data)?.call_method0("tobytes")?;
             Ok(hold_bytes(shown.cast::<PyBytes>()?))
@@ -189,9 +189,9 @@ pub fn any_buffer(data: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     }
 }
 
-/// Raises what `memoryview()` does for an object without the buffer protocol.
+/// Raises the error of `memoryview()` for an object without the buffer protocol.
 pub fn check(data: &Bound<'_, PyAny>) -> PyResult<()> {
-    // SAFETY: this thread is attached and the object is alive; its type is looked at and no code of it runs.
+    // SAFETY: this thread is attached and the object is alive. The call reads its type and runs no code of it.
     if unsafe { ffi::PyObject_CheckBuffer(data.as_ptr()) } != 0 {
         return Ok(());
     }
@@ -200,8 +200,8 @@ pub fn check(data: &Bound<'_, PyAny>) -> PyResult<()> {
     Err(PyTypeError::new_err(message))
 }
 
-/// Copies as much of `data` as fits into what `get_buffer()` gave, a writable Python buffer of any item
-/// format. Returns the count.
+/// Copies as much of `data` as fits into the result of `get_buffer()`, a writable Python buffer of any item format.
+/// Returns the count.
 pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     let view = buffer_of_protocol(target)?;
     let count = view.len().min(data.len());
@@ -211,8 +211,7 @@ pub fn copy_into(target: &Bound<'_, PyAny>, data: &[u8]) -> PyResult<usize> {
     Ok(count)
 }
 
-/// Receives into it without waiting. Also gives back how much room there was; the outer error is one of the
-/// buffer's.
+/// Receives into the buffer without waiting. Also returns its size. The outer error is one of the buffer's.
 pub fn receive_into(target: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<(io::Result<usize>, usize)> {
     let view = buffer_of_protocol(target)?;
     let received = in_memory(&view, |memory| net::recv(fd, memory));
@@ -244,8 +243,8 @@ pub fn received(py: Python<'_>, fd: RawFd, size: usize) -> io::Result<Py<PyBytes
 /// Runs `work`, a system call or a copy, on the bytes of a bytes-like object; `None` if it is none.
 pub fn with_readable<R>(data: &Bound<'_, PyAny>, work: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let view = View::get(data, ffi::PyBUF_SIMPLE).ok()?;
-    // SAFETY: the view is held until the end of this function and says where and how long; who may
-    // change the bytes meanwhile is said at the top.
+    // SAFETY: the view is held until the end of this function and gives address and length. The head of this file says
+    // which code may change the bytes meanwhile.
     let bytes = unsafe { std::slice::from_raw_parts(view.data(), view.len()) };
     Some(work(bytes))
 }
@@ -260,10 +259,10 @@ pub fn with_writable<R>(
     Some(in_memory(&view, work))
 }
 
-/// Runs `work` on the memory of a view that was asked for as a writable one.
+/// Runs `work` on the memory of a view that was requested as writable.
 fn in_memory<R>(view: &View<'_>, work: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
-    // SAFETY: the view is held until the end of this function, writable and contiguous, and says where and
-    // how long; who may change the bytes meanwhile is said at the top.
+    // SAFETY: the view is held until the end of this function, writable and contiguous, and gives address and length.
+    // The head of this file says which code may change the bytes meanwhile.
     work(unsafe {
         std::slice::from_raw_parts_mut(view.data().cast::<MaybeUninit<u8>>(), view.len())
     })

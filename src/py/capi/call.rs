@@ -1,4 +1,4 @@
-//! A callback and what it is called with, as cheaply as C can.
+//! A callback with its arguments, called as cheaply as C can.
 
 use std::ptr::null_mut;
 
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{Borrowed, PyTraverseError, PyVisit, ffi};
 
-/// A callback with its arguments. Up to two of them, which is nearly always, stand here and need no tuple.
+/// A callback with its arguments. Up to two of them, nearly always enough, are stored here and need no tuple.
 pub struct Call {
     callback: Py<PyAny>,
     args: Args,
@@ -41,16 +41,16 @@ impl Call {
     /// `callback(*args)` by vectorcall.
     pub fn run(&self, py: Python<'_>) -> PyResult<()> {
         let callback = self.callback.as_ptr();
-        // The first place is the callee's to use: a bound method puts its object there.
+        // The callee may use the first slot: a bound method puts its object there.
         let result = match &self.args {
             Args::None => {
                 let mut items = [null_mut()];
-                // SAFETY: see below; no item is read.
+                // SAFETY: as for two arguments below; no item is read.
                 unsafe { vectorcall(callback, &mut items) }
             }
             Args::One(one) => {
                 let mut items = [null_mut(), one.as_ptr()];
-                // SAFETY: see below.
+                // SAFETY: as for two arguments below.
                 unsafe { vectorcall(callback, &mut items) }
             }
             Args::Two(one, two) => {
@@ -62,8 +62,8 @@ impl Call {
             Args::Many(tuple) => {
                 let tuple = tuple.bind(py);
                 let items = tuple.as_ptr().cast::<ffi::PyTupleObject>();
-                // SAFETY: the tuple is alive, so `ob_item` points at its `len` items, which it keeps alive for
-                // the call and which nobody changes; this thread is attached.
+                // SAFETY: the tuple is alive, so `ob_item` points at its `len` items. The tuple keeps them alive for
+                // the call, and no code changes it; this thread is attached.
                 unsafe {
                     let items = (*items).ob_item.as_ptr();
                     ffi::PyObject_Vectorcall(callback, items, tuple.len(), null_mut())
@@ -97,7 +97,7 @@ impl Call {
         }
     }
 
-    /// Drops it without asking whether this thread is attached.
+    /// Drops the references without a check that this thread is attached.
     pub fn drop_ref(self, py: Python<'_>) {
         match self.args {
             Args::None => {}
@@ -135,6 +135,6 @@ unsafe fn vectorcall<const N: usize>(
     items: &mut [*mut ffi::PyObject; N],
 ) -> *mut ffi::PyObject {
     let count = (N - 1) | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-    // SAFETY: the caller's word; the flag says that there is a place before the first argument.
+    // SAFETY: the caller's promise; the flag declares a free slot before the first argument.
     unsafe { ffi::PyObject_Vectorcall(callable, items.as_ptr().add(1), count, null_mut()) }
 }

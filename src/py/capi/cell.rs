@@ -8,14 +8,13 @@ use pyo3::Python;
 
 /// State that a Python class may hold, open to one thread at a time.
 ///
-/// **Invariant.** The value is never borrowed across a call into Python: `with` takes a closure so that
-/// borrows end before one. Anything whose drop may run Python code (a last reference) has to be moved
-/// out of the closure and dropped there.
+/// **Invariant.** The value is never borrowed across a call into Python: `with` takes a closure so that borrows end
+/// before one. Anything whose drop may run Python code (a last reference) has to be moved out of the closure and
+/// dropped there.
 ///
-/// With the interpreter lock that makes a `RefCell` enough, and a second borrow a panic that tests
-/// find. In a free-threaded interpreter it is a mutex; for the invariant holds, it is held for
-/// moments only, by a thread that waits for nothing, and no two of them are ever waited for in a
-/// circle.
+/// With the interpreter lock a `RefCell` is enough, and a second borrow is a panic that tests find. In a
+/// free-threaded interpreter the cell is a mutex. Because of the invariant it is held only briefly, by a thread that
+/// does not wait, and no two of them are ever waited for in a circle.
 pub struct GilCell<T>(Inner<T>);
 
 #[cfg(not(Py_GIL_DISABLED))]
@@ -25,9 +24,9 @@ type Inner<T> = std::sync::Mutex<T>;
 
 // SAFETY: the value may go to another thread (`T: Send`), and with the cell it does.
 unsafe impl<T: Send> Send for GilCell<T> {}
-// SAFETY: one thread at a time reaches the value, which may be on any of them (`T: Send`): `with` needs a `Python`
-// token, which is the interpreter lock where there is one; without it the mutex does the same. `traverse` only looks,
-// while the collector has the lock or has stopped all other threads.
+// SAFETY: one thread at a time reaches the value, and any thread may be that one (`T: Send`): `with` needs a
+// `Python` token, which is the interpreter lock if there is one; without it the mutex does the same. `traverse` only
+// reads, while the collector has the lock or has stopped all other threads.
 unsafe impl<T: Send> Sync for GilCell<T> {}
 
 impl<T> GilCell<T> {
@@ -62,7 +61,7 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// For who has the cell alone, and needs no token for it.
+    /// For a caller that owns the cell exclusively and needs no token.
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
@@ -75,8 +74,8 @@ impl<T> GilCell<T> {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// For `__traverse__`, which has no token and must not run Python code: `None` when the value is
-    /// borrowed, which the collector treats as "still alive".
+    /// For `__traverse__`, which has no token and must not run Python code. `None` if the value is borrowed, which the
+    /// collector treats as "still alive".
     #[cfg(not(Py_GIL_DISABLED))]
     pub fn traverse<R>(&self, run: impl FnOnce(&T) -> R) -> Option<R> {
         self.0.try_borrow().ok().map(|value| run(&value))
@@ -99,10 +98,10 @@ impl<T: Default> GilCell<T> {
     }
 }
 
-// Why no class here has PyO3's `dict`: CPython 3.11 allocates that dictionary inside `object.__new__`,
-// before PyO3 has written the Rust fields. The allocation may start a collection, which traverses the
-// object while it is still zeroed. Python subclasses have a dictionary of their own, without that: the
-// loop's and, by `open_class`, the transports'.
+// No class here uses PyO3's `dict`, because CPython 3.11 allocates that dictionary inside `object.__new__`, before
+// PyO3 has written the Rust fields. The allocation may start a collection, which traverses the object while it is
+// still zeroed. Python subclasses have their own dictionary, without that fault: the loop's and, by `open_class`,
+// the transports'.
 //
-// Nor has one PyO3's `freelist`: an object that comes from it again goes through `PyObject_Init`, which
-// does not track it, and the collector never sees a cycle that it is part of.
+// No class uses PyO3's `freelist` either: an object that is reused from it goes through `PyObject_Init`, which does
+// not track it, and the collector never sees a cycle that it is part of.

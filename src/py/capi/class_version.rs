@@ -1,4 +1,5 @@
-//! A class's version, by which a change to it or to its bases is noticed without a look at its attributes.
+//! A class's version, which changes with the class or its bases. It detects a change without a look at the
+//! attributes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// The version, another one after every change; 0 while the class has none, which says nothing.
+/// The version, which differs after every change. 0 if the class has none; then nothing is known.
 pub fn of(class: &Bound<'_, PyType>) -> u32 {
     // SAFETY: the class is alive (`class`).
     unsafe { read(class.as_type_ptr()) }
@@ -22,13 +23,13 @@ pub fn of_class_of(object: &Bound<'_, PyAny>) -> u32 {
 ///
 /// The class is alive, and this thread is attached.
 unsafe fn read(class: *mut ffi::PyTypeObject) -> u32 {
-    // SAFETY: the class is alive, and the field is aligned as the interpreter's own, which is atomic where threads run
-    // freely. What another thread changes just now may be seen or not.
+    // SAFETY: the class is alive, and the field is aligned like the interpreter's own, which is atomic in a
+    // free-threaded build. A change that another thread makes at this moment may be seen or not.
     let version = unsafe { AtomicU32::from_ptr(&raw mut (*class).tp_version_tag) };
     let version = version.load(Ordering::Relaxed);
-    // CPython 3.10 leaves the number of a changed class and takes back its mark of validity.
+    // CPython 3.10 keeps the number of a changed class and clears its flag of validity.
     #[cfg(not(Py_3_11))]
-    // SAFETY: the class is alive as above, and this version has an interpreter lock.
+    // SAFETY: the class is alive (the caller's promise), and this version has an interpreter lock.
     if unsafe { (*class).tp_flags } & ffi::Py_TPFLAGS_VALID_VERSION_TAG == 0 {
         return 0;
     }

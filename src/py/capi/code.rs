@@ -1,6 +1,6 @@
-//! Codes among the arguments of a call: integers of so many bits, checked before anything else happens.
+//! Codes among the arguments of a call: integers of a given number of bits, checked before anything else happens.
 //!
-//! Python's integers have no bounds, and a refusal names the argument. Not here: what a code means.
+//! Python's integers have no bounds, and the error names the argument. Not here: the meaning of a code.
 
 use std::fmt;
 
@@ -46,7 +46,8 @@ pub fn error_code(given: &Bound<'_, PyAny>) -> PyResult<u64> {
     of_bits(given, "error_code", VARINT_BITS)
 }
 
-/// For a parameter `reason_phrase`. Python 3.10 has no notes, in which PyO3 names the argument otherwise.
+/// For a parameter `reason_phrase`. PyO3 names an argument in a note of the exception, which Python 3.10 does not
+/// have.
 pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let Ok(text) = given.cast::<PyString>() else {
         let kind = given.get_type().name()?;
@@ -55,7 +56,7 @@ pub fn reason_phrase(given: &Bound<'_, PyAny>) -> PyResult<String> {
     };
     let text = text.to_str();
     text.map(str::to_owned)
-        .map_err(|_| PyValueError::new_err("reason_phrase: has no form in UTF-8"))
+        .map_err(|_| PyValueError::new_err("reason_phrase: cannot be encoded as UTF-8"))
 }
 
 /// For a parameter `frame_type`, which may be None.

@@ -6,12 +6,12 @@ use pyo3::{Borrowed, ffi};
 
 /// `contextvars.copy_context()`.
 pub fn copy_current(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    // SAFETY: this thread is attached (`py`), and the context is its own; the call returns a new reference
-    // or NULL with an exception set, which is what `from_owned_ptr_or_err` takes.
+    // SAFETY: this thread is attached (`py`), and the context belongs to it. The call returns a new reference or NULL
+    // with an exception set, as `from_owned_ptr_or_err` expects.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
 }
 
-/// The context that a callback was given, or a copy of the caller's.
+/// The context that was passed with a callback, or a copy of the caller's.
 pub fn given_or_copied(
     py: Python<'_>,
     given: Option<Borrowed<'_, '_, PyAny>>,
@@ -22,16 +22,16 @@ pub fn given_or_copied(
     }
 }
 
-/// Where the callbacks of a transport run, or those of a server's connections.
+/// The context of the callbacks of a transport, or of a server's connections.
 pub enum CallbackContext {
-    /// What CPython 3.15 and later says: every callback, `connection_lost` among them, runs in it.
+    /// As CPython 3.15 and later do it: every callback, `connection_lost` among them, runs in it.
     Given(Py<PyAny>),
-    /// A copy of the maker's context; `connection_lost` runs in a copy of the closer's.
+    /// A copy of the creator's context; `connection_lost` runs in a copy of the closer's.
     Copied(Py<PyAny>),
 }
 
 impl CallbackContext {
-    /// With nothing given, a copy of the caller's.
+    /// If `given` is None, a copy of the caller's.
     pub fn new(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
         let Some(context) = given.filter(|context| !context.is_none()) else {
             return copy_current(py).map(Self::Copied);
@@ -39,7 +39,7 @@ impl CallbackContext {
         // SAFETY: this thread is attached (`py`) and `context` is a live object.
         if unsafe { ffi::PyContext_CheckExact(context.as_ptr()) } == 0 {
             let kind = context.get_type().name()?;
-            let text = format!("context: a contextvars.Context is wanted, not {kind}");
+            let text = format!("context: must be a contextvars.Context, not {kind}");
             return Err(PyTypeError::new_err(text));
         }
         Ok(Self::Given(context.unbind()))
@@ -50,10 +50,10 @@ impl CallbackContext {
         context
     }
 
-    /// One of the same kind for a connection, which sees what is set here and keeps what it sets to itself.
+    /// A context of this kind for a connection. It sees values set in this one, and its own values stay in it.
     pub fn fork(&self, py: Python<'_>) -> PyResult<Self> {
-        // SAFETY: this thread is attached (`py`) and the context is a live object; the call returns a new
-        // reference or NULL with an exception set, which is what `from_owned_ptr_or_err` takes.
+        // SAFETY: this thread is attached (`py`) and the context is a live object. The call returns a new reference or
+        // NULL with an exception set, as `from_owned_ptr_or_err` expects.
         let copy = unsafe {
             Bound::from_owned_ptr_or_err(py, ffi::PyContext_Copy(self.get().as_ptr()))?.unbind()
         };
@@ -63,7 +63,7 @@ impl CallbackContext {
         })
     }
 
-    /// Where `connection_lost` runs if the transport is closed now; `None` where all callbacks run.
+    /// The context of `connection_lost` if the transport is closed now. `None` if it is that of all callbacks.
     pub fn at_the_end(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         match self {
             Self::Given(_) => Ok(None),
@@ -79,12 +79,12 @@ impl CallbackContext {
     }
 }
 
-/// A context that is entered, until this is dropped: before an error of what ran in it is reported.
+/// An entered context. Dropping it leaves the context, before an error from inside it is reported.
 pub struct Inside<'py>(Bound<'py, PyAny>);
 
 impl<'py> Inside<'py> {
-    /// For something that must not get lost. A callback that runs the loop by itself leaves its context
-    /// entered, and no context is entered twice: then a copy is.
+    /// For a callback that must run in any case. A callback that runs the loop by itself leaves its context entered,
+    /// and no context is entered twice. Then a copy is entered.
     pub fn of(context: &Bound<'py, PyAny>) -> PyResult<Self> {
         match Self::exactly(context) {
             Err(error) if error.is_instance_of::<PyRuntimeError>(context.py()) => {
@@ -99,10 +99,10 @@ impl<'py> Inside<'py> {
         }
     }
 
-    /// An error if the context is entered already, as in asyncio.
+    /// Fails if the context is entered already, as in asyncio.
     pub fn exactly(context: &Bound<'py, PyAny>) -> PyResult<Self> {
-        // SAFETY: this thread is attached and `context` is a live object; a wrong type, and a context that
-        // any thread has entered, are answered with an exception.
+        // SAFETY: this thread is attached and `context` is a live object. A wrong type, and a context that any thread
+        // has entered, raise an exception.
         if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
             return Err(PyErr::fetch(context.py()));
         }
@@ -112,10 +112,10 @@ impl<'py> Inside<'py> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        // SAFETY: as in `exactly`, which has entered the context; an exit on another thread, or of another
-        // context than the last one, is answered with an exception.
+        // SAFETY: as in `exactly`, which has entered the context. An exit on another thread, or of a context that is
+        // not the last one, raises an exception.
         if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
-            // Somebody else entered a context and never left it: nothing of ours is broken.
+            // Other code entered a context and never left it. No state of ours is affected.
             PyErr::fetch(self.0.py()).write_unraisable(self.0.py(), None);
         }
     }

@@ -1,16 +1,16 @@
-//! What coroutines of ours show to who looks at them, as Python's own do: `inspect`, anyio, asyncio's debug mode.
+//! The attributes of coroutines that `inspect`, anyio and asyncio's debug mode read, for coroutines of our own.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 
-/// The `__class__` of one: `inspect.iscoroutine` has to hold, which anyio asks before it makes a task, and no class
-/// can derive from Python's own.
+/// The `__class__` of a coroutine of ours. `inspect.iscoroutine` has to hold, which anyio checks before it makes a
+/// task, and no class can derive from Python's own.
 pub fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
     let types = py.import(intern!(py, "types"))?;
     Ok(types.getattr(intern!(py, "CoroutineType"))?.unbind())
 }
 
-/// `cr_state`, which Python has since 3.15: `None` of one that is over.
+/// `cr_state`, which Python has since 3.15. `None` is a coroutine that is over.
 pub fn state(has_begun: Option<bool>) -> &'static str {
     match has_begun {
         Some(false) => "CORO_CREATED",
@@ -19,7 +19,7 @@ pub fn state(has_begun: Option<bool>) -> &'static str {
     }
 }
 
-/// A frame of one that has not begun, or waits; none of one that is over.
+/// A frame for a coroutine that has not begun or waits; none for one that is over.
 pub fn frame(py: Python<'_>, has_begun: Option<bool>) -> PyResult<Option<Py<PyAny>>> {
     let Some(has_begun) = has_begun else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Rust errors into Python exceptions. No other file makes an exception out of an error code.
+//! Converts Rust errors to Python exceptions. No other file makes an exception from an error code.
 
 use std::ffi::CString;
 
@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use uringcore_io::{Backend, Errno, SetupError};
 
-/// `OSError(errno, strerror)`; Python picks the subclass (`ConnectionResetError` and so on).
+/// `OSError(errno, strerror)`. Python selects the subclass (`ConnectionResetError` and so on).
 pub fn os_error(errno: Errno) -> PyErr {
     let text = std::io::Error::from_raw_os_error(errno.0).to_string();
-    // Rust appends " (os error N)", which Python shows as "[Errno N]" already.
+    // Rust appends " (os error N)"; Python already shows "[Errno N]".
     let text = text
         .split(" (os error")
         .next()
@@ -20,7 +20,7 @@ pub fn os_error(errno: Errno) -> PyErr {
     PyOSError::new_err((errno.0, text))
 }
 
-/// As [`os_error`], with the one or two paths that the operation was about.
+/// As [`os_error`], with the one or two paths of the operation.
 pub fn named_os_error(py: Python<'_>, errno: Errno, names: Option<Py<PyTuple>>) -> PyErr {
     let error = os_error(errno);
     let Some(names) = names else { return error };
@@ -44,8 +44,8 @@ pub fn io_error(error: &std::io::Error) -> PyErr {
     }
 }
 
-/// `OSError` where the process has no descriptor left or epoll fails, as with asyncio's selectors. What is
-/// about io_uring itself is a `RuntimeError`.
+/// `OSError` if the process has no descriptor left or epoll fails, as with asyncio's selectors. A fault of io_uring
+/// itself is a `RuntimeError`.
 pub fn setup_error(error: &SetupError) -> PyErr {
     let errno = error.errno().0;
     let is_about_the_ring = error.backend() == Backend::Uring;
@@ -64,7 +64,7 @@ pub fn engine_away() -> PyErr {
     )
 }
 
-/// A forked child wants something of its parent's loop.
+/// A forked child used an object of its parent's loop.
 pub fn loop_of_parent() -> PyErr {
     PyRuntimeError::new_err(
         "This event loop belongs to the parent process; make a new one in the forked child",
@@ -75,8 +75,8 @@ pub fn loop_closed() -> PyErr {
     PyRuntimeError::new_err("Event loop is closed")
 }
 
-/// Runs what calls Python from an object's drop. The interpreter drops objects while an exception is pending, and no
-/// Python code may be called then.
+/// Runs code that calls Python from an object's drop. The interpreter drops objects while an exception is pending,
+/// and no Python code may be called then.
 pub fn with_pending_set_aside<R>(py: Python<'_>, run: impl FnOnce() -> R) -> R {
     let pending = PyErr::take(py);
     let result = run();
@@ -86,10 +86,10 @@ pub fn with_pending_set_aside<R>(py: Python<'_>, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A warning from an object's drop, where nobody is there to raise it to if warnings are errors.
+/// A warning from an object's drop. If warnings are errors, no caller exists to receive it.
 pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
     let py = category.py();
-    // Without a NUL byte in it.
+    // The text must not contain a NUL byte.
     let text = CString::new(text).unwrap_or_default();
     with_pending_set_aside(py, || {
         if let Err(error) = PyErr::warn(py, category, &text, 1) {
@@ -98,15 +98,15 @@ pub fn warn_of_a_dying_object(category: &Bound<'_, PyType>, text: String) {
     });
 }
 
-/// The error with its exception made. PyO3 makes the exception of `new_err` when somebody first looks at it, and
-/// panics there once the interpreter ends. Finalisers still call methods then, so an error that such a
-/// method looks at comes from here.
+/// Creates the exception of the error. PyO3 creates the exception of `new_err` at its first use, and panics there
+/// once the interpreter ends. Finalisers still call methods then, so an error that such a method inspects comes from
+/// here.
 pub fn made(py: Python<'_>, error: PyErr) -> PyErr {
     error.restore(py);
     PyErr::fetch(py)
 }
 
-/// True for what asyncio lets out of the loop instead of handing it to the exception handler.
+/// True for an exception that asyncio lets out of the loop instead of passing it to the exception handler.
 pub fn is_exit(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
         || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)

@@ -1,8 +1,8 @@
-//! Methods that take what the interpreter hands over as it is.
+//! Methods that take their arguments as the interpreter passes them.
 //!
-//! PyO3's own argument parsing makes a tuple of `*args` and looks every keyword up. For the methods that a
-//! program calls a million times a second that costs as much as what they do. These are added to their
-//! class when the module is made; the trampoline that catches panics is PyO3's.
+//! PyO3's own argument parsing makes a tuple of `*args` and looks every keyword up. For a method that a program calls
+//! a million times a second, that costs as much as the method's work. These methods are added to their class when the
+//! module is made. The trampoline that catches panics is PyO3's.
 
 use std::ffi::{CStr, CString};
 
@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use pyo3::{Borrowed, PyClass, ffi};
 
-/// What a method was called with.
+/// The arguments of a call.
 pub struct Arguments<'a, 'py> {
     pub positional: &'a [Borrowed<'a, 'py, PyAny>],
     named: &'a [Borrowed<'a, 'py, PyAny>],
@@ -32,7 +32,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
 
     /// # Safety
     ///
-    /// What the interpreter passes to a METH_FASTCALL | METH_KEYWORDS function, alive for `'a`.
+    /// The arguments are those that the interpreter passes to a METH_FASTCALL | METH_KEYWORDS function, alive for `'a`.
     pub unsafe fn new(
         py: Python<'py>,
         args: *const *mut ffi::PyObject,
@@ -41,17 +41,17 @@ impl<'a, 'py> Arguments<'a, 'py> {
     ) -> Self {
         const { assert!(size_of::<Borrowed<'_, '_, PyAny>>() == size_of::<*mut ffi::PyObject>()) };
         let count = count as usize;
-        // SAFETY: the interpreter's word for `names`, a tuple or null.
+        // SAFETY: the interpreter guarantees that `names` is a tuple or null.
         let names = unsafe { Borrowed::from_ptr_or_opt(py, names) };
         let names = names.map(|names| {
-            // SAFETY: as above.
+            // SAFETY: `names` is a tuple, as above.
             unsafe { names.cast_unchecked::<PyTuple>() }
         });
         let named = names.map_or(0, |names| names.len());
         let all: &[Borrowed<'a, 'py, PyAny>] = match count + named {
             0 => &[],
-            // SAFETY: the interpreter's word for `args`: so many live objects. A `Borrowed` is such a pointer
-            // and no more (it is `repr(transparent)`).
+            // SAFETY: the interpreter guarantees so many live objects in `args`. A `Borrowed` is such a pointer and no
+            // more (it is `repr(transparent)`).
             all => unsafe { std::slice::from_raw_parts(args.cast(), all) },
         };
         let (positional, named) = all.split_at(count);
@@ -66,8 +66,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
         self.named.is_empty()
     }
 
-    /// The one value, if it is by this name that it was given, and the rest by position. `other` is for a
-    /// second string of that name.
+    /// The one keyword argument, if it has this name and is the only one; the other arguments are positional. `other`
+    /// caches a second string of that name.
     pub fn only_named(
         &self,
         name: &Bound<'py, PyString>,
@@ -79,7 +79,7 @@ impl<'a, 'py> Arguments<'a, 'py> {
         }
     }
 
-    /// The named ones, as a call takes them.
+    /// The keyword arguments as a dictionary for a call.
     pub fn kwargs(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let kwargs = PyDict::new(py);
         for (name, value) in self.named() {
@@ -97,8 +97,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
             .enumerate()
             .filter_map(move |(index, value)| {
                 let names = names?;
-                // SAFETY: there are as many names as named values (`new`), strings all of them, alive for as long
-                // as their tuple.
+                // SAFETY: there are as many names as named values (`new`). All are strings, alive as long as their
+                // tuple.
                 let name = unsafe {
                     let name = ffi::PyTuple_GET_ITEM(names.as_ptr(), index as ffi::Py_ssize_t);
                     Borrowed::from_ptr(names.py(), name).cast_unchecked::<PyString>()
@@ -108,8 +108,8 @@ impl<'a, 'py> Arguments<'a, 'py> {
     }
 }
 
-/// True if both are one name. asyncio's C code passes a string of its own, which nobody has interned, but
-/// the same one each time: it is kept in `other`, and known by its address from then on.
+/// True if both are one name. asyncio's C code passes its own string, which is not interned, but is one object for
+/// all calls. It is kept in `other` and recognised by its address from then on.
 fn is_name(
     given: &Bound<'_, PyString>,
     name: &Bound<'_, PyString>,
@@ -127,11 +127,11 @@ fn is_name(
     is_equal
 }
 
-/// Calls `function` as the method of `T` that the interpreter called with these.
+/// Calls `function` as the method of `T` that the interpreter called with these arguments.
 ///
 /// # Safety
 ///
-/// Called by the interpreter as a METH_FASTCALL | METH_KEYWORDS method of `T` with just these.
+/// The interpreter calls a METH_FASTCALL | METH_KEYWORDS method of `T` with exactly these arguments.
 #[inline]
 pub unsafe fn call<T: PyClass>(
     py: Python<'_>,
@@ -141,8 +141,8 @@ pub unsafe fn call<T: PyClass>(
     names: *mut ffi::PyObject,
     function: impl Fn(&Bound<'_, T>, &Arguments<'_, '_>) -> PyResult<Py<PyAny>>,
 ) -> PyResult<*mut ffi::PyObject> {
-    // SAFETY: the caller's word. The object and the arguments are the caller's for as long as the method runs,
-    // and what is made here does not leave it.
+    // SAFETY: the caller's promise. The caller keeps the object and the arguments alive while the method runs, and the
+    // values made here do not leave it.
     let (slf, arguments) = unsafe {
         let slf = Bound::from_borrowed_ptr(py, slf).cast_into_unchecked();
         (slf, Arguments::new(py, args, count, names))
@@ -150,7 +150,7 @@ pub unsafe fn call<T: PyClass>(
     function(&slf, &arguments).map(Py::into_ptr)
 }
 
-/// The [`Method`] `$name` of `$class` that `$function` is: from what the interpreter hands over to
+/// The [`Method`] `$name` of `$class` for `$function`: converts the interpreter's arguments to a call of
 /// `fn(&Bound<$class>, &Arguments) -> PyResult<Py<PyAny>>`.
 macro_rules! fast_method {
     ($class:ty, $name:literal, $doc:expr, $function:path) => {{
@@ -164,7 +164,7 @@ macro_rules! fast_method {
             count: pyo3::ffi::Py_ssize_t,
             names: *mut pyo3::ffi::PyObject,
         ) -> pyo3::PyResult<*mut pyo3::ffi::PyObject> {
-            // SAFETY: the caller's word; the method's descriptor has looked at the type of `slf`.
+            // SAFETY: the caller's promise; the method's descriptor has checked the type of `slf`.
             unsafe {
                 $crate::capi::fastcall::call::<$class>(py, slf, args, count, names, $function)
             }
@@ -196,7 +196,7 @@ pub fn add_methods(
 ) -> PyResult<()> {
     let py = class.py();
     for method in methods {
-        // As long as the process, like the class.
+        // It lives as long as the process, like the class.
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: method.name.as_ptr(),
             ml_meth: ffi::PyMethodDefPointer {
@@ -205,8 +205,8 @@ pub fn add_methods(
             ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
             ml_doc: method.doc.into_raw(),
         }));
-        // SAFETY: this thread is attached, the class is alive, and the definition lives for ever; a new
-        // reference or null with an exception comes back.
+        // SAFETY: this thread is attached, the class is alive, and the definition lives for ever. The call returns a
+        // new reference, or null with an exception.
         let descriptor = unsafe {
             let descriptor = ffi::PyDescr_NewMethod(class.as_type_ptr(), definition);
             Bound::from_owned_ptr_or_err(py, descriptor)?

@@ -1,5 +1,5 @@
-//! `bytes` objects that are filled after they are made, before anybody sees them. Not here: how the
-//! interpreter's C code gets to their memory (`lend`).
+//! `bytes` objects that are filled after they are made, before any other code sees them. Not here: access of the
+//! interpreter's C code to their memory (`lend`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,9 +14,9 @@ use uringcore_io::net;
 
 use crate::capi::lend::Loan;
 
-/// A `bytes` object that is being made, of a size that is known only at the end.
+/// A `bytes` object under construction, whose size is known only at the end.
 pub struct FreshBytes {
-    /// The object, which nobody else has seen yet.
+    /// The object, which no other code has seen yet.
     bytes: Py<PyBytes>,
     capacity: usize,
     filled: usize,
@@ -25,8 +25,8 @@ pub struct FreshBytes {
 impl FreshBytes {
     pub fn with_capacity(py: Python<'_>, capacity: usize) -> PyResult<Self> {
         let size = ffi::Py_ssize_t::try_from(capacity)?;
-        // SAFETY: without a source the contents are undefined; `filled` says how much was written,
-        // and `finish` cuts the rest off before anyone can read it.
+        // SAFETY: without a source the contents are undefined. `filled` counts the bytes that were written, and
+        // `finish` cuts the rest off before any code can read it.
         let bytes = unsafe {
             let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
             Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
@@ -47,49 +47,49 @@ impl FreshBytes {
     }
 
     pub fn filled(&self) -> &[u8] {
-        // SAFETY: so much was written, and nobody else has seen the object.
+        // SAFETY: so many bytes were written, and no other code has seen the object.
         unsafe { std::slice::from_raw_parts(self.free().sub(self.filled), self.filled) }
     }
 
-    /// Copies `data` to the end; there has to be space for it.
+    /// Appends `data`. The caller makes sure that there is space for it.
     pub fn append(&mut self, data: &[u8]) {
         assert!(data.len() <= self.space(), "no space for the bytes");
-        // SAFETY: the check above keeps the copy within the object, which nobody else has seen, so its
-        // storage may still be written and `data` belongs to another one.
+        // SAFETY: the check above keeps the copy within the object. No other code has seen the object, so its storage
+        // may still be written, and `data` belongs to another one.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.free(), data.len()) };
         self.filled += data.len();
     }
 
     /// Receives from a socket into the free space, without waiting.
     pub fn receive(&mut self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: the call counts what the kernel has written, from the beginning on.
+        // SAFETY: the call returns the number of bytes that the kernel has written, from the beginning on.
         unsafe { self.write(|memory| net::recv(fd, memory)) }
     }
 
-    /// Lets `work` write to the free space; it returns how much it wrote.
+    /// Passes the free space to `work`, which writes to it and returns the number of bytes.
     ///
     /// # Safety
     ///
-    /// As much as `work` says has been written, from the beginning of the space on.
+    /// `work` has written as many bytes as it returns, from the beginning of the space on.
     pub unsafe fn write<E>(
         &mut self,
         work: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<usize, E>,
     ) -> Result<(), E> {
         let (start, space) = (self.free(), self.space());
-        // SAFETY: `free` is the beginning of so many bytes that are ours to write.
+        // SAFETY: `free` is the beginning of so many bytes, and only this object writes to them.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), space) };
         let count = work(memory)?;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { self.advance(count) };
         Ok(())
     }
 
-    /// So much of the free space was written by other means.
+    /// Counts bytes that were written to the free space by other means.
     ///
     /// # Safety
     ///
-    /// It was, from the beginning of the space on.
+    /// `count` bytes were written, from the beginning of the space on.
     pub unsafe fn advance(&mut self, count: usize) {
         assert!(
             count <= self.space(),
@@ -98,12 +98,12 @@ impl FreshBytes {
         self.filled += count;
     }
 
-    /// Lets `call` fill the free space, lent as [`lend`](super::lend::lend) does; it returns how much it wrote, or None for
-    /// nothing.
+    /// Lends the free space to `call` as [`lend`](super::lend::lend) does. `call` fills it and returns the number of
+    /// bytes, or None.
     ///
     /// # Safety
     ///
-    /// As much as `call` says has been written, from the beginning of the space on.
+    /// `call` has written as many bytes as it returns, from the beginning of the space on.
     pub unsafe fn fill(
         &mut self,
         py: Python<'_>,
@@ -114,11 +114,11 @@ impl FreshBytes {
             std::mem::forget(self.bytes.clone_ref(py));
             is_kept.set(true);
         };
-        // SAFETY: the space is part of an object that is alive (`self`) and that nobody else has seen; it
-        // lives for ever once a reference to it is forgotten.
+        // SAFETY: the space is part of an object that is alive (`self`) and that no other code has seen. The object
+        // lives for ever once a reference to it is leaked.
         let written = unsafe { Loan::lend(py, self.free(), self.space(), true, keep, call) };
         if let Ok(Some(count)) = written {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller's promise.
             unsafe { self.advance(count) };
         }
         if is_kept.get() {
@@ -127,12 +127,12 @@ impl FreshBytes {
         written
     }
 
-    /// Somebody may write to this object for as long as it lives: what is in it goes on in another one.
+    /// Moves the contents to another object, because some code may write to this one as long as it lives.
     fn move_away(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut other = Self::with_capacity(py, self.capacity)?;
-        // SAFETY: so much of this object is filled, and the other one has room for it. Whoever kept the memory may
-        // write there meanwhile: in a free-threaded build that is the program's race (`buffer`), of which the copy
-        // takes each byte as it finds it. No reference to the bytes is made.
+        // SAFETY: `filled` bytes of this object are filled, and the other one has room for them. Code that kept the
+        // memory may write there meanwhile. In a free-threaded build that is the program's race (`buffer`), and the
+        // copy takes each byte as it finds it. No reference to the bytes is made.
         unsafe {
             let start = ffi::PyBytes_AsString(self.bytes.as_ptr()).cast::<u8>();
             std::ptr::copy_nonoverlapping(start, other.free(), self.filled);
@@ -142,9 +142,9 @@ impl FreshBytes {
         Ok(())
     }
 
-    /// Where the free space begins. It stays there until the object is cut or dropped.
+    /// The start of the free space. It does not move until the object is cut or dropped.
     pub fn free(&self) -> *mut u8 {
-        // SAFETY: a live `bytes` object of `capacity` bytes, of which `filled` are no more.
+        // SAFETY: the object is a live `bytes` of `capacity` bytes, and `filled` is not larger.
         unsafe {
             ffi::PyBytes_AsString(self.bytes.as_ptr())
                 .add(self.filled)
@@ -154,8 +154,8 @@ impl FreshBytes {
 
     pub fn finish(self, py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
         let mut object = self.bytes.into_ptr();
-        // SAFETY: the only reference to a fresh bytes object, as the function demands; it replaces the
-        // reference, or drops it, writes NULL and sets an exception.
+        // SAFETY: the function demands the only reference to a fresh bytes object, and this is it. The function
+        // replaces the reference, or drops it, writes NULL and sets an exception.
         unsafe {
             let status = if self.filled == self.capacity {
                 0
@@ -171,6 +171,6 @@ impl FreshBytes {
 }
 
 unsafe extern "C" {
-    // In every CPython's documented C API; PyO3 keeps its declaration to itself.
+    // Part of the documented C API of every CPython. PyO3's declaration is private.
     fn _PyBytes_Resize(bytes: *mut *mut ffi::PyObject, size: ffi::Py_ssize_t) -> c_int;
 }

@@ -1,6 +1,6 @@
-//! Memory that C code of the interpreter reads or fills for the length of one call.
+//! Lends memory to C code of the interpreter, which reads or fills it during one call.
 //!
-//! Not here: buffers that outlive a call (`buffer`), and `bytes` that are being made (`fresh_bytes`).
+//! Not here: buffers that outlive a call (`buffer`), and `bytes` under construction (`fresh_bytes`).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,32 +13,32 @@ use pyo3::prelude::*;
 
 use crate::capi::view::View;
 
-/// Memory of ours with the buffer protocol, which it has for the length of one call.
+/// Memory of ours with the buffer protocol, for the length of one call.
 ///
-/// **Invariant.** Where nobody has a view of the memory when the call is over, nobody gets one: the loan
-/// counts its views, and gives out no more of them. Where somebody has, the lender is told, and the memory
-/// stays for ever. CPython's own view of plain memory (`PyMemoryView_FromMemory`) cannot say which: a
-/// `memoryview` of that view leaves no trace in it.
+/// **Invariant.** If there is no view of the memory when the call ends, none is made later: the loan counts its views
+/// and exports no more of them. If there is a view, the lender is notified and the memory stays for ever. CPython's
+/// own view of plain memory (`PyMemoryView_FromMemory`) cannot tell these cases apart, because a `memoryview` of that
+/// view leaves no trace in it.
 ///
-/// The collector does not know of a loan, but of the tuple in which a C function may get its arguments.
-/// Code that runs during the call (a callback of OpenSSL that debugs, another thread) can find the loan there,
-/// and keep a view of it.
+/// The collector does not track a loan, but it does track the tuple in which a C function may get its arguments. Code
+/// that runs during the call (a debug callback of OpenSSL, another thread) can find the loan there and keep a view of
+/// it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub(super) struct Loan {
     data: AtomicPtr<u8>,
     len: usize,
     writable: bool,
-    /// How many views there are, or [`ENDED`].
+    /// The number of views, or [`ENDED`].
     views: AtomicUsize,
 }
 
 impl Loan {
-    /// Shows `len` bytes from `data` on to `call`, as an object with the buffer protocol.
+    /// Passes `len` bytes from `data` on to `call`, as an object with the buffer protocol.
     ///
     /// # Safety
     ///
-    /// The memory is valid until this returns, for writing too if `writable`, and nobody else writes it. If
-    /// `keep` was called and has returned, it is valid for ever.
+    /// The memory is valid until this returns, for writing too if `writable`, and no other code writes it. If `keep`
+    /// was called and has returned, the memory is valid for ever.
     pub(super) unsafe fn lend<R>(
         py: Python<'_>,
         data: *mut u8,
@@ -60,7 +60,7 @@ impl Loan {
         call(loan.loan.as_any())
     }
 
-    /// True: there are no views, and there will be none.
+    /// True if there are no views. Then none can be made any more.
     fn end(&self) -> bool {
         self.views
             .compare_exchange(0, ENDED, Ordering::SeqCst, Ordering::SeqCst)
@@ -68,10 +68,10 @@ impl Loan {
     }
 }
 
-/// Ends the loan also where the call panics.
+/// Ends the loan even if the call panics.
 struct EndsLoan<'py, F: FnOnce()> {
     loan: Bound<'py, Loan>,
-    /// Keeps the memory for those who have a view of it.
+    /// Keeps the memory alive for code that has a view of it.
     keep: Option<F>,
 }
 
@@ -80,7 +80,9 @@ impl<F: FnOnce()> Drop for EndsLoan<'_, F> {
         if !self.loan.get().end()
             && let Some(keep) = self.keep.take()
         {
-            log::warn!("a buffer that was lent for one call is still in use, and kept for ever");
+            log::warn!(
+                "a buffer lent for one call is still in use after the call, so its memory is never freed"
+            );
             keep();
         }
     }
@@ -99,10 +101,10 @@ impl Loan {
                 (views != ENDED).then(|| views + 1)
             })
             .map_err(|_| {
-                PyBufferError::new_err("this memory was lent for one call, which is over")
+                PyBufferError::new_err("this memory was lent for one call, which has ended")
             })?;
-        // SAFETY: the interpreter gives a structure to fill; the memory is valid while a view is
-        // counted (`Loan::lend`), and on failure the call sets an exception and counts as no view.
+        // SAFETY: the interpreter passes a structure to fill; the memory is valid while a view is counted
+        // (`Loan::lend`); on failure the call sets an exception and counts as no view.
         let status = unsafe {
             ffi::PyBuffer_FillInfo(
                 view,
@@ -125,9 +127,9 @@ impl Loan {
     }
 }
 
-/// Shows `data` to `call` as a read-only object with the buffer protocol, for C functions that take this
-/// argument alone and let go of its buffer: they get it without a tuple, so nobody else finds it. A view
-/// that is left all the same ends the process, for borrowed memory cannot be kept.
+/// Passes `data` to `call` as a read-only object with the buffer protocol. It is for C functions that take this
+/// argument alone and release its buffer: they get it without a tuple, so no other code finds it. A view that remains
+/// nevertheless ends the process, because borrowed memory cannot be kept.
 pub fn lend<R>(
     py: Python<'_>,
     data: &[u8],
@@ -139,8 +141,8 @@ pub fn lend<R>(
     unsafe { Loan::lend(py, start, data.len(), false, || std::process::abort(), call) }
 }
 
-/// A writable, contiguous Python buffer of any item format, held while parts of it are lent; for ever, if
-/// somebody has kept a view of a part.
+/// A writable, contiguous Python buffer of any item format, held while parts of it are lent. It is held for ever if
+/// some code has kept a view of a part.
 pub struct Target<'py> {
     view: ManuallyDrop<View<'py>>,
     is_kept: Cell<bool>,
@@ -164,14 +166,14 @@ impl<'py> Target<'py> {
         self.view.len()
     }
 
-    /// Where the part after the first `from` bytes begins, valid while this is held.
+    /// The address of the part after the first `from` bytes, valid while this is held.
     pub fn start(&self, from: usize) -> *mut u8 {
         assert!(from <= self.len(), "outside of the buffer");
-        // SAFETY: within the buffer, by the check.
+        // SAFETY: the check keeps `from` within the buffer.
         unsafe { self.view.data().add(from) }
     }
 
-    /// Lets `call` fill what comes after the first `from` bytes, lent as [`lend`] does.
+    /// Lends the part after the first `from` bytes to `call`, which fills it, as [`lend`] does.
     pub fn fill<R>(
         &self,
         py: Python<'_>,
@@ -180,8 +182,8 @@ impl<'py> Target<'py> {
     ) -> PyResult<R> {
         assert!(from < self.len(), "no space in the buffer");
         let keep = || self.is_kept.set(true);
-        // SAFETY: the view is held (`self`, for ever after `keep`), writable and contiguous, and `from` is
-        // within it. That others may write what they gave us to fill is their own race, as with a
+        // SAFETY: the view is held (`self`, for ever after `keep`), writable and contiguous, and `from` is within it.
+        // If other code writes a buffer that was given to us to fill, that is a race of the program, as with a
         // `recv_into` of CPython's.
         unsafe {
             let start = self.view.data().add(from);
@@ -193,11 +195,11 @@ impl<'py> Target<'py> {
 impl Drop for Target<'_> {
     fn drop(&mut self) {
         if !self.is_kept.get() {
-            // SAFETY: dropped here alone, and not used after.
+            // SAFETY: the only place that drops it, and it is not used after.
             unsafe { ManuallyDrop::drop(&mut self.view) };
         }
     }
 }
 
-/// No count of views: the loan is over.
+/// Marks a loan that is over. It is not a count of views.
 const ENDED: usize = usize::MAX;

@@ -1,24 +1,24 @@
-//! Python's C API where PyO3 has no word for it, and what crosses the boundary everywhere: buffers,
-//! addresses, errors. Nothing here knows a loop.
+//! Python's C API where PyO3 has no wrapper, and the conversions that every room needs: buffers, addresses, errors.
+//! Nothing here depends on a loop.
 //!
 //! | file | noun |
 //! | --- | --- |
 //! | `call` | a callback and its arguments |
 //! | `awaited` | awaitables of our own, and the futures that they wait for |
-//! | `fastcall` | methods that take their arguments as the interpreter hands them over |
+//! | `fastcall` | methods that take their arguments as the interpreter passes them |
 //! | `context` | `contextvars` contexts entered through the C API |
 //! | `arguments` | arguments of unknown size, read with a bound |
 //! | `buffer` | Python buffers held as `Bytes`: the only file that does |
-//! | `view` | one of them, held for as long as a call lasts |
+//! | `view` | a Python buffer held for the length of a call |
 //! | `fresh_bytes` | `bytes` objects that are filled after they are made |
-//! | `heap` | what the C library learns of our blocks |
-//! | `lend` | memory shown to C code for one call |
-//! | `class_version` | by what a change of a class is noticed |
+//! | `heap` | thresholds of the C library's heap |
+//! | `lend` | memory lent to C code for one call |
+//! | `class_version` | the version of a class, which detects its changes |
 //! | `cell` | state that a Python object owns |
-//! | `code` | integers of so many bits among the arguments of a call |
-//! | `coroutine` | what coroutines of ours show to who looks at them |
+//! | `code` | integers of a given number of bits among the arguments of a call |
+//! | `coroutine` | the attributes of our own coroutines |
 //! | `open_class` | the transports' classes as Python sees them, whose instances take attributes |
-//! | `thread_end` | a thread that the interpreter ends while it is in our turn |
+//! | `thread_end` | a thread that the interpreter ends during one of our turns |
 //! | `address` | socket addresses to and from Python tuples |
 //! | `error` | Rust errors into Python exceptions: the only file that does |
 

@@ -1,14 +1,12 @@
 //! The classes of transports and events as Python sees them: subclasses whose instances take attributes.
 //!
-//! Programs hang notes on a transport or an event and test suites replace its methods, as on asyncio's and
-//! aioquic's own. An
-//! instance of a Python subclass has a dictionary for that, and unlike PyO3's `dict` a safe one (see
-//! `cell`): no interpreter makes it, or anything else that the garbage collector counts, before the
-//! Rust fields are written. Calling a method stays what it was, a look into the class, because there is
-//! no `__getattr__` of ours in the way.
+//! Programs set attributes on a transport or an event and test suites replace its methods, as on asyncio's and
+//! aioquic's own. An instance of a Python subclass has a dictionary for that. Unlike PyO3's `dict` it is safe (see
+//! `cell`): the interpreter makes neither it nor any other object that the garbage collector counts before the Rust
+//! fields are written. A method call is still a look-up in the class, because there is no `__getattr__` of ours.
 //!
-//! What the classes do is in `stream`, `datagram`, `tls` and `events`. The Rust code of the loop asks for those,
-//! and takes the subclasses as such.
+//! `stream`, `datagram`, `tls` and `events` have the behaviour of the classes. The Rust code of the loop uses those
+//! types, and accepts the subclasses as such.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyTypeObject;
@@ -19,11 +17,11 @@ use pyo3::{PyClass, PyClassInitializer};
 
 /// An extension class of which Python only sees a subclass.
 pub trait OpenClass: PyClass {
-    /// Where the subclass is kept.
+    /// The storage of the subclass.
     fn subclass() -> &'static PyOnceLock<Py<PyType>>;
 }
 
-/// The class that Python sees: what `type` makes of an empty `class T(T):`.
+/// The class that Python sees, as `class T(T):` with an empty body makes it.
 pub fn class<T: OpenClass>(py: Python<'_>) -> PyResult<&'static Py<PyType>> {
     T::subclass().get_or_try_init(py, || {
         let core = py.get_type::<T>();
@@ -57,14 +55,14 @@ pub fn instance_of<T: PyClass>(
     }
     let class: *mut PyTypeObject = class.as_type_ptr();
     let value: PyClassInitializer<T> = value.into();
-    // PyO3 makes instances of subclasses in `#[new]` only; this is the function behind it, which is public
-    // for PyO3's macros alone. Its version is pinned to the letter in Cargo.toml for that reason. Going
-    // through `#[new]` itself, with the value packed into a Python object, makes three objects for each one.
+    // PyO3 makes instances of subclasses in `#[new]` only. This is the function behind it, which is public for PyO3's
+    // macros alone. PyO3's version is pinned exactly in Cargo.toml for that reason. Going through `#[new]` itself, with
+    // the value packed into a Python object, makes three objects for each one.
     //
-    // SAFETY: what the function asks for in that version: `class` is T's class or a subclass of it, which was
-    // looked at above.
+    // SAFETY: in that version the function requires that `class` is T's class or a subclass of it, which was checked
+    // above.
     let object = unsafe { pyo3::impl_::pymethods::tp_new_impl(py, value, class)? };
-    // SAFETY: in that version it answers with a new reference to the object that it has made.
+    // SAFETY: in that version the function returns a new reference to the object that it has made.
     let object = unsafe { Bound::from_owned_ptr(py, object) };
     Ok(object.cast_into::<T>()?.unbind())
 }

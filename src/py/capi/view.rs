@@ -1,4 +1,4 @@
-//! A Python buffer that is held while it is looked at or filled. Whose memory it is meanwhile is said in `buffer`.
+//! A Python buffer that is held while it is read or filled. `buffer` explains the ownership of its memory.
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
@@ -33,7 +33,7 @@ impl<'py> View<'py> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(self.len())
             .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
-        // SAFETY: the view is held and contiguous, and there is room for its length, which is filled then.
+        // SAFETY: the view is held and contiguous, and `copy` has room for its length, which is then filled.
         unsafe {
             std::ptr::copy_nonoverlapping(self.data(), copy.as_mut_ptr(), self.len());
             copy.set_len(self.len());
@@ -41,7 +41,7 @@ impl<'py> View<'py> {
         Ok(copy)
     }
 
-    /// Never null, so that a slice of no bytes can be made of it.
+    /// Never null, so that an empty slice can be made from it.
     pub fn data(&self) -> *mut u8 {
         let data = self.0.buf.cast::<u8>();
         if data.is_null() {
