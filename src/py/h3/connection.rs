@@ -1,11 +1,11 @@
-//! `H3Connection`: `uringcore_h3::Connection` between a QUIC connection object and a Python program.
+//! `H3Connection`: `proto::h3::Connection` between a QUIC connection object and a Python program.
 //!
-//! The QUIC object is called by aioquic's method names, so any object with these will do. Nothing
-//! of `uringcore_h3` is borrowed while one of its methods runs: it may come back here.
+//! The QUIC object is called by aioquic's method names, so any object with these names works. No borrow of `proto` is
+//! held while one of its methods runs, because the method may call this object again.
 //!
 //! | file | noun |
 //! | --- | --- |
-//! | `begun` | the connection once its streams are open: input to HTTP/3, output to the QUIC object |
+//! | `begun` | the connection once its streams are open: input to `proto`, output to the QUIC object |
 //! | `object` | the Python objects of HTTP events |
 //!
 //! Not here: QUIC events as input (`quic_event`).
@@ -21,8 +21,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
-use uringcore_h3::settings::id as setting;
-use uringcore_h3::{Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint};
+use uringcore_proto::h3::settings::id as setting;
+use uringcore_proto::h3::{
+    Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint,
+};
 
 use self::begun::{Begun, Hooks};
 use super::errors::local;
@@ -34,7 +36,7 @@ use crate::capi::cell::GilCell;
 use crate::capi::code;
 
 /// An HTTP/3 connection (RFC 9114) over a QUIC connection, without its settings. Python's `H3Connection` is a
-/// subclass; what its methods for subclasses are to do is asked of it by their names.
+/// subclass. This class calls the subclass's hook methods by their names.
 #[pyclass(module = "uringcore._uringcore", subclass, frozen, weakref)]
 pub struct H3ConnectionCore {
     begun: OnceLock<Begun>,
@@ -50,8 +52,8 @@ impl H3ConnectionCore {
         }
     }
 
-    /// Begins over `quic`: sends `settings` on three streams, unless `opened` names those on which a subclass
-    /// has done that.
+    /// Begins over `quic`: sends `settings` on three streams, unless `opened` names streams on which a subclass has
+    /// already done so.
     #[pyo3(signature = (
         quic, settings, *, max_push_id, webtransport, connect_protocol, close_on_malformed,
         settings_hook, frames_hook, separate_writes, opened
@@ -85,7 +87,7 @@ impl H3ConnectionCore {
         let settings = Settings {
             max_push_id,
             webtransport,
-            // WebTransport's sessions are extended CONNECTs.
+            // A WebTransport session is an extended CONNECT.
             enable_connect_protocol: connect_protocol || webtransport,
             host_checks_settings: settings_hook,
             separate_writes,
@@ -129,7 +131,7 @@ impl H3ConnectionCore {
         let this = slf.get();
         if this.begun.set(begun).is_err() {
             return Err(PyRuntimeError::new_err(
-                "the H3Connection has begun already",
+                "the H3Connection is already initialised",
             ));
         }
         this.begun()?.flush(py)
@@ -246,7 +248,7 @@ impl H3ConnectionCore {
                 self.begun()?.write(py, stream_id, data, end_stream)?;
             }
         }
-        // Last, for a program's own logger may raise.
+        // Last, because a program's own logger may raise.
         self.begun()?.log(py)
     }
 
@@ -313,7 +315,7 @@ impl H3ConnectionCore {
                 "Only servers may send a push promise.",
             ));
         }
-        // Before a stream is asked for, which could not be given back.
+        // The check precedes the request for a stream, which could not be undone.
         let allowed = self
             .begun()?
             .core
@@ -345,7 +347,7 @@ impl H3ConnectionCore {
         Ok(id)
     }
 
-    /// Gives a request up: resets what is still sent, refuses what is still received.
+    /// Cancels a request: resets its sending side, stops its receiving side.
     #[pyo3(signature = (stream_id, error_code = 0x10c))]
     fn cancel_request(
         &self,
@@ -369,7 +371,7 @@ impl H3ConnectionCore {
         pairs.map(|pairs| dict(py, &pairs)).transpose()
     }
 
-    /// The origins that the server's ORIGIN frames have named (RFC 9412), or None before there was one.
+    /// The origins of the server's ORIGIN frames (RFC 9412), or None before the first one.
     #[getter]
     fn received_origins<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrozenSet>>> {
         let names: Option<Vec<String>> = self.begun()?.core.with(py, |core| {
@@ -386,7 +388,7 @@ impl H3ConnectionCore {
         dict(py, &pairs)
     }
 
-    /// How many requests (and bidirectional WebTransport streams) have state here.
+    /// The number of requests (and bidirectional WebTransport streams) with state here.
     #[getter]
     fn open_requests(&self, py: Python<'_>) -> PyResult<usize> {
         self.with_core(py, |core| core.open_requests())
@@ -407,26 +409,26 @@ impl H3ConnectionCore {
             }
             (true, None) => Err(not_begun()),
             (false, Some(_)) if self._is_done(py) => Err(PyRuntimeError::new_err(
-                "the H3Connection is closed and stays so",
+                "a closed H3Connection cannot be reopened",
             )),
             (false, _) => Ok(()),
         }
     }
 
-    /// Closes the connection for a fault of the peer that a subclass has found.
+    /// Closes the connection for a fault of the peer that a subclass has detected.
     fn _fail(&self, py: Python<'_>, error_code: u64, reason_phrase: String) -> PyResult<()> {
         self.with_core(py, |core| core.fail(Code(error_code), reason_phrase))?;
         self.begun()?.flush(py)
     }
 
-    /// Puts other settings in the place of those that the peer sent.
+    /// Replaces the settings that the peer sent.
     fn _set_received_settings(&self, py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<()> {
         let settings = PeerSettings::from_pairs(pairs(settings)?);
         self.with_core(py, |core| core.set_received_settings(settings))
     }
 
-    /// How far a stream is that has or had state here: a number of `HeadersState` and whether that has ended, for the
-    /// received direction and then for ours; None for others.
+    /// The progress of a stream that has or had state here: a number of `HeadersState` and True if the direction has
+    /// ended, for the received direction and then for the sent one. None for other streams.
     fn _halves(&self, py: Python<'_>, stream_id: u64) -> PyResult<Option<(u8, bool, u8, bool)>> {
         let halves = self.with_core(py, |core| {
             core.halves(stream_id).or_else(|| {
@@ -447,7 +449,7 @@ impl H3ConnectionCore {
         Ok(ids)
     }
 
-    /// The QUIC connection has reset a stream, or, without `reset`, refuses what comes on it.
+    /// The QUIC connection has reset a stream, or, without `reset`, has stopped it.
     fn _given_up(&self, py: Python<'_>, stream_id: u64, reset: bool) -> PyResult<()> {
         self.with_core(py, |core| match reset {
             true => core.note_reset(stream_id),
@@ -457,7 +459,7 @@ impl H3ConnectionCore {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // `kinds` has classes alone, which never lead back to a connection.
+        // `kinds` has only classes, which never lead back to a connection.
         let Some(begun) = self.begun.get() else {
             return Ok(());
         };
@@ -485,11 +487,11 @@ impl H3ConnectionCore {
 }
 
 fn not_begun() -> PyErr {
-    PyRuntimeError::new_err("the H3Connection has not begun: its __init__() was not called")
+    PyRuntimeError::new_err("the H3Connection is not initialised: its __init__() was not called")
 }
 
-/// Three unidirectional streams. A program's own connection may count on with every call, others when something is
-/// sent. RFC 9000 section 2.1: streams of one kind are four apart.
+/// Three unidirectional streams. A program's own connection may advance its counter with every call, others when data
+/// is sent. RFC 9000 section 2.1: streams of one kind are four apart.
 fn next_uni_streams(quic: &Bound<'_, PyAny>) -> PyResult<[u64; 3]> {
     let name = intern!(quic.py(), "get_next_available_stream_id");
     let mut streams = [0; 3];
@@ -502,7 +504,7 @@ fn next_uni_streams(quic: &Bound<'_, PyAny>) -> PyResult<[u64; 3]> {
     Ok(streams)
 }
 
-/// Our side as `settings` announces it. A limit that is not announced holds all the same.
+/// Our side as `settings` announces it. A limit that is not announced is enforced nevertheless.
 fn announced_settings(settings: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let pairs = pairs(settings)?;
     let of = |identifier| {
@@ -520,12 +522,12 @@ fn announced_settings(settings: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
-/// Settings by identifier as identifiers and values, all of which fit in 62 bits.
+/// Converts settings to identifiers and values, all of which must fit in 62 bits.
 fn pairs(settings: &Bound<'_, PyDict>) -> PyResult<Vec<(u64, u64)>> {
     let number = |name: &str, object: &Bound<'_, PyAny>| match object.extract::<u64>() {
         Ok(number) if number <= varint::MAX => Ok(number),
         _ => Err(PyValueError::new_err(format!(
-            "settings: {name} {} is not a number of 62 bits",
+            "settings: {name} {} does not fit in 62 bits",
             object.repr()?
         ))),
     };
@@ -545,7 +547,7 @@ fn dict<'py>(py: Python<'py>, pairs: &[(u64, u64)]) -> PyResult<Bound<'py, PyDic
     Ok(dict)
 }
 
-/// aioquic's number of a `HeadersState`, and whether the direction has ended.
+/// aioquic's number of a `HeadersState`, and true if the direction has ended.
 fn headers_state(half: Half) -> (u8, bool) {
     match half {
         Half::Head => (0, false),
@@ -555,7 +557,7 @@ fn headers_state(half: Half) -> (u8, bool) {
     }
 }
 
-/// Content up to this size is copied behind its frame header, so that there is one call for both.
+/// Content up to this size is copied behind its frame header, so that one call sends both.
 const JOINED_CONTENT_MAX: usize = 4096;
-/// As many pushes are remembered at most.
+/// The largest number of pushes that are remembered.
 const MAX_PUSH_ID_MAX: u64 = 1023;

@@ -1,11 +1,11 @@
-//! Misuse of an HTTP/3 connection as Python exceptions. The classes are defined in Python.
+//! Misuse of an HTTP/3 connection as Python exceptions. Python defines the classes.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use uringcore_h3::LocalError;
 
-/// Misuse as aioquic's exceptions. None after the connection has been closed: as with aioquic, what
-/// is sent then goes nowhere, and `ConnectionTerminated` says so.
+/// Misuse as aioquic's exceptions. None after the connection was closed: as with aioquic, later data is discarded,
+/// and `ConnectionTerminated` reports the close.
 pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Option<T>> {
     let error = match result {
         Ok(value) => return Ok(Some(value)),
@@ -41,7 +41,7 @@ pub fn local<T>(py: Python<'_>, result: Result<T, LocalError>) -> PyResult<Optio
     })
 }
 
-/// An instance of an exception class that is defined in Python.
+/// An instance of an exception class that Python defines.
 pub fn exception(py: Python<'_>, module: &str, class: &str, message: &str) -> PyErr {
     let made = py
         .import(module)

@@ -1,7 +1,7 @@
 //! The events of an HTTP/3 connection as Python classes, with aioquic's names and attributes.
 //!
-//! They are values: their fields are immutable, they are compared and shown by them, and take attributes of a
-//! program's own, as aioquic's do.
+//! They are values: their fields are immutable, `==` and `repr` use the fields, and a program can set attributes of
+//! its own, as on aioquic's.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -15,7 +15,7 @@ pub struct H3Event;
 
 #[pymethods]
 impl H3Event {
-    // Subclasses have arguments of their own.
+    // Subclasses have other arguments.
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
@@ -23,8 +23,8 @@ impl H3Event {
     }
 }
 
-/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`. A flag that aioquic's
-/// class has not is shown where it is set, and no part of a `match` by position.
+/// Declares one event class: constructor by position or keyword, `==`, `repr`, `match`. `repr` shows a flag that
+/// aioquic's class does not have only if it is set, and `match` by position excludes it.
 macro_rules! event_class {
     (
         $(#[$doc:meta])*
@@ -207,7 +207,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Equality and appearance of one field, by what Python would say.
+/// Equality and `repr` of one field, as in Python.
 trait FieldValue {
     fn same(&self, other: &Self, py: Python<'_>) -> PyResult<bool>;
     fn show(&self, py: Python<'_>) -> PyResult<String>;

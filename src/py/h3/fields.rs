@@ -1,14 +1,13 @@
-//! Field lines between `uringcore_h3` and Python's lists of `(bytes, bytes)`.
+//! Converts field lines between `proto` and Python's lists of `(bytes, bytes)`.
 //!
-//! The same few field lines come with every message of a kind, so their tuples are kept and shared:
-//! tuples and bytes are immutable. What is secret by its name, and what is long, is made anew each
-//! time.
+//! Few different field lines come with the messages of a kind, so their tuples are kept and shared: tuples and bytes
+//! are immutable. Lines that are secret by their name, and long lines, are made anew each time.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use uringcore_h3::Field;
+use uringcore_proto::h3::Field;
 
 use crate::capi::cell::GilCell;
 
@@ -29,7 +28,7 @@ impl<'py> Lines<'py> {
     pub fn extract(headers: &Bound<'py, PyAny>) -> PyResult<Self> {
         let mut lines = Vec::new();
         if let Ok(list) = headers.cast::<PyList>() {
-            // The list's own size: the `__len__` of a subclass is not asked.
+            // The list's own size. The `__len__` of a subclass is not called.
             lines.reserve(list.len());
             for item in list {
                 lines.push(pair(&item)?);
@@ -54,7 +53,7 @@ fn pair<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyBytes>, Bound<'
     let (name, value) = if let Ok(tuple) = item.cast::<PyTuple>() {
         tuple.extract::<(Bound<'py, PyAny>, Bound<'py, PyAny>)>()
     } else {
-        // A list of two, as some frameworks make them.
+        // A list of two items, as some frameworks make them.
         item.extract::<[Bound<'py, PyAny>; 2]>()
             .map(|[name, value]| (name, value))
     }
@@ -79,7 +78,7 @@ fn line<'py>(py: Python<'py>, name: &[u8], value: &[u8]) -> PyResult<Bound<'py, 
     }
     let slot = hash(name, value) % SHARED_LINES;
     let shared = shared(py);
-    // No Python code may run while the cell is borrowed: only comparing and counting here.
+    // No Python code may run while the cell is borrowed, so this only compares and counts.
     let known = shared.with(py, |lines| {
         let line = lines[slot].as_ref()?;
         is_line(line.bind(py), name, value).then(|| line.clone_ref(py))
@@ -107,7 +106,7 @@ fn is_line(line: &Bound<'_, PyTuple>, name: &[u8], value: &[u8]) -> bool {
     same(1, value) && same(0, name)
 }
 
-/// Not kept beyond the message that it came with.
+/// True for a field that is not kept beyond its message.
 fn is_secret(name: &[u8]) -> bool {
     matches!(
         name,
@@ -139,7 +138,7 @@ fn shared(py: Python<'_>) -> &'static SharedLines {
     })
 }
 
-/// How many field lines are kept, each in the one slot that its hash gives it.
+/// The number of field lines that are kept. The hash of a line selects its only slot.
 const SHARED_LINES: usize = 1024;
-/// Name and value together, in bytes.
+/// The largest total of name and value, in bytes.
 const SHARED_SIZE_MAX: usize = 128;

@@ -1,16 +1,16 @@
-//! HTTP/3 for Python: the connection over any QUIC connection object, its events, QPACK on its own.
+//! HTTP/3 for Python: the connection over any QUIC connection object, its events, and QPACK on its own.
 //!
 //! | file | noun |
 //! | --- | --- |
 //! | `connection` | `H3ConnectionCore`: QUIC events in, HTTP events out, commands |
 //! | `errors` | misuse as exceptions |
 //! | `events` | the event classes |
-//! | `fields` | field lines between `uringcore_h3` and lists of tuples |
-//! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that want only these |
-//! | `quic_event` | what a QUIC event is to HTTP/3 |
+//! | `fields` | field lines between `proto` and lists of tuples |
+//! | `qpack` | `QpackEncoder` and `QpackDecoder`, for programs and tests that need only these |
+//! | `quic_event` | the kinds of QUIC events |
 //! | `trace` | frames and stream types for a qlog trace |
 //!
-//! Nothing here decides what a frame means or when a message is malformed.
+//! Nothing here interprets a frame or validates a message; `proto::h3` does.
 
 mod connection;
 mod errors;

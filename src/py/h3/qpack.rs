@@ -73,7 +73,7 @@ impl QpackEncoder {
     }
 
     /// Takes bytes of the peer's decoder stream. Raises `ValueError` if they are invalid.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed_decoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<()> {
         self.encoder
             .with(py, |encoder| encoder.handle_decoder_stream(&data))
@@ -110,9 +110,9 @@ impl QpackDecoder {
         }
     }
 
-    /// Takes bytes of the peer's encoder stream; returns how many insertions there were since the
-    /// beginning. Raises `ValueError` if they are invalid.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    /// Takes bytes of the peer's encoder stream; returns the number of insertions since the beginning. Raises
+    /// `ValueError` if they are invalid.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed_encoder(&self, py: Python<'_>, data: BytesLike<'_>) -> PyResult<u64> {
         self.decoder
             .with(py, |decoder| {
@@ -123,9 +123,9 @@ impl QpackDecoder {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Decodes a field section. Returns None if it has to wait for the encoder stream: give it
-    /// again later. Raises `ValueError` if it is invalid or too large.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    /// Decodes a field section. Returns None if it has to wait for the encoder stream: the caller passes it again
+    /// later. Raises `ValueError` if it is invalid or too large.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn decode<'py>(
         &self,
         py: Python<'py>,
@@ -142,7 +142,7 @@ impl QpackDecoder {
         }
     }
 
-    /// Gives the sections of a stream up.
+    /// Abandons the sections of a stream.
     fn cancel_stream(&self, py: Python<'_>, stream_id: u64) {
         self.decoder
             .with(py, |decoder| decoder.cancel_stream(stream_id));

@@ -1,4 +1,4 @@
-//! What an event of the QUIC connection object is to HTTP/3. Not here: what follows from one.
+//! Classifies events of the QUIC connection object for HTTP/3. Not here: their effects.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -6,18 +6,18 @@ use pyo3::types::PyType;
 
 use crate::capi::cell::GilCell;
 
-/// What a QUIC event is, by the name of its class or of one of its bases.
+/// The kind of a QUIC event, by the name of its class or of one of its bases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     StreamData,
     StreamReset,
     StopSending,
     Datagram,
-    /// Nothing to HTTP/3.
+    /// Not used by HTTP/3.
     Other,
 }
 
-/// The event classes seen so far and what they are to us: two or three, found by identity.
+/// The event classes seen so far and their kinds: two or three, found by identity.
 pub struct EventKinds(GilCell<Vec<(Py<PyType>, EventKind)>>);
 
 impl EventKinds {
@@ -39,7 +39,7 @@ impl EventKinds {
         }
         let kind = classify(&class)?;
         self.0.with(py, |kinds| {
-            // Bounded: a program that makes classes as it goes is served too, only slower.
+            // Bounded: a program that makes classes dynamically is served too, only slower.
             if kinds.len() < KNOWN_CLASSES_MAX {
                 kinds.push((class.unbind(), kind));
             }
@@ -48,8 +48,7 @@ impl EventKinds {
     }
 }
 
-/// What a class of QUIC events is to us: by name, since uringcore's and aioquic's classes both
-/// serve.
+/// The kind of a class of QUIC events. It is found by name, because uringcore's and aioquic's classes both work.
 fn classify(class: &Bound<'_, PyType>) -> PyResult<EventKind> {
     for base in class.mro() {
         let name = base.cast::<PyType>()?.name()?;

@@ -1,6 +1,6 @@
-//! HTTP/3 frames and stream types in a connection's qlog trace, in aioquic's words.
+//! HTTP/3 frames and stream types in a connection's qlog trace, in aioquic's format.
 //!
-//! A connection whose configuration has no logger pays one `bool` a call.
+//! A connection whose configuration has no logger costs one check of a `bool` per call.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,7 +9,7 @@ use uringcore_h3::{Logged, LoggedFrame};
 
 use super::fields;
 
-/// True if the QUIC connection is one that keeps a trace.
+/// True if the QUIC connection keeps a trace.
 pub fn is_wanted(configuration: &Bound<'_, PyAny>) -> PyResult<bool> {
     let logger = configuration.getattr_opt(intern!(configuration.py(), "quic_logger"))?;
     Ok(logger.is_some_and(|logger| !logger.is_none()))
@@ -21,7 +21,7 @@ pub fn of<'py>(quic: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> 
     Ok(trace.filter(|trace| !trace.is_none()))
 }
 
-/// Writes down one thing.
+/// Writes one entry.
 pub fn write(trace: &Bound<'_, PyAny>, logged: Logged) -> PyResult<()> {
     let py = trace.py();
     let (event, data) = match logged {
@@ -67,7 +67,7 @@ pub fn write(trace: &Bound<'_, PyAny>, logged: Logged) -> PyResult<()> {
                 false => "frame_parsed",
             };
             let data = trace.call_method(method, (), Some(&arguments))?;
-            // Where qvis looks for it.
+            // qvis reads the length from here.
             data.set_item("byte_length", length)?;
             (event, data)
         }
@@ -91,5 +91,5 @@ fn type_name(stream_type: u64) -> &'static str {
     }
 }
 
-/// How much waits for a trace that has not begun.
+/// The most entries that wait for a trace that has not begun.
 pub const WAITING_MAX: usize = 256;

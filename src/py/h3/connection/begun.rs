@@ -1,5 +1,5 @@
-//! The HTTP/3 connection once its streams are open: input to `uringcore_h3`, and what it wants done on the QUIC
-//! connection object. Not here: what Python calls (`connection`), and the objects that tell of events (`object`).
+//! The HTTP/3 connection once its streams are open: input to `proto`, and the commands of `proto` to the QUIC
+//! connection object. Not here: the methods that Python calls (`connection`), and the event objects (`object`).
 //!
 //! Python opens the connection (`_init_connection`), so that SETTINGS are those of a subclass's
 //! `_get_local_settings`. After that everything is Rust, unless a subclass overrides `_validate_settings` or
@@ -8,14 +8,14 @@
 //! their tests count the calls.
 //!
 //! When a program resets or stops a stream through the QUIC connection, that calls the HTTP/3 connection on top,
-//! which forgets the stream.
+//! which drops the stream's state.
 
 use pyo3::exceptions::{PyConnectionResetError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 use rustc_hash::FxHashSet;
-use uringcore_h3::{Connection, Event, Logged, Output};
+use uringcore_proto::h3::{Connection, Event, Logged, Output};
 
 use super::H3ConnectionCore;
 use crate::capi::buffer;
@@ -23,26 +23,26 @@ use crate::capi::cell::GilCell;
 use crate::h3::quic_event::EventKinds;
 use crate::h3::trace;
 
-/// The connection from the moment in which its streams are opened.
+/// The connection from the moment its streams are opened.
 pub(super) struct Begun {
     pub(super) quic: GilCell<Option<Py<PyAny>>>,
     pub(super) core: GilCell<Connection>,
     pub(super) kinds: EventKinds,
     pub(super) close_on_malformed: bool,
     pub(super) hooks: Hooks,
-    /// Request streams of which something came as 0-RTT data, and no header section was told: as many as QUIC lets
-    /// the client open.
+    /// Request streams with bytes of 0-RTT data whose header section was not reported yet. QUIC bounds them: the client
+    /// opens no more streams than that.
     pub(super) early: GilCell<FxHashSet<u64>>,
-    /// What is to go into the connection's trace, where it has one: it begins with the connection.
+    /// Entries for the connection's trace, if it has one. The trace begins with the connection.
     pub(super) unreported: Option<GilCell<Vec<Logged>>>,
 }
 
-/// What differs from the usual course because of a subclass, or of the QUIC connection object.
+/// Deviations from the usual course, because of a subclass or of the QUIC connection object.
 #[derive(Clone, Copy)]
 pub(super) struct Hooks {
     /// `_check_received_settings` checks the peer's settings.
     pub(super) settings: bool,
-    /// `_hand_frame` is shown each event that a frame of a request or push makes, and says what comes of it.
+    /// `_hand_frame` gets each event that a frame of a request or push makes, and returns the events to report.
     pub(super) frames: bool,
     /// See [`Settings::separate_writes`].
     pub(super) separate_writes: bool,
@@ -66,7 +66,7 @@ impl Begun {
         let object = event.getattr(intern!(py, "data"))?;
         let fin = event.getattr(intern!(py, "end_stream"))?.is_truthy()?;
         let data = buffer::contiguous(&object, "data")?;
-        // aioquic's event does not say.
+        // aioquic's event does not have this attribute.
         let is_early = match event.getattr_opt(intern!(py, "early_data"))? {
             Some(early) => early.is_truthy()?,
             None => false,
@@ -85,7 +85,7 @@ impl Begun {
             .map(|data| (stream_id, data));
         let reported = self.finish(host, whole.as_ref());
         if is_early {
-            // Content that follows is not asked about.
+            // Content that follows needs no check.
             let (early, core) = (&self.early, &self.core);
             if !core.with(py, |core| core.awaits_headers(stream_id)) {
                 early.with(py, |early| early.remove(&stream_id));
@@ -94,8 +94,8 @@ impl Begun {
         reported
     }
 
-    /// Tells HTTP/3 what QUIC negotiated, for the check of RFC 9297 section 2.1.1, before SETTINGS
-    /// are read.
+    /// Passes QUIC's negotiated DATAGRAM size to `proto`, for the check of RFC 9297 section 2.1.1, before SETTINGS are
+    /// read.
     pub(super) fn learn_peer_datagrams(&self, py: Python<'_>) -> PyResult<()> {
         if self
             .core
@@ -104,7 +104,7 @@ impl Begun {
             return Ok(());
         }
         let quic = self.quic(py)?;
-        // aioquic's name. An object without it does not say, and is not asked.
+        // aioquic's name. For an object without it, the check is skipped.
         if let Some(size) = quic.getattr_opt(intern!(py, "_remote_max_datagram_frame_size"))? {
             self.core
                 .with(py, |core| core.set_peer_quic_datagrams(!size.is_none()));
@@ -112,7 +112,7 @@ impl Begun {
         Ok(())
     }
 
-    /// After input: does what is to be done on the QUIC connection and collects the events.
+    /// After input: executes the commands for the QUIC connection and collects the events.
     pub(super) fn finish<'py>(
         &self,
         host: &Bound<'py, H3ConnectionCore>,
@@ -145,8 +145,7 @@ impl Begun {
         Ok(list)
     }
 
-    /// Does what HTTP/3 wants done. Everything is attempted; the first exception is raised at the
-    /// end.
+    /// Executes the commands of `proto`. All are attempted; the first exception is raised at the end.
     pub(super) fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let mut result = self.log(py);
         while let Some(output) = self.core.with(py, Connection::poll_output) {
@@ -158,7 +157,7 @@ impl Begun {
         result
     }
 
-    /// Writes down what there is, as soon as there is a trace.
+    /// Writes the pending entries, as soon as there is a trace.
     pub(super) fn log(&self, py: Python<'_>) -> PyResult<()> {
         let Some(unreported) = &self.unreported else {
             return Ok(());
@@ -218,7 +217,7 @@ impl Begun {
     }
 }
 
-/// A stream that ended by itself meanwhile needs no ending.
+/// Ignores the error of a stream that has ended meanwhile.
 fn unless_over(py: Python<'_>, ended: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     match ended {
         Err(error) if error.is_instance_of::<PyConnectionResetError>(py) => Ok(()),

@@ -1,5 +1,4 @@
-//! The Python object that tells of an event of HTTP/3. Not here: the classes (`events`), and when one is
-//! told.
+//! The Python objects of HTTP/3 events. Not here: the classes (`events`), and the time of each event.
 
 use bytes::Bytes;
 use pyo3::prelude::*;
@@ -14,8 +13,7 @@ use crate::h3::events::{
 use crate::h3::fields;
 
 impl Begun {
-    /// The Python object for an event; None for one that aioquic's programs learn of from QUIC's
-    /// own events.
+    /// The Python object for an event. None if aioquic's programs get that information from QUIC's own events.
     pub(super) fn object<'py>(
         &self,
         py: Python<'py>,
@@ -86,7 +84,7 @@ impl Begun {
             Event::GoAway { id } if self.core.with(py, |core| core.role() == Role::Client) => {
                 GoAwayReceived { stream_id: id }.object(py)?
             }
-            // `set_answers_large_requests` is not asked for here, and aioquic knows no priorities.
+            // `set_answers_large_requests` is not used here, and aioquic has no event for priorities.
             Event::HeadersTooLarge { .. } | Event::PriorityUpdate { .. } => return Ok(None),
             Event::SettingsReceived
             | Event::Reset { .. }
@@ -96,7 +94,7 @@ impl Begun {
         Ok(Some(object))
     }
 
-    /// Which push a stream carries. Only servers' unidirectional streams can.
+    /// The push that a stream carries. Only servers' unidirectional streams carry one.
     fn push_id(&self, py: Python<'_>, stream_id: u64) -> Option<u64> {
         match is_unidirectional(stream_id) {
             true => self.core.with(py, |core| core.push_id(stream_id)),
@@ -105,7 +103,7 @@ impl Begun {
     }
 }
 
-/// Content as `bytes`: the very object that arrived where the content is all of it.
+/// Content as `bytes`: the object that arrived, if the content is all of it.
 fn content(
     py: Python<'_>,
     stream_id: u64,
@@ -113,7 +111,7 @@ fn content(
     whole: Option<&(u64, Bound<'_, PyBytes>)>,
 ) -> Py<PyAny> {
     match whole {
-        // Content of this stream is a part of what just arrived on it, so an equal length says all.
+        // Content of this stream is a part of the bytes that just arrived on it, so equal lengths mean equal content.
         Some((arrived_on, arrived))
             if *arrived_on == stream_id && arrived.as_bytes().len() == data.len() =>
         {
