@@ -1,8 +1,7 @@
 //! One request stream of an HTTP/3 connection, as the wire that a request writes through.
 //!
-//! A method that is HEAD in upper case only is HEAD for the application, because ASGI's methods are in upper case;
-//! so its response has no content. For its client it is another method, so the response has no Content-Length
-//! either.
+//! The application sees a method such as `head` as HEAD, because ASGI's methods are in upper case, so its response
+//! has no content. For the client it is another method than HEAD, so the response has no Content-Length either.
 
 use std::borrow::Cow;
 
@@ -20,8 +19,9 @@ use crate::asgi::wire::{Ending, Fields, Refused, Wire};
 pub struct Exchange {
     pub connection: Py<Http3Connection>,
     pub stream_id: u64,
-    /// The method is `head` or so. Its response has no content, as the application takes it for HEAD, and no
-    /// Content-Length, which the client would take for that of content (RFC 9110 section 9.1).
+    /// The method is HEAD in another case, such as `head`. Its response has no content, because the application takes
+    /// it for HEAD. It has no Content-Length, because the client would expect content of that length (RFC 9110 section
+    /// 9.1).
     pub is_mistaken_for_head: bool,
 }
 

@@ -27,13 +27,14 @@ use crate::quic::{Attached, QuicConnectionCore, QuicEndpoint};
 use crate::webtransport::limits::WebTransportLimits;
 use crate::webtransport::registry::Registry;
 
-/// HTTP/3 on a server's QUIC connection: its stream events go here, and requests are answered by a service.
+/// HTTP/3 on a server's QUIC connection: its stream events go here, and a service answers its requests.
 ///
-/// `server` is the address that applications are told. `on_event(name)` is called with "drained" (no request is
-/// open, and all that was sent of responses has been acknowledged), "used_up" (as many requests as allowed),
-/// "idle" (none for too long), "nothing_taken" and "little_taken" (why a response was given up). `on_session(session, scope)` is called when a client asks for a WebTransport
-/// session, within `sessions`; without these there are none. `tls()` gives ASGI's extension of that name.
-/// `transmit` is called after commands on a loop that has to be told to send.
+/// `server` is the server's address in the scopes. `on_event(name)` is called with "drained" (no request is open, and
+/// all sent response data has been acknowledged), "used_up" (the limit of requests was reached), "idle" (no request
+/// for too long), "nothing_taken" and "little_taken" (the reason why a response was cancelled). `on_session(session,
+/// scope)` is called when a client requests a WebTransport session, within `sessions`; without it there are no
+/// sessions. `tls()` returns ASGI's extension of that name. `transmit` is called after commands, on a loop that does
+/// not send by itself.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Connection {
     pub(super) service: Py<AsgiService>,
@@ -41,12 +42,12 @@ pub struct Http3Connection {
     pub(super) endpoint: Py<QuicEndpoint>,
     pub(super) key: ConnectionKey,
     pub(super) server: Py<PyAny>,
-    /// For files that stay open while their responses wait, and for large messages of WebSockets.
+    /// Permits for files that stay open while their responses wait, and for large messages of WebSockets.
     pub(super) files: Arc<Semaphore>,
-    /// Open files of the whole process.
+    /// The limit of open files of the whole process.
     pub(super) max_files: Option<usize>,
     messages: Arc<Semaphore>,
-    /// What waits for applications.
+    /// The memory of data that waits for applications.
     pub(super) queued: Arc<Queued>,
     pub(super) state: GilCell<Http3State>,
 }
@@ -56,12 +57,12 @@ pub(super) struct Http3State {
     requests: FxHashMap<u64, Py<Request>>,
     pub sessions: Registry,
     pub on_session: Option<Py<PyAny>>,
-    /// The client's address as it was last, and as applications see it.
+    /// The client's latest address, and the tuple that applications see.
     pub(super) client: Option<(SocketAddr, Py<PyTuple>)>,
     on_event: Option<Py<PyAny>>,
     pub(super) tls: Option<Tls>,
     transmit: Option<Py<PyAny>>,
-    /// Who hears of "drained": most of the time nobody asks.
+    /// "drained" is reported. It is off most of the time.
     tells_drained: bool,
     is_delivering: bool,
 }
@@ -73,7 +74,7 @@ impl Http3Connection {
         connection, service, limits, *, server, on_event, on_session = None, sessions = None,
         tls = None, transmit = None,
     ))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
         connection: &Bound<'_, QuicConnectionCore>,
         service: Py<AsgiService>,
@@ -150,14 +151,14 @@ impl Http3Connection {
         Ok(this)
     }
 
-    /// How many requests have an application at work, sessions among them.
+    /// The number of requests whose application is running, sessions included.
     #[getter]
     fn open_requests(&self, py: Python<'_>) -> usize {
         self.state
             .with(py, |state| state.requests.len() + state.sessions.len())
     }
 
-    /// True if no request is open, and all that was sent of responses has been acknowledged.
+    /// True if no request is open, and all sent response data has been acknowledged.
     #[getter]
     fn is_drained(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| {
@@ -165,19 +166,19 @@ impl Http3Connection {
         })
     }
 
-    /// The client is to make no more requests; those that are on their way are served (GOAWAY, RFC 9114 section
-    /// 5.2). From now on "drained" is told.
+    /// Announces the end to the client; requests that are on their way are still served (GOAWAY, RFC 9114 section 5.2).
+    /// From now on "drained" is reported.
     fn announce_end(&self, py: Python<'_>) {
         self.state.with(py, |state| state.tells_drained = true);
         self.ask(py, |http, quic, now| http.announce_end(quic, now));
     }
 
-    /// No new requests from now on: the last GOAWAY.
+    /// Sends the last GOAWAY: no new requests from now on.
     fn go_away(&self, py: Python<'_>) {
         self.ask(py, |http, quic, now| http.go_away(quic, now));
     }
 
-    /// The handshake is complete: requests that may not be repeated and came early are told.
+    /// The handshake is complete: early requests that may not be repeated are delivered now.
     fn handshake_completed(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         this.reach(slf.py(), |http, quic, now| {
@@ -186,7 +187,7 @@ impl Http3Connection {
         Self::dispatch(slf)
     }
 
-    /// Gives up what has taken too long; to be called about once a second.
+    /// Cancels everything that has taken too long; to be called about once a second.
     fn tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let now = Instant::now();
@@ -205,7 +206,7 @@ impl Http3Connection {
             .fold(Ok(()), Result::and)
     }
 
-    /// Closes WebSockets as a server that stops does (1012): they might go on for ever.
+    /// Closes WebSockets with the code of a stopping server (1012), because they might last for ever.
     fn close_sockets(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let sockets = slf.get().sockets(py);
@@ -215,8 +216,8 @@ impl Http3Connection {
             .fold(Ok(()), Result::and)
     }
 
-    /// The connection is over: every application hears of it. Those of a client that was closed for the requests
-    /// that it gave up are cancelled.
+    /// The connection is over: every application is notified. If the client was closed because of the requests that it
+    /// cancelled, their applications are cancelled.
     fn closed(&self, py: Python<'_>) -> PyResult<()> {
         let cancels = self.state.with(py, |state| {
             state.http.as_ref().is_some_and(Connection::is_abused)
@@ -281,7 +282,7 @@ impl Http3Connection {
 }
 
 impl Http3Connection {
-    /// Runs `run` on both halves of the connection; `None` when it is over, or its loop is.
+    /// Runs `run` on both halves of the connection. `None` if the connection or its loop is over.
     pub fn reach<R>(
         &self,
         py: Python<'_>,
@@ -299,12 +300,12 @@ impl Http3Connection {
         Ok(result.flatten())
     }
 
-    /// The application has written all that it has for now.
+    /// The application has written everything it has for now.
     pub fn written(&self, py: Python<'_>) {
         self.endpoint.get().written(py, self.key);
     }
 
-    /// The same where nobody can be told that the connection is out of reach but `sys.unraisablehook`.
+    /// As `reach`, for callers that cannot raise. A connection out of reach is reported to `sys.unraisablehook`.
     pub fn ask<R>(
         &self,
         py: Python<'_>,
@@ -324,7 +325,7 @@ impl Http3Connection {
         });
     }
 
-    /// On another loop than ours, somebody has to move the packets.
+    /// On a foreign loop, the program has to send the packets.
     fn transmit(&self, py: Python<'_>) {
         let transmit = self.state.with(py, |state| match &state.transmit {
             Some(transmit) if !state.is_delivering => Some(transmit.clone_ref(py)),
@@ -337,7 +338,7 @@ impl Http3Connection {
         }
     }
 
-    /// A turn's stream events.
+    /// Handles the stream events of a turn.
     fn receive(object: &Bound<'_, PyAny>, events: Vec<quic::Event>) -> PyResult<()> {
         let slf = object.cast::<Self>()?;
         let py = slf.py();
@@ -359,7 +360,7 @@ impl Http3Connection {
         dispatched.and(ended)
     }
 
-    /// Tells applications, and the program, what has happened.
+    /// Passes events to the applications and to the program.
     fn dispatch(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -368,7 +369,7 @@ impl Http3Connection {
                 state.http.as_mut().and_then(Connection::poll_event)
             })
         };
-        // What one raises does not keep the others from their events.
+        // An exception from one of them does not keep the others from their events.
         let mut outcome = Ok(());
         while let Some(event) = next() {
             let reported = Self::tell_of(slf, event).or_else(|error| this.report(py, error));
@@ -378,8 +379,8 @@ impl Http3Connection {
         outcome.and(reported)
     }
 
-    /// Says in the server's log that its own code has raised something, which a client may be able to repeat: not
-    /// in the loop's exception handler, whose lines have no bound. What leaves the loop is raised.
+    /// Reports an exception of the server's own code in the server's log, because a client may be able to repeat it and
+    /// the lines of the loop's exception handler have no bound. Exceptions that leave the loop are raised.
     fn report(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
         if is_exit(py, &error) {
             return Err(error);
@@ -443,7 +444,7 @@ impl Http3Connection {
         let py = slf.py();
         let this = slf.get();
         let service = this.service.get();
-        // Its client may have given it up in the same packet.
+        // The client may have cancelled the request in the same packet.
         let is_waited_for = this.state.with(py, |state| {
             state.http.as_mut().is_some_and(|http| {
                 let is_waited_for = http.is_waited_for(stream_id);
@@ -462,8 +463,8 @@ impl Http3Connection {
         if head.is_websocket {
             scope::for_websocket(&scope, head)?;
         }
-        // As the application sees it: ASGI's method is in upper case, and an application that is asked for HEAD
-        // may send no content.
+        // As the application sees it: ASGI's method is in upper case, and an application that gets HEAD may send no
+        // content.
         let is_head = head.method.eq_ignore_ascii_case(b"HEAD");
         let wire = Exchange {
             connection: slf.clone().unbind(),
@@ -499,7 +500,7 @@ impl Http3Connection {
             if refusal.is_a_fault() {
                 service.tell(py, Blame::Client(&ends.client), &text);
             }
-            // Content is no answer to a HEAD, which it may have been.
+            // A HEAD must be answered without content, and the refused request may have been a HEAD.
             let detail = match head.method.is_empty() {
                 true => "",
                 false => refusal.detail,

@@ -1,4 +1,4 @@
-//! The limits of a server's connections, as a program gives them.
+//! The limits of a server's connections, as Python passes them.
 
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
@@ -9,9 +9,9 @@ use uringcore_http::http3::{Limits, Unsafe};
 use crate::capi::arguments::{self, List};
 
 /// Checked limits. Times are in seconds. `refuses_early`: requests of 0-RTT data that may not be repeated are
-/// answered with 425 instead of waiting for the handshake. `protocols`: those of extended CONNECT that applications
-/// speak, besides WebSocket; with any of them HTTP datagrams are announced.
-/// `origins`: what an ORIGIN frame names.
+/// answered with 425 instead of waiting for the handshake. `protocols`: the protocols of extended CONNECT that
+/// applications support, besides WebSocket; with any of them HTTP datagrams are announced. `origins`: the contents of
+/// an ORIGIN frame.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct Http3Limits {
     pub limits: Limits,
@@ -30,7 +30,7 @@ impl Http3Limits {
         send_rate, send_rate_grace, keep_alive, max_open_files, max_process_files, max_large_messages,
         refuses_early = false, protocols = List(Vec::new()), origins = List(Vec::new()),
     ))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
         max_requests: usize,
         max_requests_per_connection: Option<u64>,

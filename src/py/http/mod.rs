@@ -1,14 +1,14 @@
-//! HTTP on its connections: what joins a transport's events to the requests of `asgi`.
+//! HTTP on its connections: it connects a transport's events to the requests of `asgi`.
 //!
 //! | file | noun |
 //! | --- | --- |
 //! | `http3` | `Http3Connection`: the requests of one QUIC connection |
 //! | `exchange` | one of its streams, as a request's wire |
-//! | `sessions` | what of it is WebTransport's |
-//! | `ends` | where its requests come in: addresses and TLS |
-//! | `limits` | what Python says of [`Limits`](uringcore_http::http3::Limits) |
+//! | `sessions` | its WebTransport sessions |
+//! | `ends` | both ends of the connection for the scope: addresses and TLS |
+//! | `limits` | [`Limits`](uringcore_proto::http::Limits) from Python |
 //!
-//! The life of a connection (when it is told to go away, when it is closed) is Python's to decide.
+//! Python decides about the life of a connection: when GOAWAY is sent, and when it is closed.
 
 mod ends;
 mod exchange;

@@ -1,4 +1,4 @@
-//! WebTransport sessions of a server's connection: from a request to the object, and what is told of it.
+//! WebTransport sessions of a server's connection: from a request to the object, and the object's events.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::webtransport::registry::Registry;
 use crate::webtransport::session::{Host, SessionCore};
 
 impl Http3Connection {
-    /// A client asks for a session.
+    /// A client requests a session.
     pub(super) fn session(
         slf: &Bound<'_, Self>,
         session_id: u64,
@@ -25,7 +25,7 @@ impl Http3Connection {
         draft: Draft,
     ) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        // Its client may have given it up by now.
+        // The client may have ended the session by now.
         Self::tell_sessions(slf)?;
         if this
             .state
@@ -63,7 +63,7 @@ impl Http3Connection {
             .or_else(|error| Self::refuse_session(slf, session_id, 500).and(Err(error)))
     }
 
-    /// With the fields of every response.
+    /// Refuses with the fields of every response.
     fn refuse_session(slf: &Bound<'_, Self>, session_id: u64, status: u16) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let lines = this.service.get().default_headers(py, 0);
@@ -72,14 +72,14 @@ impl Http3Connection {
             .map(|(name, value)| (name.as_bytes(py), value.as_bytes(py)))
             .collect();
         this.reach(py, |http, quic, now| {
-            // One that is answered or over is left alone.
+            // A session that is answered or over stays unchanged.
             let mut handle = http.webtransport()?;
             handle.refuse(quic, session_id, status, &fields, now).ok()
         })?;
         Self::tell_sessions(slf)
     }
 
-    /// Tells sessions what has happened to them.
+    /// Delivers pending events to their sessions.
     pub(super) fn tell_sessions(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         Registry::tell(py, || {

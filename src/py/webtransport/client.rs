@@ -1,4 +1,4 @@
-//! `WebTransportClient`: a client's connection for sessions alone.
+//! `WebTransportClient`: a client's connection that carries only sessions.
 
 use std::time::Instant;
 
@@ -18,9 +18,9 @@ use crate::capi::arguments::List;
 use crate::capi::cell::GilCell;
 use crate::quic::{Attached, QuicConnectionCore};
 
-/// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when something begins
-/// to wait for its time: then `tick` is to be called each second for as long as it says so. `transmit` is
-/// called after commands on a loop that has to be told to send.
+/// WebTransport on a client's QUIC connection: its stream events go here. `on_due` is called when a time-out starts.
+/// From then on `tick` must be called each second, until it returns False. `transmit` is called after commands, on a
+/// loop that does not send by itself.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportClient {
     quic: Py<QuicConnectionCore>,
@@ -30,11 +30,11 @@ pub struct WebTransportClient {
 }
 
 struct ClientState {
-    /// From the first event or command on, which is when QUIC's connection runs.
+    /// Set at the first event or command, when the QUIC connection runs.
     client: Option<Client>,
     sessions: Registry,
     on_due: Option<Py<PyAny>>,
-    /// It was called, and `tick` has not said since that nothing waits.
+    /// `on_due` was called, and `tick` has not returned False since.
     is_ticking: bool,
     transmit: Option<Py<PyAny>>,
     is_over: bool,
@@ -74,9 +74,9 @@ impl WebTransportClient {
         Ok(this)
     }
 
-    /// Asks for a session, once the server's settings are there. Its receiver is told what comes of it.
+    /// Requests a session, once the server's settings have arrived. The result goes to the session's receiver.
     ///
-    /// Raises `ValueError` for what makes the request malformed.
+    /// Raises `ValueError` if the arguments make the request malformed.
     fn connect(
         slf: &Bound<'_, Self>,
         authority: &str,
@@ -118,7 +118,7 @@ impl WebTransportClient {
         Ok(core)
     }
 
-    /// Gives up what has taken too long. Returns whether something still waits.
+    /// Ends everything that has taken too long. Returns True if something still waits.
     fn tick(&self, py: Python<'_>) -> PyResult<bool> {
         self.state.with(py, |state| state.is_ticking = true);
         let is_due = self.run(py, |client, quic, now| {
@@ -131,7 +131,7 @@ impl WebTransportClient {
         Ok(is_due)
     }
 
-    /// The connection is over: nothing is told any more.
+    /// The connection is over: no events are delivered any more.
     fn closed(&self, py: Python<'_>) {
         let last = self.state.with(py, |state| {
             let client = state.client.as_mut()?;
@@ -170,8 +170,8 @@ impl WebTransportClient {
 }
 
 impl WebTransportClient {
-    /// Runs `run` on both halves of the connection, which begins with that; `None` when it is over, or has
-    /// not begun, or its loop is closed.
+    /// Runs `run` on both halves of the connection, which the first call starts. `None` if the connection is over or
+    /// has not begun, or if its loop is closed.
     fn run<R>(
         &self,
         py: Python<'_>,
@@ -206,7 +206,7 @@ impl WebTransportClient {
         Ok(result)
     }
 
-    /// A turn's stream events.
+    /// Handles the stream events of a turn.
     fn receive(object: &Bound<'_, PyAny>, events: Vec<Event>) -> PyResult<()> {
         let py = object.py();
         let this = object.cast::<Self>()?.get();
@@ -218,7 +218,7 @@ impl WebTransportClient {
         this.dispatch(py)
     }
 
-    /// Tells what has happened.
+    /// Delivers pending events.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()> {
         Registry::tell(py, || {
             self.state.with(py, |state| {

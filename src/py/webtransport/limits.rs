@@ -1,4 +1,4 @@
-//! What one peer may ask of a connection's sessions, as a program gives it.
+//! Limits of the peer's use of a connection's sessions, as Python passes them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,10 +9,11 @@ use uringcore_quic::on_demand::Inbox;
 use crate::capi::arguments;
 use crate::streams::stream_manager::overflow;
 
-/// `sessions` at once; of each, `streams` and `uni_streams` of the peer's, `window` bytes that wait to be read
-/// where sessions have credit of their own, and `datagram_bytes` of received datagrams that wait: the oldest are
-/// dropped for others, or with `drops_newest` those that come. For `patience` seconds something is waited for that
-/// the peer owes: the rest of a stream's header, its session, the end of a session that is over.
+/// `sessions` at once; for each, `streams` and `uni_streams` of the peer, `window` bytes that wait to be read if
+/// sessions have their own credit, and `datagram_bytes` of received datagrams that wait. When those are full, the
+/// oldest datagrams are dropped, or with `drops_newest` the new ones. `patience` is the time-out in seconds for what
+/// the peer must still send: the rest of a stream's header, the session of a stream, the end of a session that is
+/// over.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct WebTransportLimits {
     pub limits: Limits,
@@ -55,7 +56,7 @@ impl WebTransportLimits {
 }
 
 impl WebTransportLimits {
-    /// What has come of a session; `charge` is the connection's for what waits.
+    /// The inbox of a session; `charge` accounts its waiting data to the connection.
     pub fn inbox(&self, charge: Charge) -> Inbox {
         let mut inbox = Inbox::of_session(self.datagram_bytes);
         inbox.set_charge(charge);

@@ -1,15 +1,15 @@
-//! WebTransport's sessions as Python's objects: `uringcore.webtransport`, and the ASGI server's sessions.
+//! WebTransport sessions as Python objects: `uringcore.webtransport`, and the ASGI server's sessions.
 //!
 //! | file | noun |
 //! | --- | --- |
 //! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
-//! | `registry` | the sessions of one connection, and whom an event is for |
-//! | `session_transport` | a session as what carries streams: they are those of `streams` |
-//! | `limits` | what Python says of [`Limits`](uringcore_http::webtransport::Limits) |
-//! | `client` | `WebTransportClient`: a client's connection, which is for sessions alone |
+//! | `registry` | the sessions of one connection; finds the session of an event |
+//! | `session_transport` | a session as the transport of `streams` |
+//! | `limits` | [`Limits`](uringcore_proto::webtransport::Limits) from Python |
+//! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
-//! A server's connection is `http`'s, whose requests and sessions come on one port. What sessions are is
-//! `uringcore_http`'s business, and their life, beyond their streams, Python's.
+//! A server's connection is in `http`, because requests and sessions share one port. `proto` has the rules of
+//! sessions; Python decides about their life, except for their streams.
 
 mod client;
 pub mod limits;

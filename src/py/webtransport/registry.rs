@@ -1,4 +1,4 @@
-//! The sessions of one connection as Python's objects, and whom an event is for.
+//! The sessions of one connection as Python objects, and the look-up of an event's session.
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -7,12 +7,11 @@ use uringcore_http::webtransport::{Event, Handle, SessionStats, What};
 
 use super::session::SessionCore;
 
-/// Sessions by number, from their request until the peer has our last word on them.
+/// Sessions by number, from their request until the peer has our last message about them.
 #[derive(Default)]
 pub struct Registry {
     sessions: FxHashMap<u64, Py<SessionCore>>,
-    /// Those that have ended before their request had its turn: several may be asked for, and given up, in one
-    /// packet.
+    /// Sessions that ended before their request was processed: one packet may request several and end them.
     gone: FxHashSet<u64>,
 }
 
@@ -21,12 +20,12 @@ impl Registry {
         self.sessions.insert(session_id, session);
     }
 
-    /// True if a session that is to be asked for has ended already.
+    /// True if a requested session has already ended.
     pub fn take_gone(&mut self, session_id: u64) -> bool {
         self.gone.remove(&session_id)
     }
 
-    /// Whose this is.
+    /// The session of an event.
     pub fn find(&mut self, py: Python<'_>, event: &Event) -> Option<Py<SessionCore>> {
         let session_id = event.session_id;
         match event.what {
@@ -34,7 +33,7 @@ impl Registry {
                 self.gone.insert(session_id);
                 None
             }
-            // Nothing more comes of it that somebody waits for.
+            // The session needs no later event.
             What::Refused { .. }
             | What::Ended {
                 is_clean: false, ..
@@ -47,8 +46,8 @@ impl Registry {
         }
     }
 
-    /// Tells sessions what has happened to them, as long as there is something. What one raises does not keep
-    /// the others from their events.
+    /// Delivers events to sessions until none is left. An exception from one does not keep the others from their
+    /// events.
     pub fn tell(
         py: Python<'_>,
         next: impl Fn() -> Option<(Option<Py<SessionCore>>, What)>,
@@ -62,7 +61,7 @@ impl Registry {
         outcome
     }
 
-    /// The connection is about to be over: the sessions that are open, and their counters.
+    /// The open sessions of a connection that is about to end, with their counters.
     pub fn last_stats(&self, py: Python<'_>, handle: &Handle<'_>) -> LastStats {
         let stats = |(id, session): (&u64, &Py<SessionCore>)| {
             Some((session.clone_ref(py), handle.stats(*id)?))
@@ -80,7 +79,7 @@ impl Registry {
     }
 }
 
-/// Counters of sessions that are to be kept by them.
+/// Counters that are to be stored in their sessions.
 #[derive(Default)]
 pub struct LastStats(Vec<(Py<SessionCore>, SessionStats)>);
 

@@ -1,4 +1,4 @@
-//! `WebTransportSessionCore`: one session, between what its connection tells of it and the program.
+//! `WebTransportSessionCore`: one session, between its connection and the program.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::streams::stream_manager::StreamManager;
 
 /// The connection that a session is on, in either role.
 pub trait Host: Send + Sync {
-    /// Calls `run` once, unless the connection is over, or its loop is. What comes of it is told before this
+    /// Calls `run` once, unless the connection or its loop is over. The resulting events are delivered before this
     /// returns.
     fn reach(
         &self,
@@ -29,21 +29,21 @@ pub trait Host: Send + Sync {
         run: &mut dyn FnMut(Handle<'_>, &mut quic::Connection, Instant),
     ) -> PyResult<()>;
 
-    /// The program has written to the connection, all that it has for now.
+    /// The program has written everything it has for now.
     fn written(&self, py: Python<'_>);
 
-    /// Tells what has not been told.
+    /// Delivers pending events.
     fn dispatch(&self, py: Python<'_>) -> PyResult<()>;
 
-    /// Another way to it: each is looked at by the collector of whoever has it.
+    /// Another reference to the connection. The collector visits each one at its owner.
     fn clone_ref(&self, py: Python<'_>) -> Box<dyn Host>;
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
 }
 
-/// One session. `set_receiver` says who is told of its life, as `receiver(what, ...)`: "accepted" with the
-/// response's headers and the protocol, "refused" with its status and headers, "draining", "ended" with code,
-/// reason and whether a side has said them, and "released" when the peer has our last word.
+/// One session. `set_receiver` sets the function that gets its events, as `receiver(what, ...)`: "accepted" with the
+/// response's headers and the protocol, "refused" with its status and headers, "draining", "ended" with code, reason
+/// and True if a side has sent them, and "released" when the peer has our last message.
 #[pyclass(
     frozen,
     weakref,
@@ -59,10 +59,10 @@ pub struct SessionCore {
 
 struct SessionState {
     receiver: Option<Py<PyAny>>,
-    /// What is told before anybody listens: of a client's session that could not be asked for.
+    /// Events before a receiver is set, such as the failure of a client's request.
     unreported: Vec<What>,
     draft: Option<Draft>,
-    /// As they were when it ended.
+    /// The counters at the end of the session.
     stats: SessionStats,
 }
 
@@ -82,14 +82,14 @@ impl SessionCore {
         self.session_id
     }
 
-    /// The number of the draft that is spoken.
+    /// The number of the negotiated draft.
     #[getter]
     fn draft(&self, py: Python<'_>) -> &'static str {
         let draft = self.state.with(py, |state| state.draft);
         draft.map_or("", Draft::name)
     }
 
-    /// From now on `receiver` is told; what has happened before first.
+    /// Sets the receiver. It first gets the events that have happened before.
     fn set_receiver(slf: &Bound<'_, Self>, receiver: Py<PyAny>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (old, unreported) = this.state.with(py, |state| {
@@ -103,7 +103,7 @@ impl SessionCore {
         this.host.dispatch(py)
     }
 
-    /// A server takes the session.
+    /// Accepts the session, on a server.
     #[pyo3(signature = (headers, protocol = None))]
     fn accept(&self, py: Python<'_>, headers: Headers, protocol: Option<&str>) -> PyResult<()> {
         self.answer(py, &headers, |handle, quic, id, fields, now| {
@@ -111,7 +111,7 @@ impl SessionCore {
         })
     }
 
-    /// A server answers with a status instead.
+    /// Refuses the session with a status, on a server.
     fn refuse(&self, py: Python<'_>, status: u16, headers: Headers) -> PyResult<()> {
         self.answer(py, &headers, |handle, quic, id, fields, now| {
             handle.refuse(quic, id, status, fields, now)
@@ -126,7 +126,7 @@ impl SessionCore {
         })
     }
 
-    /// Asks the peer to bring the session to its end.
+    /// Requests the peer to end the session (WT_DRAIN_SESSION).
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let id = self.session_id;
         self.host.reach(py, &mut |mut handle, quic, now| {
@@ -208,7 +208,7 @@ impl SessionCore {
         Py::new(py, core)
     }
 
-    /// Something has happened to it.
+    /// Handles an event of the session.
     pub fn reported(&self, py: Python<'_>, what: What) -> PyResult<()> {
         match what {
             What::Quic(event) => self.manager.get().take_in(py, |inbox, keys| {
@@ -221,7 +221,7 @@ impl SessionCore {
         }
     }
 
-    /// The counters of a session that is over.
+    /// Stores the counters of a session that is over.
     pub fn keep_stats(&self, py: Python<'_>, stats: SessionStats) {
         let stats = SessionStats {
             streams_open: 0,
@@ -291,7 +291,7 @@ impl SessionCore {
     }
 }
 
-/// In debug mode: what says where a stream is made.
+/// In debug mode: the function that returns where a stream was created.
 fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     let py = event_loop.py();
     if !event_loop
@@ -307,7 +307,7 @@ fn origin(event_loop: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
     Ok(Some(partial.call1((made_at, event_loop))?.unbind()))
 }
 
-/// What the program is told of a refused command.
+/// The exception of a refused command.
 pub fn failed(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Invalid(_) | Error::TooLarge { .. } => PyValueError::new_err(error.to_string()),

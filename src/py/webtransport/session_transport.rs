@@ -1,4 +1,4 @@
-//! A session as what carries streams and datagrams.
+//! A session as a transport of streams and datagrams.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use uringcore_quic::{self as quic, DatagramError, Priority, Received, StreamErro
 use super::session::Host;
 use crate::streams::reach::Reach;
 
-/// One session, while its connection is at hand.
+/// One session, while its connection is borrowed.
 struct SessionTransport<'a> {
     handle: Handle<'a>,
     quic: &'a mut quic::Connection,
@@ -28,7 +28,7 @@ impl StreamTransport for SessionTransport<'_> {
             now,
             ..
         } = self;
-        // That the session is over has been seen to.
+        // An error means that the session is over, which the connection's events handle.
         let opened = self
             .handle
             .open_stream(quic, *session_id, unidirectional, *now);
@@ -90,7 +90,7 @@ impl StreamTransport for SessionTransport<'_> {
     }
 }
 
-/// The way to one session, by its connection.
+/// A reference to one session through its connection.
 pub struct SessionReach {
     pub host: Box<dyn Host>,
     pub session_id: u64,
@@ -119,12 +119,12 @@ impl Reach for SessionReach {
         self.reach(py, &mut |stream_transport| run(stream_transport))
     }
 
-    /// A stream that is over is kept until the program has let go of it.
+    /// A stream that is over is kept until the program has dropped it.
     fn keeps_streams(&self) -> bool {
         true
     }
 
-    /// The connection's events are others' as well.
+    /// Nothing to do: other objects also use the connection's events.
     fn let_go(&self, _py: Python<'_>) {}
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
