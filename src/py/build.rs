@@ -1,7 +1,7 @@
-//! Tells the crate which interpreter it is built for (`Py_GIL_DISABLED` is a free-threaded one), and the
-//! linker what to put together (`start.ld`).
+//! Passes the kind of interpreter to the crate (`Py_GIL_DISABLED` is a free-threaded one), and the order of sections
+//! to the linker (`start.ld`).
 //!
-//! With the order of `start.ld`, which only LLD takes, 0.35 MiB of code count as memory after import instead of
+//! With the order of `start.ld`, which only LLD supports, 0.35 MiB of code count as memory after import instead of
 //! 1.4.
 
 use std::ffi::OsString;
@@ -20,9 +20,9 @@ fn main() {
     }
 }
 
-/// True if the linker that the crate will get takes this argument and is LLD, as it is by default on x86-64.
-/// GNU ld would make a second section of the same name, gold and mold know no such scripts: with them the
-/// order is the compiler's, and nothing but memory is lost.
+/// True if the crate's linker accepts this argument and is LLD, which is the default on x86-64. GNU ld would make a
+/// second section of this name, and gold and mold do not support such scripts. With those the order is the
+/// compiler's, which only costs memory.
 fn links_with(argument: &OsString) -> bool {
     let folder = PathBuf::from(variable("OUT_DIR"));
     let source = folder.join("probe.rs");
@@ -49,7 +49,7 @@ fn links_with(argument: &OsString) -> bool {
     rustc.args(flags.split('\x1f').filter(|flag| !flag.is_empty()));
     let done = rustc.stdout(Stdio::null()).stderr(Stdio::null()).status();
     let linked = done.is_ok_and(|status| status.success());
-    // In .comment, where linkers and compilers sign.
+    // In .comment, where linkers and compilers write their names.
     let signature = b"Linker: LLD";
     linked
         && fs::read(folder.join("probe.so"))

@@ -1,6 +1,6 @@
 //! `uringcore._uringcore`: the Python bindings.
 //!
-//! | folder | what it binds |
+//! | folder | contents |
 //! | --- | --- |
 //! | `loop` | the event loop: turn, handles, timers, watchers |
 //! | `transport` | stream and datagram transports |
@@ -12,16 +12,16 @@
 //! | `ws` | frames of a client's WebSocket |
 //! | `asgi`, `http` | applications, and the connections that their requests come on |
 //! | `webtransport` | sessions of streams and datagrams on HTTP/3 connections |
-//! | `capi` | Python's C API, and what crosses the boundary everywhere |
+//! | `capi` | Python's C API, and conversions that every room needs |
 //!
-//! This room knows no protocol rule: what bytes mean is decided in the protocol crates, when they move in `engine`.
+//! This room has no protocol rules: `proto` interprets bytes, and `engine` moves them.
 //!
-//! Classes of what is not the loop itself are made when a name of theirs is first asked
-//! for: a program that only wants a loop neither waits for them nor has their pages in memory.
+//! Classes that the loop does not need are made when one of their names is first used. A program that only needs a
+//! loop neither waits for them nor has their pages in memory.
 
 mod asgi;
 mod capi;
-// `loop` is a word of the language's.
+// `loop` is a keyword of Rust.
 #[path = "loop/mod.rs"]
 mod event_loop;
 mod h3;
@@ -41,7 +41,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyList;
 
-/// What is made later, in the order in which it is looked through for a name.
+/// Folders that are registered later, in the order in which they are searched for a name.
 static LATER: [Later; 8] = [
     Later::new(tls::register),
     Later::new(quic::register),
@@ -53,10 +53,10 @@ static LATER: [Later; 8] = [
     Later::new(webtransport::register),
 ];
 
-/// A folder whose classes are made once, when they are needed.
+/// A folder whose classes are made once, at their first use.
 ///
-/// **Invariant.** A `register` calls nothing that imports: a name of this module that is asked for meanwhile
-/// would wait for the very `register` that asks.
+/// **Invariant.** A `register` calls nothing that imports. A look-up of a name of this module at that time would wait
+/// for the `register` that makes it.
 struct Later {
     register: fn(&Bound<'_, PyModule>) -> PyResult<()>,
     is_made: PyOnceLock<()>,
@@ -79,8 +79,8 @@ impl Later {
     }
 }
 
-// A free-threaded interpreter stays free-threaded: state sits in cells with a lock of their own there
-// (see `capi::cell`), and each loop belongs to the thread that runs it.
+// A free-threaded interpreter stays free-threaded: there the cells of the state have locks of their own (see
+// `capi::cell`), and each loop belongs to the thread that runs it.
 #[pymodule(gil_used = false)]
 fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -93,15 +93,15 @@ fn _uringcore(m: &Bound<'_, PyModule>) -> PyResult<()> {
     forget_all(m)
 }
 
-/// PyO3 lists what it adds in `__all__`, where what is made later would be missing.
+/// PyO3 lists the names that it adds in `__all__`, which would lack the later ones.
 fn forget_all(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.dict().del_item(intern!(m.py(), "__all__"))
 }
 
-/// What Python calls for a name that the module does not have (PEP 562).
+/// The module's `__getattr__` (PEP 562).
 #[pyfunction(name = "__getattr__", pass_module)]
 fn look_later<'py>(m: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    // Names of the import system's are no reason to make anything.
+    // Names of the import system cause no registration.
     if !name.starts_with("__") {
         for later in &LATER {
             later.make(m)?;

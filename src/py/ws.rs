@@ -1,13 +1,13 @@
-//! WebSocket's frames for the client, which is Python: `http::ws` with the face of a plain function call.
+//! WebSocket frames for the client, which is written in Python: `proto::ws` as plain function calls.
 //!
-//! A server's WebSockets are in `asgi`, and their frames never seen by Python.
+//! A server's WebSockets are in `asgi`, and Python never sees their frames.
 
 use bytes::{Buf, BytesMut};
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{create_exception, intern};
-use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, frame};
+use uringcore_proto::ws::{Close, Event, Opcode, Reader, Side, frame};
 
 use crate::capi::cell::GilCell;
 use crate::capi::code;
@@ -32,14 +32,14 @@ impl WebSocketReader {
         Self(GilCell::new((reader, BytesMut::new())))
     }
 
-    /// Handles received data.
+    /// Adds received bytes.
     fn feed(&self, py: Python<'_>, data: &[u8]) {
         self.0
             .with(py, |(_, unread)| unread.extend_from_slice(data));
     }
 
-    /// What has come next, whole: ("text", str), ("binary", bytes), ("ping", bytes), ("pong", bytes) or ("close",
-    /// code, reason), with 1005 for no code; None if more has to come. Raises WebSocketFault.
+    /// The next complete message: ("text", str), ("binary", bytes), ("ping", bytes), ("pong", bytes) or ("close", code,
+    /// reason), with 1005 for no code. None if more bytes have to come. Raises WebSocketFault.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let read = self.0.with(py, |(reader, unread)| {
             let mut rest = &unread[..];
@@ -63,8 +63,7 @@ impl WebSocketReader {
     }
 }
 
-/// A client's frame: "text", "binary", "ping" or "pong". `mask` is to be known to nobody beforehand (RFC 6455
-/// section 5.3).
+/// A client's frame: "text", "binary", "ping" or "pong". `mask` must be unpredictable (RFC 6455 section 5.3).
 #[pyfunction]
 fn websocket_frame<'py>(
     py: Python<'py>,
@@ -81,8 +80,7 @@ fn websocket_frame<'py>(
     PyBytes::new(py, &frame(opcode, payload, Some(mask)))
 }
 
-/// A client's Close frame; the reason is cut where it does not fit. `ValueError` for a code that may not be
-/// sent.
+/// A client's Close frame. A reason that does not fit is cut. `ValueError` for a code that may not be sent.
 #[pyfunction]
 fn websocket_close_frame<'py>(
     py: Python<'py>,
@@ -93,7 +91,7 @@ fn websocket_close_frame<'py>(
     let payload = match u16::try_from(code) {
         Ok(code) if Close::is_sendable(code) => Close::payload(code, reason),
         _ => {
-            let message = format!("code: {code} is no status code that may be sent");
+            let message = format!("code: {code} is not a status code that may be sent");
             return Err(PyValueError::new_err(message));
         }
     };

@@ -1,14 +1,15 @@
 //! Files as content: `http.response.pathsend` and `http.response.zerocopysend`.
 //!
-//! A file's bytes go from the page cache to the connection without being a Python object; what the cache does
-//! not have is read by a thread of the loop's executor. A slow client keeps one part of the file in memory, and a
-//! descriptor open while there is a [`Permit`] for it among the connection's and a [`Place`] among the process's, else
-//! the file is opened again for each part. A file for which there is no place, or no descriptor, is opened later.
+//! A file's bytes go from the page cache to the connection without becoming a Python object. A thread of the loop's
+//! executor reads bytes that the cache does not have. For a slow client one part of the file stays in memory. Its
+//! descriptor stays open while there is a [`Permit`] for it among the connection's and a [`Place`] among the
+//! process's; else the file is opened again for each part. A file without a place, or without a descriptor, is opened
+//! later.
 //!
-//! Ranges are the application's: it says Content-Range and sends a part.
+//! Ranges are the application's part: it sets Content-Range and sends a part.
 //!
-//! A file is opened on the loop's thread: an application that sends a path has usually looked the file up just
-//! before.
+//! A file is opened on the loop's thread, because an application that sends a path has usually looked the file up
+//! just before.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -37,52 +38,52 @@ use crate::capi::error;
 pub(super) struct FileRequest {
     source: Source,
     place: Arc<Place>,
-    /// `None`: from the descriptor's position on, which is moved.
+    /// `None`: from the descriptor's position on, which moves.
     offset: Option<u64>,
     count: Option<u64>,
     more_body: bool,
-    /// How often there was no descriptor for it.
+    /// The number of attempts that found no descriptor.
     failures: u32,
 }
 
-/// What is still to be sent of a file.
+/// The part of a file that is still to be sent.
 pub(super) struct FileBody {
     /// `None` while it waits.
     file: Option<Arc<SentFile>>,
     place: Arc<Place>,
-    /// Where it is found again, and how it is known then.
+    /// The source to open it again, and the identity that the file must have then.
     source: Source,
     identity: FileIdentity,
     permit: Option<Permit>,
-    /// As the log names it.
+    /// The file's name in the log.
     name: String,
     offset: u64,
     left: u64,
     /// Nothing of the response follows.
     last: bool,
-    /// What a thread was asked to read.
+    /// A read that a thread carries out.
     reading: Option<Py<Reading>>,
     failures: u32,
 }
 
-/// Where a file comes from.
+/// The source of a file.
 enum Source {
-    /// `http.response.pathsend`: as it was given, for errors.
+    /// `http.response.pathsend`: the path, and the object that the application passed, for errors.
     Path(PathBuf, Py<PyAny>),
     /// `http.response.zerocopysend`: an object with `fileno()`, which the application keeps open until all is sent.
     Object(Py<PyAny>),
 }
 
-/// Why a file is not open.
+/// The reason why a file is not open.
 enum Unopened {
-    /// There is no place for it.
+    /// All places are taken.
     NoPlace,
     /// The process, or the system, has no descriptor left.
     NoDescriptor,
     Failed(PyErr),
 }
 
-/// A read that a thread carries out: to be called there.
+/// A callable that a thread runs to read.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 struct Reading {
     /// Taken once: by the thread that reads, or by the response if that ends earlier.
@@ -95,7 +96,7 @@ struct Reading {
 #[pymethods]
 impl Reading {
     fn __call__(&self, py: Python<'_>) {
-        // The place is this thread's until the file is closed.
+        // This thread keeps the place until the file is closed.
         let Some((file, _place)) = self.file.take(py) else {
             return;
         };
@@ -104,7 +105,7 @@ impl Reading {
     }
 }
 
-/// A response that is over leaves no descriptor in the executor's queue.
+/// After its end, a response leaves no descriptor in the executor's queue.
 impl Drop for FileBody {
     fn drop(&mut self) {
         if let Some(reading) = self.reading.take() {
@@ -125,7 +126,7 @@ impl Source {
                 Err(error) if !is_out_of_descriptors(&error) => {
                     return Err(Unopened::Failed(self.named(py, &error)));
                 }
-                // One that only waits makes room.
+                // Closing a file that only waits makes room.
                 Err(_) if open_files::close_one(py) => {}
                 Err(_) => return Err(Unopened::NoDescriptor),
             }
@@ -196,7 +197,8 @@ impl FileRequest {
     }
 }
 
-/// Seconds until a descriptor is looked for again; `None` if none was lacking. Nothing says when there is one.
+/// Seconds until the next attempt to get a descriptor; `None` if the last one did not lack it. No event reports a
+/// free descriptor.
 fn retry_delay(failures: u32) -> Option<f64> {
     let doubled = f64::from(1_u32 << failures.min(5)) * RETRY_SECONDS;
     (failures > 0).then(|| doubled.min(RETRY_SECONDS_MAX))
@@ -216,13 +218,14 @@ impl FileBody {
         }
     }
 
-    /// It waits for the client.
+    /// Keeps or closes the file while the response waits for the client.
     fn set_aside(&mut self, py: Python<'_>, wire: &dyn Wire) {
         let Some(file) = self.file.take() else {
             return;
         };
         self.permit = self.permit.take().or_else(|| wire.file_permit());
-        // One that the application has open as well may be closed there, and is not found again then.
+        // The application may close its own open file, which could then not be opened again. So that descriptor is kept
+        // even without a permit.
         match self.permit.is_some() || matches!(self.source, Source::Object(_)) {
             true => self.place.keep(py, file),
             false => {
@@ -232,7 +235,7 @@ impl FileBody {
         }
     }
 
-    /// Has the file open. False if another one is there now.
+    /// Makes sure that the file is open. False if the path names another file now.
     fn is_there(&mut self, py: Python<'_>) -> Result<bool, Unopened> {
         if self.file.is_some() {
             return Ok(true);
@@ -277,7 +280,7 @@ impl FileBody {
         usize::try_from(self.left).map_or(PART_BYTES, |left| left.min(PART_BYTES))
     }
 
-    /// Has a thread read the next part; what it gives is done when that has happened.
+    /// Starts a thread that reads the next part. The returned awaitable is done when the part was read.
     pub fn read_in_thread<'py>(
         &mut self,
         event_loop: &Bound<'py, PyAny>,
@@ -300,7 +303,7 @@ impl FileBody {
 }
 
 impl Request {
-    /// `http.response.pathsend`: the whole file, and nothing behind it but trailers.
+    /// `http.response.pathsend`: the whole file, followed by nothing but trailers.
     pub(super) fn send_path(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let given = required(message, intern!(py, "path"))?;
@@ -369,7 +372,7 @@ impl Request {
         }))
     }
 
-    /// Opens a file now or, where there is no room for it, later.
+    /// Opens a file now or, if there is no room for it, later.
     pub(super) fn open_file(
         slf: &Bound<'_, Self>,
         mut request: Box<FileRequest>,
@@ -401,7 +404,7 @@ impl Request {
                 .extract()?,
             (offset, _) => offset.unwrap_or(0),
         };
-        // What a file that grows has more than was announced is left out.
+        // If a file has grown, the bytes beyond the announced length are left out.
         let announced = match request.source {
             Source::Path(..) => this.state.with(py, |state| state.response.content_left()),
             Source::Object(_) => None,
@@ -410,7 +413,7 @@ impl Request {
         let wanted = request.count.or(announced);
         let length = wanted.map_or(available, |wanted| wanted.min(available));
         if let (None, Source::Object(object)) = (request.offset, &request.source) {
-            // As sendfile(2) leaves it.
+            // The position after sendfile(2).
             let end = (begin.saturating_add(length),);
             object.bind(py).call_method1(intern!(py, "seek"), end)?;
         }
@@ -444,7 +447,7 @@ impl Request {
         Self::send_file(slf, Box::new(body))
     }
 
-    /// Hands a file on as the client takes it.
+    /// Sends a file as fast as the client accepts it.
     pub(super) fn send_file(slf: &Bound<'_, Self>, body: Box<FileBody>) -> PyResult<Sent> {
         let left = body.left;
         let sent = Self::send_file_parts(slf, body);
@@ -499,12 +502,13 @@ impl Request {
         Self::send_rest(slf, Bytes::new(), body.last)
     }
 
-    /// What has been announced cannot be sent, and what has been sent is not the whole: the client has to see
-    /// that.
+    /// The announced length cannot be sent, and the sent part is not the whole. The stream is reset, so that the client
+    /// sees that.
     fn file_was_lost(slf: &Bound<'_, Self>, body: &FileBody, how: &str) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         let name = &body.name;
-        let text = format!("A file {how} while it was sent, and the response is given up: {name}");
+        let text =
+            format!("A file {how} while it was sent, and the response was cancelled: {name}");
         this.service.get().tell(py, Blame::Application(None), &text);
         this.end(py, Ending::Failed);
         this.wake_all(py)?;

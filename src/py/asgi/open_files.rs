@@ -1,11 +1,12 @@
 //! The files that a process has open for its responses: places that clients share fairly (`limits::shares`).
 //!
-//! A response works with a place while it reads, also while a thread reads for it, and keeps its file open in the place
-//! while its client takes nothing. A kept file gives way when another response needs a place, and is opened again later.
-//! So a client that reads slowly costs nobody a descriptor, and nothing of a response fails for want of one: it waits.
+//! A response holds a place while it reads, also while a thread reads for it, and keeps its file open in the place
+//! while its client accepts nothing. A kept file is closed when another response needs the place, and is opened again
+//! later. So a client that reads slowly takes no descriptor from others, and no response fails because it lacks one:
+//! it waits.
 //!
-//! The places are the process's, whatever loops and servers it has. Not here: what is read (`file`), who a client is
-//! (the version of HTTP says so through `Wire::file_client`).
+//! The places belong to the process, whatever loops and servers it has. Not here: reading (`file`), and the identity
+//! of a client (the version of HTTP gives it through `Wire::file_client`).
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -23,31 +24,31 @@ use crate::capi::error::with_pending_set_aside;
 
 /// One response's claim to a place.
 pub(super) struct Place {
-    /// Of the process that made it: a forked child has its parent's objects too.
+    /// The files of the process that made it. A forked child has copies of its parent's objects.
     files: &'static Mutex<Files>,
     id: HolderId,
     waiter: GilCell<Option<Arc<Waiter>>>,
 }
 
-/// Where a client's response is held to account.
+/// The account of a client's response.
 #[derive(Clone, Copy)]
 pub struct FileClient {
     pub block: AddressBlock,
-    /// Files of the whole process, if the server says so.
+    /// The limit of files of the whole process, if the server sets one.
     pub max: Option<usize>,
 }
 
-/// What came of asking for a place.
+/// The result of a request for a place.
 pub(super) enum Granted {
     /// The file that was kept.
     Open(Arc<SentFile>),
-    /// There is room to open one.
+    /// A place to open one.
     Room,
-    /// [`Place::wait`] says when.
+    /// [`Place::wait`] reports the time.
     Later,
 }
 
-/// A future of a loop's that is set when there is a place.
+/// A future of a loop that is set when there is a place.
 struct Waiter {
     event_loop: Py<PyAny>,
     future: Py<PyAny>,
@@ -56,20 +57,20 @@ struct Waiter {
 #[derive(Default)]
 struct Files {
     shares: Shares<AddressBlock, Arc<SentFile>>,
-    /// The places own their waiters, so that one whose loop has gone is forgotten with its response.
+    /// The places own their waiters, so the waiter of a loop that has gone is dropped with its response.
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 
 /// A forked child has none of its parent's responses, and all places.
 static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
-/// Runs `run` on the files, which calls no Python code.
+/// Runs `run` on the files. It calls no Python code.
 fn with_files<R>(run: impl FnOnce(&mut Files) -> R) -> R {
     let mut files = FILES.get().lock().unwrap_or_else(PoisonError::into_inner);
     run(&mut files)
 }
 
-/// Does `run`, and what has to be done after it: files are closed and futures set outside of the lock.
+/// Runs `run`, and then its consequences: files are closed and futures set outside of the lock.
 fn change<R>(py: Python<'_>, run: impl FnOnce(&mut Files) -> R) -> R {
     let (result, waiting) = with_files(|files| {
         let result = run(files);
@@ -85,7 +86,7 @@ fn change<R>(py: Python<'_>, run: impl FnOnce(&mut Files) -> R) -> R {
     result
 }
 
-/// Closes a file that is kept, if there is one: the system is out of descriptors. False if there is none.
+/// Closes a kept file, because the system is out of descriptors. False if there is none.
 pub(super) fn close_one(py: Python<'_>) -> bool {
     change(py, |files| files.shares.drop_one())
 }
@@ -104,12 +105,12 @@ impl Place {
         })
     }
 
-    /// True in a forked child, where no loop carries the response on.
+    /// True in a forked child, where no loop continues the response.
     fn is_inherited(&self) -> bool {
         !std::ptr::eq(self.files, FILES.get())
     }
 
-    /// Asks for a place to work with.
+    /// Requests a place to work with.
     pub fn take(&self, py: Python<'_>) -> Granted {
         if self.is_inherited() {
             return Granted::Later;
@@ -121,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Keeps the file open for as long as nobody needs the place.
+    /// Keeps the file open until another response needs the place.
     pub fn keep(&self, py: Python<'_>, file: Arc<SentFile>) {
         if !self.is_inherited() {
             drop(change(py, |files| files.shares.keep(self.id, file)));
@@ -134,7 +135,7 @@ impl Place {
         }
     }
 
-    /// `future` is set when there is a place.
+    /// Sets `future` when there is a place.
     pub fn wait(&self, py: Python<'_>, event_loop: &Py<PyAny>, future: &Bound<'_, PyAny>) {
         let waiter = Arc::new(Waiter {
             event_loop: event_loop.clone_ref(py),
@@ -146,7 +147,7 @@ impl Place {
         if self.is_inherited() {
             return;
         }
-        // Another thread's loop may have given its place back since.
+        // Another thread's loop may have released its place since.
         let is_granted = with_files(|files| {
             let is_granted = files.shares.is_working(self.id);
             if !is_granted {
@@ -181,7 +182,7 @@ impl Drop for Place {
             files.waiters.remove(&self.id);
             files.shares.leave(self.id);
         };
-        // Nobody waits in an interpreter that is coming to its end.
+        // No response waits in a finalising interpreter.
         let left = Python::try_attach(|py| with_pending_set_aside(py, || change(py, leave)));
         if left.is_none() {
             with_files(leave);
@@ -190,7 +191,7 @@ impl Drop for Place {
 }
 
 impl Waiter {
-    /// From whatever thread this is. A loop that is closed has nobody who waits.
+    /// Callable on any thread. A closed loop has no response that waits.
     fn set_soon(&self, py: Python<'_>) {
         let event_loop = self.event_loop.bind(py);
         let set = || -> PyResult<()> {
@@ -213,7 +214,7 @@ impl Waiter {
     }
 }
 
-/// Sets a future that may be done by the time.
+/// Sets a future, which may already be done at that time.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub(super) struct SetFuture {
     pub future: Py<PyAny>,
@@ -230,7 +231,7 @@ impl SetFuture {
     }
 }
 
-/// Of the descriptors that the process may have: the others are for TCP clients, listeners and the application.
+/// The divisor of the process's limit of descriptors. The others are for TCP clients, listeners and the application.
 const SHARE_OF_DESCRIPTORS: usize = 4;
-/// As many save all the opening that there is to save.
+/// More places would not save any opening.
 const FILES_MAX: usize = 16_384;

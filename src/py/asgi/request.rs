@@ -207,7 +207,7 @@ impl Request {
         self.wake_all(py)
     }
 
-    /// There is room for more of the response.
+    /// There is space for more of the response.
     pub fn writable(&self, py: Python<'_>) -> PyResult<()> {
         self.send_pong(py);
         self.wake_writers(py)

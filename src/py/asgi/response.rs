@@ -457,7 +457,7 @@ impl Request {
         }
     }
 
-    /// The head has been sent.
+    /// The head was sent.
     fn begun(&self, py: Python<'_>, status: u16) {
         let old = self.state.with(py, |state| {
             state.continue_wanted = false;
@@ -479,7 +479,7 @@ impl Request {
             state.more_body
         });
         if is_early {
-            // An early response asks the client to stop, without error (RFC 9114 section 4.1).
+            // After an early response, the client is asked to stop without an error (RFC 9114 section 4.1).
             self.forget_body(py);
             self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
         }
@@ -579,7 +579,7 @@ impl Request {
 }
 
 impl Head {
-    /// Runs `run` on the fields as they are sent.
+    /// Runs `run` on the fields in the form in which they are sent.
     fn with_fields<R>(&self, py: Python<'_>, run: impl FnOnce(&[(&[u8], &[u8])]) -> R) -> R {
         let digits = [
             b'0' + (self.status / 100) as u8,

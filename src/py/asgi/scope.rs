@@ -47,7 +47,7 @@ pub fn build<'py>(
     // The copy has all keys already, so its table does not grow.
     let scope = service.template.bind(py).copy()?;
     if let Some(versions) = scope.get_item(intern!(py, "asgi"))? {
-        // What an application changes in it is not for the next request to see.
+        // A copy, because the next request must not see an application's changes.
         scope.set_item(intern!(py, "asgi"), versions.cast::<PyDict>()?.copy()?)?;
     }
     let (path, query) = split(&head.target);
@@ -77,7 +77,7 @@ pub fn build<'py>(
     Ok(scope)
 }
 
-/// Makes a WebSocket's scope of the one of the request that it is.
+/// Turns a request's scope into a WebSocket's.
 pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
@@ -98,14 +98,14 @@ pub fn for_websocket<'py>(scope: &Bound<'py, PyDict>, head: &Head) -> PyResult<(
     let extensions = PyDict::new(py);
     extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
     let all = scope.as_any().get_item(intern!(py, "extensions"))?;
-    // The others are about HTTP's responses.
+    // The other extensions are about HTTP responses.
     if let Some(tls) = all.cast::<PyDict>()?.get_item(intern!(py, "tls"))? {
         extensions.set_item(intern!(py, "tls"), tls)?;
     }
     scope.set_item(intern!(py, "extensions"), extensions)
 }
 
-/// Makes a session's scope of the one of the request for it. There is no specification of it.
+/// Turns a request's scope into a session's. No specification of it exists.
 pub fn for_webtransport<'py>(scope: &Bound<'py, PyDict>, protocols: &[String]) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "webtransport"))?;
@@ -113,7 +113,7 @@ pub fn for_webtransport<'py>(scope: &Bound<'py, PyDict>, protocols: &[String]) -
     scope.set_item(intern!(py, "subprotocols"), PyList::new(py, protocols)?)?;
     let extensions = PyDict::new(py);
     let all = scope.as_any().get_item(intern!(py, "extensions"))?;
-    // The others are about HTTP's responses.
+    // The other extensions are about HTTP responses.
     if let Some(tls) = all.cast::<PyDict>()?.get_item(intern!(py, "tls"))? {
         extensions.set_item(intern!(py, "tls"), tls)?;
     }
@@ -132,15 +132,15 @@ fn headers<'py>(
     Ok(list)
 }
 
-/// In upper case, as ASGI has it. The server takes `head` for HEAD as well, since the application does. The
-/// common ones are interned.
+/// In upper case, as ASGI requires. The server treats `head` as HEAD too, because the application does. The common
+/// methods are interned.
 fn method<'py>(py: Python<'py>, method: &[u8]) -> Bound<'py, PyString> {
     match method {
         b"GET" => intern!(py, "GET").clone(),
         b"POST" => intern!(py, "POST").clone(),
         b"PUT" => intern!(py, "PUT").clone(),
         b"HEAD" => intern!(py, "HEAD").clone(),
-        // Of a request that was refused before so much of it was read; only the log sees it.
+        // The request was refused before its method was read. Only the log shows this.
         b"" => intern!(py, "-").clone(),
         other => PyString::new(py, &String::from_utf8_lossy(&other.to_ascii_uppercase())),
     }
@@ -153,8 +153,8 @@ fn split(target: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The path without its percent-encoding. As `urllib.parse.unquote` does: what is no escape stays, and what is
-/// no UTF-8 is replaced.
+/// Decodes the percent-encoding of a path as `urllib.parse.unquote` does: an invalid escape stays, and invalid UTF-8
+/// is replaced.
 pub fn unquoted(path: &[u8]) -> String {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| (*byte as char).to_digit(16));
     let mut bytes = Vec::with_capacity(path.len());
@@ -178,7 +178,7 @@ impl AsgiService {
     fn rooted_path<'py>(&self, py: Python<'py>, path: &[u8]) -> PyResult<Bound<'py, PyString>> {
         let text = match path.contains(&b'%') {
             true => PyString::new(py, &unquoted(path)),
-            // Checked to be ASCII when the head was read.
+            // The head's reader has checked that it is ASCII.
             false => PyString::new(py, &String::from_utf8_lossy(path)),
         };
         match &self.root_path {

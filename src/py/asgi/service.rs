@@ -1,7 +1,8 @@
-//! What all requests of a server share: the application, the scope's common part, and who is told of what.
+//! The state that all requests of a server share: the application, the scope's common part, and the functions for
+//! reports.
 //!
 //! A request without X-Forwarded fields goes straight to the application inside uvicorn's `ProxyHeadersMiddleware`
-//! (`direct`): the middleware would only pass it on, for the price of a coroutine and a look at every header.
+//! (`direct`). The middleware would only pass it on, at the cost of a coroutine and a look at every header.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -19,16 +20,17 @@ use crate::event_loop::loop_core::LoopCore;
 #[cfg(Py_3_12)]
 use crate::event_loop::tasks;
 
-/// One server's application, and what its requests have in common.
+/// One server's application, and the state that its requests share.
 ///
-/// `scope` is what every scope begins with; `state` and `extensions` are copied into each. `tasks` is the set
-/// of tasks that run applications. `report(kind, message, what)` is called for what goes wrong: kind
-/// "application" with the exception or None, "departure" with the address of a client that has gone and what its
-/// application raised after that, "client" with its address, "fault" with what the server's own code has raised,
-/// "load" with None, "debug" with what an application wants seen.
-/// `log_access(scope, status)` for every response that begins, if it is given, and `overloaded()` is asked before
-/// an application is started, if it is given. `direct` is called in the application's place for requests without
-/// X-Forwarded fields, if it is given: the application without what only looks for those. `websockets` is what each of those may do, if they are taken.
+/// `scope` is the beginning of every scope; `state` and `extensions` are copied into each. `tasks` is the set of
+/// tasks that run applications. `report(kind, message, what)` is called for faults. The kinds are "application" with
+/// the exception or None, "departure" with the address of a client that has gone and the exception that its
+/// application raised after that, "client" with its address, "fault" with an exception of the server's own code,
+/// "load" with None, and "debug" with an object that an application wants to log. `log_access(scope, status)`, if
+/// given, is called for every response that begins. `overloaded()`, if given, is called before an application is
+/// started. `direct`, if given, is called instead of the application for requests without X-Forwarded fields: it is
+/// the application without the layer that handles those. `websockets` has the limits of each WebSocket, if the server
+/// accepts them.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct AsgiService {
     pub application: Py<PyAny>,
@@ -47,29 +49,28 @@ pub struct AsgiService {
     pub overloaded: Option<Py<PyAny>>,
     /// Every application begins in an empty context instead of a copy of the server's.
     pub fresh_context: bool,
-    /// Without them no request is a WebSocket.
+    /// Without it no request is a WebSocket.
     pub websockets: Option<Py<WebSocketLimits>>,
     pub lines: GilCell<Lines>,
     changing: GilCell<Changing>,
 }
 
-/// Whose doing it is when something goes wrong.
+/// The cause of a fault.
 pub enum Blame<'a, 'py> {
-    /// With what it raised, if it did.
+    /// With the exception that it raised, if any.
     Application(Option<PyErr>),
-    /// An application has raised this after its client, with this address, had gone. Clients cause it as often as
-    /// they like.
+    /// An application raised this after the client at this address had gone. Clients can cause it at any rate.
     Departure(&'a Bound<'py, PyAny>, PyErr),
     /// By its address.
     Client(&'a Bound<'py, PyAny>),
-    /// The server's own code, which has raised this.
+    /// The server's own code, which raised this.
     Server(PyErr),
     Load,
-    /// Nobody's: what an application wants seen.
+    /// No fault: an object that an application wants to log.
     Debug(&'a Bound<'py, PyAny>),
 }
 
-/// What is in front of every path.
+/// The prefix of every path.
 pub struct RootPath {
     pub text: Py<PyString>,
     pub raw: Py<PyBytes>,
@@ -77,17 +78,17 @@ pub struct RootPath {
 
 #[derive(Default)]
 struct Changing {
-    /// Of every response.
+    /// Fields of every response.
     default_headers: Vec<Line>,
-    /// Requests that have been answered since somebody asked.
+    /// Requests that were answered since the last call.
     answered: u64,
     /// Responses whose head waits for content, until the end of the turn.
     held: Vec<Py<Request>>,
-    /// The end of the turn is seen to.
+    /// A flush at the end of the turn is scheduled.
     will_flush: bool,
 }
 
-/// A field line of ours.
+/// A field line of the server.
 pub type Line = (Py<PyBytes>, Py<PyBytes>);
 
 #[pymethods]
@@ -97,7 +98,7 @@ impl AsgiService {
         application, *, event_loop, scope, root_path, raw_root_path, state, extensions, tasks, report,
         log_access = None, overloaded = None, fresh_context = false, websockets = None, direct = None,
     ))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
         application: Py<PyAny>,
         event_loop: &Bound<'_, PyAny>,
@@ -146,7 +147,7 @@ impl AsgiService {
         drop(old);
     }
 
-    /// How many requests were answered since the last call.
+    /// The number of requests that were answered since the last call.
     fn take_answered(&self, py: Python<'_>) -> u64 {
         self.changing
             .with(py, |changing| std::mem::take(&mut changing.answered))
@@ -195,7 +196,7 @@ impl AsgiService {
 }
 
 impl AsgiService {
-    /// The fields of every response, and room for so many others.
+    /// The fields of every response, with capacity for so many others.
     pub fn default_headers(&self, py: Python<'_>, others: usize) -> Vec<Line> {
         self.changing.with(py, |changing| {
             let line = |(name, value): &Line| (name.clone_ref(py), value.clone_ref(py));
@@ -209,7 +210,7 @@ impl AsgiService {
         self.changing.with(py, |changing| changing.answered += 1);
     }
 
-    /// A response's head waits for its content: at the end of the turn it goes alone.
+    /// Holds a response's head until its content comes. At the end of the turn it is sent alone.
     pub fn hold(slf: &Bound<'_, Self>, request: Py<Request>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.get();
@@ -226,7 +227,7 @@ impl AsgiService {
         Ok(())
     }
 
-    /// While events are delivered, heads wait for the end of that: [`Delivery`]'s drop.
+    /// While events are delivered, heads are held until the end of the delivery: [`Delivery`]'s drop.
     pub fn begin_delivery<'a, 'py>(slf: &'a Bound<'py, Self>) -> Delivery<'a, 'py> {
         let was_on = slf.get().changing.with(slf.py(), |changing| {
             std::mem::replace(&mut changing.will_flush, true)
@@ -244,7 +245,7 @@ impl AsgiService {
         }
     }
 
-    /// A future of the loop's.
+    /// A future of the loop.
     pub fn new_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let event_loop = self.event_loop.bind(py);
         match event_loop.cast::<LoopCore>() {
@@ -253,7 +254,7 @@ impl AsgiService {
         }
     }
 
-    /// Tells the server of something that went wrong. What its own code raises goes to `sys.unraisablehook`.
+    /// Reports a fault to the server. If the server's own function raises, the exception goes to `sys.unraisablehook`.
     pub fn tell(&self, py: Python<'_>, blame: Blame<'_, '_>, message: &str) {
         let (kind, what) = match blame {
             Blame::Application(error) => {

@@ -1,10 +1,10 @@
 //! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
 //!
-//! Such a request has a [`Socket`]; everything that is asked of it comes through [`Request`]'s own methods, which
-//! lead here. How frames are read is in `uringcore_http::ws`; what its stream is, is the wire's.
+//! Such a request has a [`Socket`]. [`Request`]'s own methods call the functions here. `uringcore_proto::ws` reads
+//! the frames; the wire defines the stream.
 //!
-//! A message is handed on to the client whole, for another one may be sent while it waits; so it waits before
-//! that, in `send`.
+//! A message is passed to the client as a whole, because another one may be sent while it waits. So `send` waits
+//! before it passes the message on.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
+use uringcore_proto::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
 
 use super::message::{optional, required};
 use super::request::{Asked, Request};
@@ -26,12 +26,12 @@ create_exception!(
     uringcore._uringcore,
     ClientDisconnected,
     PyOSError,
-    "A WebSocket message was sent, and its client has gone or closed the connection."
+    "A WebSocket message was sent after its client had gone or closed the connection."
 );
 
-/// Told by the connection.
+/// Called by the connection.
 impl Request {
-    /// More of what the client sends; `None` if this is no WebSocket.
+    /// More data of the client; `None` if this is not a WebSocket.
     pub(super) fn socket_content(
         &self,
         py: Python<'_>,
@@ -51,12 +51,12 @@ impl Request {
         Some(self.socket_has_read(py, stop))
     }
 
-    /// What follows from having read.
+    /// Acts on the result of a read.
     fn socket_has_read(&self, py: Python<'_>, stop: Option<Stop>) -> PyResult<()> {
         let is_over = stop.is_some();
         match stop {
             None => self.send_pong(py),
-            // RFC 6455 section 5.5.1: the same code comes back.
+            // RFC 6455 section 5.5.1: the received code is sent back.
             Some(Stop::Closed(close)) => {
                 let reply = Event::Close(close.clone()).to_frame(None);
                 self.send_last(py, reply, close);
@@ -78,7 +78,7 @@ impl Request {
         }
     }
 
-    /// Stops the client or lets it go on, as far as there is room.
+    /// Pauses or resumes the client, depending on the space in the queue.
     pub fn pace(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
         let (is_full, frees_permit, held) = socket.with(py, |socket| {
@@ -100,7 +100,7 @@ impl Request {
         }
     }
 
-    /// Nobody is there any more.
+    /// The client has gone.
     pub(super) fn socket_lost(&self, py: Python<'_>) {
         if let Some(socket) = &self.socket {
             let held = socket.with(py, |socket| {
@@ -111,13 +111,13 @@ impl Request {
         }
     }
 
-    /// There is room on the stream.
+    /// There is space on the stream.
     pub(super) fn send_pong(&self, py: Python<'_>) {
         let Some(socket) = &self.socket else { return };
         if !socket.with(py, |socket| socket.pong.is_some()) {
             return;
         }
-        // Once it is held up the connection says when there is room.
+        // If the stream is full, the connection reports when there is space.
         if self.with_wire(py, |wire| wire.is_held_up(py)) == Some(false)
             && let Some(payload) = socket.with(py, |socket| socket.pong.take())
         {
@@ -126,14 +126,14 @@ impl Request {
     }
 
     fn send_control(&self, py: Python<'_>, opcode: Opcode, payload: &[u8]) {
-        // A stream that refuses has ended, and the event that says so is on its way.
+        // A stream that refuses has ended, and the event of its end follows.
         self.with_wire(py, |wire| {
             wire.content(py, frame(opcode, payload, None), false)
         });
     }
 
-    /// The last that is sent; the stream ends with it, as a connection of TCP would (RFC 9220 section 3). The
-    /// application is told `close`, unless it has been told of another end.
+    /// Sends the last frame and ends the stream, as a TCP connection would end (RFC 9220 section 3). The application
+    /// gets `close`, unless it has got another end.
     fn send_last(&self, py: Python<'_>, last: Bytes, close: Close) {
         let Some(socket) = &self.socket else { return };
         let was_open = socket.with(py, |socket| {
@@ -147,7 +147,7 @@ impl Request {
         }
     }
 
-    /// Closes the connection with this code, as the server's own doing. False if it is not open.
+    /// Closes the connection with this code, on the server's initiative. False if it is not open.
     pub(super) fn close_socket(&self, py: Python<'_>, code: u16, reason: &str) -> bool {
         let is_open = |socket: &mut Socket| socket.phase == Phase::Open;
         let Some(socket) = &self.socket else {
@@ -179,7 +179,7 @@ impl Request {
         this.wake_all(py)
     }
 
-    /// Looks at the clock, about once a second.
+    /// Checks the time-outs, about once a second.
     pub fn socket_tick(&self, py: Python<'_>, now: Instant) -> PyResult<()> {
         let Some(socket) = &self.socket else {
             return Ok(());
@@ -190,7 +190,7 @@ impl Request {
             self.with_wire(py, |wire| wire.end(py, Ending::Cancelled));
             return self.wake_all(py);
         }
-        // One that has ended without a word may have left a permit.
+        // A WebSocket that has ended silently may have left a permit.
         self.pace(py);
         if let Some(payload) = socket.with(py, |socket| socket.take_ping(now)) {
             self.send_control(py, Opcode::Ping, &payload);
@@ -198,7 +198,7 @@ impl Request {
         Ok(())
     }
 
-    /// True if its end was known before the application came to its own.
+    /// True if the end came before the application ended it.
     pub(super) fn is_socket_over(&self, py: Python<'_>) -> bool {
         let is_closed = |socket: &mut Socket| socket.phase == Phase::Closed;
         let socket = self.socket.as_ref();
@@ -212,7 +212,7 @@ impl Request {
 
 /// For `receive`.
 impl Request {
-    /// The next message, or whether to wait for it; `None` if this is no WebSocket.
+    /// The next message, or a request to wait for it; `None` if this is not a WebSocket.
     pub(super) fn next_socket_message(&self, py: Python<'_>) -> Option<PyResult<Asked<Py<PyAny>>>> {
         let socket = self.socket.as_ref()?;
         let is_first = socket.with(py, |socket| {
@@ -258,7 +258,7 @@ fn receive_message(py: Python<'_>, event: &Event) -> PyResult<Py<PyAny>> {
         Event::Binary(content) => {
             message.set_item(intern!(py, "bytes"), PyBytes::new(py, content))?;
         }
-        // Nothing else is queued.
+        // No other event is queued.
         Event::Ping(_) | Event::Pong(_) | Event::Close(_) => {}
     }
     Ok(message.into_any().unbind())
@@ -274,7 +274,7 @@ fn disconnect_message(py: Python<'_>, close: &Close) -> PyResult<Py<PyAny>> {
 
 /// For `send`.
 impl Request {
-    /// Takes a message of the application's; `None` if this is no WebSocket.
+    /// Takes a message of the application; `None` if this is not a WebSocket.
     pub(super) fn take_socket_message(
         slf: &Bound<'_, Self>,
         message: &Bound<'_, PyAny>,
@@ -320,7 +320,7 @@ impl Request {
             (Phase::Open, "websocket.send") => return Self::send_message(slf, message),
             (Phase::Open, "websocket.close") => return Self::close_by_application(slf, message),
             (Phase::Open, _) => "'websocket.send' or 'websocket.close'",
-            // The client was faster, or the server stops.
+            // The client closed first, or the server stops.
             (Phase::Closed, kind) if !this.was_closed_by_application(py) => {
                 return match kind {
                     "websocket.close" => Ok(Sent::Taken),
@@ -365,7 +365,7 @@ impl Request {
                 PyBytes::new(py, subprotocol.as_bytes()).unbind(),
             )
         });
-        // RFC 9220 section 3: what 101 is in HTTP/1.1.
+        // RFC 9220 section 3: the equivalent of 101 in HTTP/1.1.
         Self::hold_head(slf, 200, headers.as_ref(), line)?;
         Self::send_part(slf, Bytes::new(), false)?;
         this.written(py);
@@ -380,7 +380,7 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// `websocket.close` in the place of an accept.
+    /// `websocket.close` instead of an accept.
     fn deny(slf: &Bound<'_, Self>) -> PyResult<Sent> {
         let (py, this) = (slf.py(), slf.get());
         this.socket_lost(py);
@@ -422,7 +422,7 @@ impl Request {
             None => code::NORMAL,
         };
         if !Close::is_sendable(code) {
-            let text = format!("code: {code} is no status code that may be sent");
+            let text = format!("code: {code} is not a status code that may be sent");
             return Err(PyValueError::new_err(text));
         }
         let reason = match given(message, intern!(py, "reason"))? {
@@ -435,7 +435,8 @@ impl Request {
         Ok(Sent::Taken)
     }
 
-    /// Whether a message that waits for room is not to be sent any more, and what `send` raises then.
+    /// Fails if the WebSocket is over: a message that waits for space is not sent any more, and `send` raises this
+    /// error.
     pub(super) fn check_socket(&self, py: Python<'_>) -> PyResult<()> {
         match self.is_socket_over(py) {
             true => Err(ClientDisconnected::new_err("the connection was closed")),
@@ -444,7 +445,7 @@ impl Request {
     }
 }
 
-/// What a message says, unless it is None.
+/// The value of a key of a message, unless it is None.
 fn given<'py>(
     message: &Bound<'py, PyAny>,
     key: &Bound<'py, PyString>,

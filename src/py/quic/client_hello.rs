@@ -19,7 +19,7 @@ impl ClientHelloReader {
     }
 
     /// Reads a datagram. Returns None, or the reason for which nothing in it could be read, as a term of qlog.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn feed(&self, py: Python<'_>, data: BytesLike<'_>) -> Option<&'static str> {
         match self.0.with(py, |reader| reader.push(&data)) {
             quic::Reading::Opened => None,

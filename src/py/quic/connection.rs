@@ -622,7 +622,7 @@ impl QuicConnectionCore {
     }
 
     /// Handles one datagram. Not for connections on a loop, which receives by itself.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn receive_datagram(
         &self,
         py: Python<'_>,

@@ -310,7 +310,7 @@ impl MemorySessionStore {
     }
 
     /// Returns the session of `ticket` and removes it. None if there is none.
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn take<'py>(&self, py: Python<'py>, ticket: BytesLike<'_>) -> Option<Bound<'py, PyBytes>> {
         self.sessions
             .take(&ticket)

@@ -182,7 +182,7 @@ impl QuicEndpoint {
     /// Makes an endpoint on a bound UDP socket. The caller closes the socket after `on_closed` was called.
     #[staticmethod]
     #[pyo3(signature = (owner, fd, *, server = None, on_accept = None, on_closed = None, when_negotiated = false, **options))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn on_loop(
         py: Python<'_>,
         owner: &Bound<'_, LoopCore>,

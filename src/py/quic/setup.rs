@@ -93,7 +93,7 @@ pub struct QuicServerSetup {
 impl QuicClientSetup {
     #[new]
     #[pyo3(signature = (*, certificate_chain, certificate_hashes, private_key, roots, session_ticket, token, token_version, verify, **common))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
         py: Python<'_>,
         certificate_chain: Option<List<OwnedBytes>>,
@@ -159,7 +159,7 @@ impl QuicClientSetup {
 impl QuicServerSetup {
     #[new]
     #[pyo3(signature = (*, certificate_chain, client_required, client_roots, early_data, named_certificates, private_key, retry, sessions, token_keys, **common))]
-    #[expect(clippy::too_many_arguments)] // They are keywords in Python.
+    #[expect(clippy::too_many_arguments)] // Keyword arguments in Python.
     fn new(
         py: Python<'_>,
         certificate_chain: List<OwnedBytes>,
@@ -414,7 +414,7 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 
 /// From when to when a certificate in DER is valid, in seconds since 1970. Raises ValueError if it is none.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+#[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
 fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
     uringcore_quic::tls::validity(&certificate)
         .ok_or_else(|| PyValueError::new_err("the certificate's dates cannot be read"))

@@ -131,7 +131,7 @@ impl Buffer {
         Ok(value & (u64::MAX >> (66 - 8 * size)))
     }
 
-    #[expect(clippy::needless_pass_by_value)] // As it comes from Python.
+    #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn push_bytes(&mut self, value: BytesLike<'_>) -> PyResult<()> {
         self.push(&value)
     }
