@@ -48,7 +48,7 @@ enum Step {
     SendFile(Box<FileBody>),
     /// Waits for a future, and then takes the other step.
     Wait(Py<PyIterator>, Box<Step>),
-    /// Done, but the loop gets a turn first, because a program that goes on sending to nobody would block it.
+    /// Done, but the loop gets a turn first, because a program that continues to send to a client that has gone would block it.
     GiveWay,
     Finish,
     Over,
@@ -134,7 +134,7 @@ impl Answer {
             Step::Wait(waiting, then) => {
                 let thrown = waiting.bind(py).call_method1(intern!(py, "throw"), args);
                 match thrown {
-                    // The future goes on in spite of the exception.
+                    // The future caught the exception and waits again.
                     Ok(what) => {
                         this.put(py, Step::Wait(waiting, then));
                         Ok(what.unbind())

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::capi::open_class;
 
-/// What an HTTP/3 connection tells its user: the base class of all events.
+/// The base class of the events of an HTTP/3 connection.
 #[pyclass(module = "uringcore.h3.events", subclass, frozen)]
 pub struct H3Event;
 
@@ -99,13 +99,13 @@ macro_rules! event_class {
 event_class! {
     /// A piece of a message's content arrived.
     DataReceived((data, stream_id, stream_ended, push_id = None)) {
-        /// The content; empty when only the end arrived.
+        /// The content; empty if only the end arrived.
         data: Py<PyAny>,
         /// The request's stream.
         stream_id: u64,
         /// True if the message ends here.
         stream_ended: bool,
-        /// The push that it belongs to; None in the answer to a request.
+        /// The push ID; None in the response to a request.
         push_id: Option<u64>,
     }
 }
@@ -129,7 +129,7 @@ event_class! {
         stream_id: u64,
         /// True if the message ends here.
         stream_ended: bool,
-        /// The push that it belongs to; None in the answer to a request.
+        /// The push ID; None in the response to a request.
         push_id: Option<u64>,
     }
     flag {
@@ -139,7 +139,7 @@ event_class! {
 }
 
 event_class! {
-    /// A server will answer a request that was not made: these are its field lines.
+    /// A server will answer a request that the client did not make. These are that request's field lines.
     PushPromiseReceived((headers, push_id, stream_id)) {
         /// The promised request's field lines.
         headers: Py<PyAny>,
@@ -153,7 +153,7 @@ event_class! {
 event_class! {
     /// Data arrived on a WebTransport stream.
     WebTransportStreamDataReceived((data, stream_id, stream_ended, session_id)) {
-        /// The data; empty when only the end arrived.
+        /// The data; empty if only the end arrived.
         data: Py<PyAny>,
         /// The stream.
         stream_id: u64,
@@ -165,8 +165,8 @@ event_class! {
 }
 
 event_class! {
-    /// A message ended before it was complete: it was malformed and only its stream was given up.
-    /// Occurs only with `close_on_malformed=False`; aioquic has no such event.
+    /// A message ended before it was complete: it was malformed and only its stream was reset. Occurs only with
+    /// `close_on_malformed=False`; aioquic has no such event.
     MessageAborted((stream_id, error_code)) {
         /// The request's stream. It is reset already.
         stream_id: u64,
@@ -176,8 +176,8 @@ event_class! {
 }
 
 event_class! {
-    /// The server takes no more requests (RFC 9114 section 5.2). May come again with a lower ID.
-    /// Clients only: what a client's GOAWAY names is a push. aioquic has no such event.
+    /// The server accepts no more requests (RFC 9114 section 5.2). May come again with a lower ID. Clients only: the ID
+    /// in a client's GOAWAY is a push ID. aioquic has no such event.
     GoAwayReceived((stream_id)) {
         /// Requests on this stream and those above it are not processed; they may be sent again on
         /// another connection.

@@ -1,7 +1,7 @@
-//! The key log: TLS secrets on their way to a file of the program's.
+//! The key log: TLS secrets for a file of the program.
 //!
-//! The TLS library writes to it while no Python code may run: lines are kept until `KeyLogFile::flush`. Not
-//! here: which setups have one (`setup`).
+//! The TLS library writes to it while no Python code may run, so lines are kept until `KeyLogFile::flush`. Not here:
+//! the setups that have one (`setup`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +17,8 @@ pub struct KeyLog {
     waiting: AtomicBool,
 }
 
-/// The Python text file of a key log. Each setup and endpoint has a reference of its own to this object, which
-/// it shows to the garbage collector: a file that leads back to its setup is collected with it.
+/// The Python text file of a key log. Each setup and endpoint has its own reference to this object, which it shows to
+/// the garbage collector: a file that refers back to its setup is collected with it.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct KeyLogFile {
     file: Py<PyAny>,
@@ -39,7 +39,7 @@ impl KeyLogFile {
         Py::new(py, Self { file, log })
     }
 
-    /// Writes what has gathered. No lock is held while Python runs.
+    /// Writes the waiting lines. No lock is held while Python runs.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if !self.log.waiting.swap(false, Ordering::Acquire) {
             return Ok(());

@@ -3,20 +3,20 @@
 //! | file | noun |
 //! | --- | --- |
 //! | `endpoint` | `QuicEndpoint`: one UDP socket's worth of connections |
-//! | `endpoint_settings` | what Python says about one |
+//! | `endpoint_settings` | an endpoint's settings from Python |
 //! | `connection` | `QuicConnectionCore`: the commands of one connection |
-//! | `credentials` | session tickets, and where a server keeps sessions |
+//! | `credentials` | session tickets, and a server's session stores |
 //! | `events` | the event classes |
-//! | `key_log` | TLS secrets, on their way to a file |
+//! | `key_log` | TLS secrets for a file |
 //! | `packet_log` | recorded packets, for qlog |
-//! | `trace_folder` | qlog traces that are written as events come |
+//! | `trace_folder` | qlog traces that are written as events happen |
 //! | `setup` | checked configurations |
 //! | `client_hello` | the ClientHello in first datagrams |
-//! | `clock` | Python's seconds beside `Instant` |
+//! | `clock` | conversion between Python's seconds and `Instant` |
 //! | `wire_buffer` | `Buffer`, for programs with their own framing |
 //!
-//! Nothing here decides what a packet means, and nothing runs per packet: a turn's events of a
-//! connection reach Python as one list.
+//! Nothing here interprets a packet, and no code runs per packet: a turn's events of a connection reach Python as one
+//! list.
 
 mod client_hello;
 mod clock;
@@ -47,7 +47,7 @@ pub fn ready(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     }
 }
 
-/// An endpoint of this loop is gone; its socket may be closed.
+/// An endpoint of this loop has ended; its socket may be closed.
 pub fn closed(slf: &Bound<'_, LoopCore>, key: Key) -> PyResult<()> {
     match hosted(slf, key, true) {
         Some(endpoint) => QuicEndpoint::ended(endpoint.bind(slf.py())),

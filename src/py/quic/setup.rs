@@ -1,6 +1,6 @@
 //! A checked configuration, ready for any number of connections: `QuicClientSetup`, `QuicServerSetup`.
 //!
-//! Python's `QuicConfiguration` makes them. Not here: what their connections write (`key_log`).
+//! Python's `QuicConfiguration` makes them. Not here: the secrets that their connections log (`key_log`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::capi::arguments::{self, BytesLike, List, OwnedBytes};
 /// Chain, key and names.
 type NamedCertificate = (List<OwnedBytes>, OwnedBytes, Option<List<String>>);
 
-/// What both sides have in common, straight from the Python fields.
+/// The settings of both sides, straight from the Python fields.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Common {
@@ -59,7 +59,7 @@ struct Common {
     use_preferred_address: bool,
 }
 
-/// What an endpoint needs of a setup beside the protocol's own.
+/// Settings of an endpoint in addition to the protocol's own.
 pub struct Shared {
     pub connection_id_length: usize,
     /// Send queue bytes of a stream: `(high, low)`.
@@ -147,7 +147,7 @@ impl QuicClientSetup {
         visit.call(&self.shared.key_log)
     }
 
-    /// True if a DER certificate can stand for an authority.
+    /// True if a DER certificate can be a trust anchor.
     #[staticmethod]
     fn _can_be_trusted(certificate: OwnedBytes) -> bool {
         let certificate = CertificateDer::from(certificate.0);
@@ -230,8 +230,8 @@ impl QuicServerSetup {
         visit.call(&self.foreign_store)
     }
 
-    /// Checks a certificate for clients that ask for one of these names, `None` meaning those in it.
-    /// Returns the names as they are compared and the kind of the key.
+    /// Checks a certificate for clients that request one of these names; `None` means the names in the certificate.
+    /// Returns the names in normalised form and the type of the key.
     #[staticmethod]
     fn _check_named(
         py: Python<'_>,
@@ -294,7 +294,7 @@ impl Common {
             mtu_discovery: self.mtu_discovery,
             initial_rtt: seconds(py, "initial_rtt", self.initial_rtt)?,
             congestion: congestion(py, &self.congestion)?,
-            // RFC 9221 section 3: 0 is what a side without the extension means.
+            // RFC 9221 section 3: 0 is equivalent to the absence of the extension.
             datagram_recv_bytes: self
                 .max_datagram_frame_size
                 .filter(|&size| size > 0)
@@ -370,7 +370,7 @@ pub fn seconds(py: Python<'_>, field: &'static str, value: f64) -> PyResult<Dura
         })
 }
 
-/// Read without the interpreter lock: it may come from a disk.
+/// Read without the interpreter lock, because the store may be on a disk.
 fn system_roots(py: Python<'_>) -> PyResult<Roots> {
     py.detach(uringcore_engine::system_roots)
         .map(Roots::Store)
@@ -392,7 +392,7 @@ fn identity(py: Python<'_>, chain: List<OwnedBytes>, key: OwnedBytes) -> PyResul
     ))
 }
 
-/// `QuicConfigurationError` with the field's name as Python knows it.
+/// `QuicConfigurationError` with the name that the field has in Python.
 pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
     let field = match error.field {
         "cert_chain" | "client_cert" => "certificate",
@@ -412,7 +412,8 @@ pub fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
     }
 }
 
-/// From when to when a certificate in DER is valid, in seconds since 1970. Raises ValueError if it is none.
+/// The period of validity of a certificate in DER, in seconds since 1970. Raises ValueError if it is not a
+/// certificate.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
 fn certificate_validity(certificate: BytesLike<'_>) -> PyResult<(u64, u64)> {
@@ -427,7 +428,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<QuicServerSetup>()
 }
 
-/// Received DATAGRAM frames that may wait for the turn's end, whatever the size of one.
+/// Bytes of received DATAGRAM frames that may wait for the turn's end, whatever the size of one.
 const DATAGRAM_RECEIVE_BYTES: usize = 1 << 20;
-/// As much as is ever announced: no UDP datagram has more.
+/// The largest announced value: no UDP datagram is longer.
 const DATAGRAM_FRAME_BYTES: u64 = 65_535;

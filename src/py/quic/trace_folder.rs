@@ -1,8 +1,8 @@
-//! `TraceFolder` and `TraceFile`: qlog traces on their way into files, as JSON text sequences (RFC 7464,
+//! `TraceFolder` and `TraceFile`: qlog traces written to files as JSON text sequences (RFC 7464,
 //! draft-ietf-quic-qlog-main-schema section "qlog to JSON Text Sequences mapping").
 //!
-//! Each event goes from the connection's recorder into its file's buffer as it happens, without Python, and a
-//! thread writes the buffers (`uringcore_io::journal`). An event that finds no room is dropped and counted; a
+//! Each event goes from the connection's recorder into its file's buffer as it happens, without Python, and a thread
+//! writes the buffers (`uringcore_io::journal`). An event that does not fit is dropped and counted; a
 //! `loglevel:warning` with the number precedes the next event. Not here: the events (the recorder's) and the first
 //! record (Python's).
 
@@ -18,8 +18,8 @@ use uringcore_quic::qlog::{Recorded, Sink};
 
 use super::clock::WallTime;
 
-/// A folder of traces, with their bounds: bytes of a trace, bytes and number of all traces in the folder, and
-/// traces that are being written at once. Several processes may share it. The files have mode 0600 and names
+/// A folder of traces with its limits: bytes of a trace, bytes and number of all traces in the folder, and traces
+/// that are being written at once. Several processes may share it. The files have mode 0600 and names
 /// `trace-<time>-<random number>.sqlog`, so a peer chooses no part of a name.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TraceFolder(Journal);
@@ -51,7 +51,7 @@ impl TraceFolder {
         Ok(Self(Journal::new(path, SUFFIX, limits)))
     }
 
-    /// A new trace that begins with this record, a JSON object. `None` if as many are open as may be, or all
+    /// A new trace that begins with this record, a JSON object. `None` if the limit of open traces is reached, or all
     /// buffers are full.
     fn begin(&self, header: &str) -> PyResult<Option<TraceFile>> {
         let Some(entry) = self.0.begin().map_err(PyOSError::new_err)? else {
@@ -66,19 +66,19 @@ impl TraceFolder {
         Ok(is_begun.then(|| TraceFile(Arc::new(Mutex::new(records)))))
     }
 
-    /// Waits at most so many seconds until all that was written is in the files; false if it is not.
+    /// Waits until all records are in the files, for at most so many seconds. False after a time-out.
     fn flush(&self, py: Python<'_>, seconds: f64) -> bool {
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         py.detach(|| self.0.flush(patience))
     }
 
-    /// Why traces could not be written, once each time.
+    /// The reason why traces could not be written, returned once for each failure.
     fn take_error(&self) -> Option<String> {
         self.0.take_error().map(|error| error.to_string())
     }
 }
 
-/// One trace. It is finished when it is ended or forgotten.
+/// One trace. It is finished when it is ended or dropped.
 #[pyclass(frozen, module = "uringcore._uringcore")]
 pub struct TraceFile(Arc<Mutex<Records>>);
 
@@ -89,14 +89,14 @@ impl TraceFile {
         lock(&self.0).event(seconds, name, data);
     }
 
-    /// Nothing more comes.
+    /// Ends the trace.
     fn end(&self) {
         lock(&self.0).end(None);
     }
 }
 
 impl TraceFile {
-    /// What a recorder hands its events to.
+    /// The destination of a recorder's events.
     pub fn sink(&self, clock: WallTime) -> Box<dyn Sink> {
         let records = self.0.clone();
         Box::new(Output { records, clock })
@@ -117,16 +117,16 @@ impl Sink for Output {
 
 /// The records of one file.
 struct Records {
-    /// None when it has ended.
+    /// None after the end.
     entry: Option<Entry>,
-    /// Events since the last one that found room.
+    /// The number of dropped events since the last one that fitted.
     dropped: u64,
-    /// In which a record is put together.
+    /// The buffer in which a record is built.
     text: String,
 }
 
 impl Records {
-    /// False if the file takes no more.
+    /// False if the file is full.
     fn event(&mut self, seconds: f64, name: &str, data: &str) -> bool {
         self.text.clear();
         if self.dropped > 0 {
@@ -146,7 +146,7 @@ impl Records {
         self.entry.is_some()
     }
 
-    /// `cut_at`: the time of an event that found no room in the file.
+    /// `cut_at`: the time of an event that did not fit into the file.
     fn end(&mut self, cut_at: Option<f64>) {
         let Some(entry) = self.entry.take() else {
             return;
@@ -202,7 +202,7 @@ impl Records {
     fn write(&mut self) -> Option<Append> {
         let entry = self.entry.as_ref()?;
         let appended = entry.append(self.text.as_bytes());
-        // Nothing large stays with a connection.
+        // A connection keeps no large buffer.
         self.text.shrink_to(TEXT_KEPT);
         Some(appended)
     }
@@ -212,7 +212,7 @@ fn lock(records: &Mutex<Records>) -> MutexGuard<'_, Records> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// "Streaming" qlog, as the draft names it.
+/// "Streaming" qlog, in the draft's terms.
 const SUFFIX: &str = ".sqlog";
 const TRACE_BYTES_MIN: u64 = 64 << 10;
 const TEXT_KEPT: usize = 4 << 10;

@@ -1,7 +1,6 @@
 //! `Buffer`: a cursor over bytes with QUIC's integers (RFC 9000 section 16), in aioquic's shape.
 //!
-//! Programs use it for their own framing on top of streams. Our own parsers do not: they are in
-//! `uringcore_quic`.
+//! Programs use it for their own framing on top of streams. Our own parsers are in `proto` and do not use it.
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -43,7 +42,7 @@ impl Buffer {
             None => {
                 let capacity = usize::try_from(capacity.unwrap_or(0))
                     .map_err(|_| PyValueError::new_err("capacity cannot be negative"))?;
-                // The number may come from a peer: more than there is must not end the process.
+                // The number may come from a peer, so a failed allocation must not end the process.
                 bytes
                     .try_reserve_exact(capacity)
                     .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
@@ -59,13 +58,13 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// What was written so far: the bytes before the position.
+    /// The bytes before the position.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bytes[..self.position])
     }
 
-    /// The bytes from `start` to `end`, wherever the position is.
+    /// The bytes from `start` to `end`, independent of the position.
     fn data_slice<'py>(
         &self,
         py: Python<'py>,
@@ -99,7 +98,7 @@ impl Buffer {
     }
 
     fn pull_bytes<'py>(&mut self, py: Python<'py>, length: isize) -> PyResult<Bound<'py, PyBytes>> {
-        // A negative length comes out of arithmetic on what a peer sent.
+        // A negative length can result from arithmetic on the peer's data.
         self.pull(usize::try_from(length).unwrap_or(usize::MAX))
             .map(|slice| PyBytes::new(py, slice))
     }
@@ -127,7 +126,7 @@ impl Buffer {
         };
         let size = 1 << (first >> 6);
         let value = self.pull_int(size)?;
-        // The two high bits of the first byte say the size.
+        // The two high bits of the first byte give the size.
         Ok(value & (u64::MAX >> (66 - 8 * size)))
     }
 
@@ -154,7 +153,7 @@ impl Buffer {
 
     /// Writes a variable-length integer in its shortest form.
     fn push_uint_var(&mut self, value: &Bound<'_, PyInt>) -> PyResult<()> {
-        // What does not fit 64 bits does not fit 62.
+        // A value that does not fit in 64 bits does not fit in 62.
         match value.extract::<u64>().unwrap_or(u64::MAX) {
             value @ 0..=0x3f => self.push(&[value as u8]),
             value @ 0x40..=0x3fff => self.push(&(value as u16 | 0x4000).to_be_bytes()),

@@ -1,5 +1,5 @@
-//! `ConnectionBase`: what a connection has of streams and datagrams. Python's `Connection` is a subclass,
-//! with its life.
+//! `ConnectionBase`: the streams and datagrams of a connection. Python's `Connection` is a subclass that manages its
+//! life.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -22,12 +22,12 @@ pub struct ConnectionBase {
     pub(super) manager: Py<StreamManager>,
 }
 
-/// A stream that is to be opened: awaited, or entered by `async with`, it is.
+/// A stream to be opened. An `await` or an `async with` opens it.
 #[pyclass(frozen, name = "Opening", module = "uringcore._uringcore")]
 pub struct Opening {
     pub(super) connection: Py<ConnectionBase>,
     unidirectional: bool,
-    /// The one that was entered.
+    /// The stream of `async with`.
     stream: GilCell<Option<Py<PyAny>>>,
 }
 
@@ -56,8 +56,8 @@ impl ConnectionBase {
         Self { manager }
     }
 
-    /// Opens a stream in both directions; waits while the peer allows no more. The peer hears of it with
-    /// the first data::
+    /// Opens a stream in both directions. Waits while the peer's limit of streams is reached. The peer sees the stream
+    /// with its first data::
     ///
     ///     async with connection.open_stream() as stream:
     ///
@@ -71,18 +71,18 @@ impl ConnectionBase {
         Opening::new(slf, true)
     }
 
-    /// The next stream in both directions that the peer opens.
+    /// Waits for the next stream in both directions that the peer opens.
     fn accept_stream(slf: Py<Self>) -> Waiting {
         Waiting::on(Job::Accept(slf, false))
     }
 
-    /// The next stream on which only the peer sends.
+    /// Waits for the next stream on which only the peer sends.
     fn accept_uni_stream(slf: Py<Self>) -> Waiting {
         Waiting::on(Job::Accept(slf, true))
     }
 
-    /// The streams in both directions that the peer opens, until an application closes the connection with
-    /// code 0; any other end is raised.
+    /// Iterates over the streams in both directions that the peer opens, until an application closes the connection
+    /// with code 0; any other end is raised.
     fn streams(slf: Py<Self>) -> Streams {
         Streams {
             connection: slf,
@@ -90,7 +90,7 @@ impl ConnectionBase {
         }
     }
 
-    /// The streams on which only the peer sends, as :meth:`streams`.
+    /// Iterates over the streams on which only the peer sends, as :meth:`streams`.
     fn uni_streams(slf: Py<Self>) -> Streams {
         Streams {
             connection: slf,
@@ -98,11 +98,11 @@ impl ConnectionBase {
         }
     }
 
-    /// Queues one datagram (RFC 9221), which may be lost. It is never waited for: when 1 MiB is queued the
-    /// oldest make room, and ``stats()["datagram_frames_dropped"]`` counts them.
+    /// Queues one datagram (RFC 9221), which may be lost. This never waits: when 1 MiB is queued, the oldest datagrams
+    /// are dropped, and ``stats()["datagram_frames_dropped"]`` counts them.
     ///
-    /// Raises :class:`DatagramError` for one that is longer than :attr:`max_datagram_size`, which is up to the
-    /// peer and the network, and where a side takes none; and the connection's error when that is over.
+    /// Raises :class:`DatagramError` if it is longer than :attr:`max_datagram_size`, which depends on the peer and the
+    /// network, or if one side does not support datagrams. Raises the connection's error after its end.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;
         let sent = self
@@ -113,7 +113,7 @@ impl ConnectionBase {
         sent.map_err(|error| self.not_sent(py, error))
     }
 
-    /// Queues many datagrams at once, all or none of them, as :meth:`send_datagram` does with one.
+    /// Queues several datagrams at once, all or none of them, as :meth:`send_datagram` does with one.
     fn send_datagrams(&self, py: Python<'_>, datagrams: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut all = Vec::new();
         for data in datagrams.try_iter()? {
@@ -133,7 +133,7 @@ impl ConnectionBase {
         sent.map_err(|error| self.not_sent(py, error))
     }
 
-    /// The most bytes that a datagram may have now; ``None`` where a side takes none.
+    /// The largest datagram that can be sent now; ``None`` if one side does not support datagrams.
     #[getter]
     fn max_datagram_size(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         let size = self
@@ -143,23 +143,23 @@ impl ConnectionBase {
         Ok(size.flatten())
     }
 
-    /// The next datagram. Those that nobody asks for wait, at most ``datagram_buffer`` bytes of them, the
-    /// newest.
+    /// Waits for the next datagram. Datagrams that the program has not received yet are kept, the newest
+    /// ``datagram_buffer`` bytes of them.
     fn receive_datagram(slf: Py<Self>) -> Waiting {
         Waiting::on(Job::Datagram(slf))
     }
 
-    /// All datagrams that wait, at least one.
+    /// Returns all datagrams that are waiting, at least one.
     fn receive_datagrams(slf: Py<Self>) -> Waiting {
         Waiting::on(Job::Datagrams(slf))
     }
 
-    /// The datagrams that come, until the connection ends, as :meth:`streams` does.
+    /// Iterates over the datagrams, until the connection ends, as :meth:`streams` does.
     fn datagrams(slf: Py<Self>) -> Datagrams {
         Datagrams { connection: slf }
     }
 
-    /// Received datagrams that were dropped because newer ones needed their room.
+    /// The number of received datagrams that were dropped in favour of newer ones.
     #[getter]
     fn datagrams_dropped(&self, py: Python<'_>) -> u64 {
         self.manager
@@ -194,7 +194,7 @@ impl ConnectionBase {
         })
     }
 
-    /// `iterates`: an orderly end is no error.
+    /// With `iterates`, an orderly end is not an error.
     pub fn accept(slf: &Bound<'_, Self>, unidirectional: bool, iterates: bool) -> PyResult<Polled> {
         let this = slf.get();
         let next = |py| {

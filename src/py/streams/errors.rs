@@ -11,12 +11,12 @@ pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamReset", (stream_id, applications(code)))
 }
 
-/// The peer wants no more data.
+/// The peer accepts no more data.
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
     of_quic(py, "StreamStopped", (stream_id, applications(code)))
 }
 
-/// Of a session's peer that gave none of an application's codes: that of no error.
+/// An application's code. A session's peer may have sent none; then it is the code of no error.
 fn applications(code: u64) -> u64 {
     match code {
         NO_CODE => 0,
@@ -34,19 +34,19 @@ pub fn datagram(py: Python<'_>, error: DatagramError) -> PyErr {
     of_quic(py, "DatagramError", (error.to_string(),))
 }
 
-/// This side has closed the connection, and its end has not been told yet.
+/// This side has closed the connection, and the event of its end has not come yet.
 pub fn connection_closed(py: Python<'_>) -> PyErr {
     let (code, frame_type) = (0, py.None());
     let message = "the connection was closed on this side";
     of_quic(py, "ConnectionClosed", (code, frame_type, "", message))
 }
 
-/// The end came too early; `expected` is how much was asked for, if that was a number of bytes.
+/// The end came too early; `expected` is the requested number of bytes, if there is one.
 pub fn incomplete(py: Python<'_>, partial: Py<PyAny>, expected: Option<usize>) -> PyErr {
     of_asyncio(py, "IncompleteReadError", (partial, expected))
 }
 
-/// There is no separator in the first `consumed` bytes, which stay unread.
+/// The first `consumed` bytes contain no separator, and stay unread.
 pub fn limit_overrun(py: Python<'_>, consumed: usize) -> PyErr {
     let message = "the separator is not within the limit";
     of_asyncio(py, "LimitOverrunError", (message, consumed))

@@ -1,9 +1,9 @@
-//! `SendStream`, `ReceiveStream` and `BidirectionalStream`: what Python holds of a stream.
+//! `SendStream`, `ReceiveStream` and `BidirectionalStream`: a stream as Python sees it.
 //!
-//! The last is a subclass of the other two. They have no fields of their own, so that their instances are
-//! laid out alike and CPython lets one class have both for bases; what there is has their common base.
+//! The last is a subclass of the other two. Those have no fields of their own, so that their instances have one
+//! layout and CPython accepts both as bases. Their common base has all fields.
 //!
-//! Not here: what the methods do (`reading`, `sending`).
+//! Not here: the work of the methods (`reading`, `sending`).
 
 use pyo3::exceptions::{PyResourceWarning, PyTypeError, PyValueError};
 use pyo3::intern;
@@ -24,28 +24,28 @@ use crate::capi::error::{warn_of_a_dying_object, with_pending_set_aside};
 use crate::capi::open_class;
 use uringcore_quic::on_demand::StreamReader;
 
-/// One stream of a connection: what all kinds of streams have.
+/// One stream of a connection: the base of all kinds.
 #[pyclass(frozen, subclass, weakref, name = "Stream", module = "uringcore.quic")]
 pub struct Stream {
-    /// Keeps the connection open for as long as a stream of it is in use.
+    /// Keeps the connection open as long as the program uses a stream of it.
     connection: Py<ConnectionBase>,
     pub(super) manager: Py<StreamManager>,
     pub(super) id: u64,
-    /// Where it was made, in debug mode.
+    /// The place where it was created, in debug mode.
     origin: Option<String>,
     pub(super) sides: GilCell<Sides>,
 }
 
-/// How far both directions are, as this side knows.
+/// The progress of both directions on this side.
 pub(super) struct Sides {
     sends: bool,
     receives: bool,
     pub stream_reader: StreamReader,
-    /// We read no more.
+    /// This side does not read any more.
     pub is_stopped: bool,
     pub is_finished: bool,
     pub is_reset: bool,
-    /// All of it was acknowledged, and somebody has seen that.
+    /// All of it was acknowledged, and the program has been notified.
     pub is_delivered: bool,
 }
 
@@ -65,7 +65,7 @@ impl Stream {
         self.id
     }
 
-    /// The connection that it is a stream of.
+    /// The stream's connection.
     #[getter]
     fn connection(&self, py: Python<'_>) -> Py<ConnectionBase> {
         self.connection.clone_ref(py)
@@ -75,7 +75,7 @@ impl Stream {
         Waiting::on(Job::Itself(slf))
     }
 
-    /// Ends the stream: see the class.
+    /// Ends the stream as the class describes.
     #[pyo3(signature = (exc_type, exc_value, traceback))]
     fn __aexit__(
         slf: Py<Self>,
@@ -100,14 +100,14 @@ impl Stream {
 
 #[pymethods]
 impl SendStream {
-    /// Sends ``data``, bytes or something like them, which is taken whole; with ``finish`` it is the last,
-    /// as if :meth:`finish` came after it.
+    /// Sends ``data``, a bytes-like object, as a whole. With ``finish`` it is the last data of the stream, as if
+    /// :meth:`finish` followed.
     ///
-    /// Returns at once while less than ``send_buffer`` bytes are queued, and waits for that otherwise.
-    /// Cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
+    /// Returns at once while less than ``send_buffer`` bytes are queued, else waits until that is the case. If it is
+    /// cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
     ///
-    /// Raises :class:`StreamStopped` when the peer wants no more, :class:`StreamClosed` after
-    /// :meth:`finish` and :meth:`reset`, and the connection's error when that is over.
+    /// Raises :class:`StreamStopped` if the peer accepts no more data, :class:`StreamClosed` after :meth:`finish` and
+    /// :meth:`reset`, and the connection's error after its end.
     #[pyo3(signature = (data, *, finish = false))]
     fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, finish: bool) -> PyResult<Waiting> {
         let data = buffer::contiguous(data, "data")?;
@@ -118,8 +118,8 @@ impl SendStream {
         Ok(Waiting::on(Job::Send(base(slf), unsent)))
     }
 
-    /// Sends ``data`` of any length in pieces, each as there is room for it. It has to stay as it is until
-    /// this returns, which is when the last piece is queued. Cancelled, it has sent a part.
+    /// Sends ``data`` of any length in pieces, each when there is space for it. The object must not change until this
+    /// returns, which is when the last piece is queued. If it is cancelled, it has sent a part.
     ///
     /// Raises as :meth:`send`.
     fn send_all(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>) -> PyResult<Waiting> {
@@ -127,7 +127,7 @@ impl SendStream {
         Ok(Waiting::on(Job::Send(base(slf), unsent)))
     }
 
-    /// Sends all of ``lines`` one behind the other, as :meth:`send` does with one.
+    /// Sends all of ``lines`` in order, as :meth:`send` does with one.
     fn writelines(slf: &Bound<'_, Self>, lines: &Bound<'_, PyAny>) -> PyResult<Waiting> {
         let mut pieces = Vec::new();
         for line in lines.try_iter()? {
@@ -139,11 +139,11 @@ impl SendStream {
         Ok(Waiting::on(Job::Send(base(slf), Unsent::Together(pieces))))
     }
 
-    /// Sends ``file``, a regular one that is open for reading in binary, from ``offset`` on: ``count`` bytes,
-    /// or up to its end. Returns how many, and leaves the file's position behind the last one, or where it
-    /// was if there was none. Cancelled, it has sent a part.
+    /// Sends ``file``, a regular file that is open for reading in binary mode, from ``offset`` on: ``count`` bytes, or
+    /// up to its end. Returns the number of bytes. Sets the file's position behind the last one, or leaves it unchanged
+    /// if there was none. If it is cancelled, it has sent a part.
     ///
-    /// Raises as :meth:`send`, what reading raises, and ``ValueError`` for a file in text mode.
+    /// Raises as :meth:`send`, the errors of reading, and ``ValueError`` for a file in text mode.
     #[pyo3(signature = (file, offset = 0, count = None))]
     fn sendfile<'py>(
         slf: &Bound<'py, Self>,
@@ -156,23 +156,23 @@ impl SendStream {
             .call_method1(intern!(py, "sendfile"), (slf, file, offset, count))
     }
 
-    /// Says that nothing more is sent. It leaves with what is queued, and nothing is waited for.
+    /// Ends the sending side. The end is sent with the queued data; this does not wait.
     ///
-    /// Raises as :meth:`send`; a second time does nothing.
+    /// Raises as :meth:`send`; a second call does nothing.
     fn finish(slf: &Bound<'_, Self>) -> Waiting {
         Waiting::on(Job::Finish(base(slf)))
     }
 
-    /// Waits until the stream is finished and the peer has acknowledged all of it: that it has arrived, not
-    /// that the program there has read it.
+    /// Waits until the stream is finished and the peer has acknowledged all of it. The data has then arrived, but the
+    /// peer's program may not have read it.
     ///
     /// Raises as :meth:`send`.
     fn wait_finished(slf: &Bound<'_, Self>) -> Waiting {
         Waiting::on(Job::WaitFinished(base(slf)))
     }
 
-    /// Gives up sending with an error code of the application's (RFC 9000 section 19.4). What is queued is
-    /// dropped, and the peer may not see what it has not read. Does nothing once the stream is over.
+    /// Abandons sending with an error code of the application (RFC 9000 section 19.4). Queued data is dropped, and the
+    /// peer may not see data that it has not read. Does nothing after the end of the stream.
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
@@ -180,8 +180,8 @@ impl SendStream {
         slf.as_super().get().reset(slf.py(), code)
     }
 
-    /// Serves the stream before others, as RFC 9218 has it: ``urgency`` 0 (first) to 7, those of one
-    /// urgency in the order of their numbers, or in turn where they are ``incremental``. Without: 3, in turn.
+    /// Sets the priority of RFC 9218: ``urgency`` 0 (first) to 7. Streams of one urgency are sent in the order of their
+    /// numbers, or in turn if they are ``incremental``. The default is 3, in turn.
     ///
     /// Raises ``ValueError`` for another urgency.
     #[pyo3(signature = (urgency, incremental = false))]
@@ -193,14 +193,14 @@ impl SendStream {
 
 #[pymethods]
 impl ReceiveStream {
-    /// Reads at most ``n`` bytes: what there is, at least one, and ``b""`` at the end. Without ``n``, or
-    /// with -1, everything up to the end, in memory.
+    /// Reads at most ``n`` bytes: the available ones, at least one, and ``b""`` at the end. Without ``n``, or with -1,
+    /// everything up to the end, in memory.
     ///
-    /// Returns at once with what has arrived; the peer gets credit for as much as was read. Cancelled, it
-    /// has taken nothing.
+    /// Returns at once with the bytes that have arrived; the peer gets credit for the bytes that were read. If it is
+    /// cancelled, it has taken nothing.
     ///
-    /// Raises :class:`StreamReset` when the peer gives up sending, :class:`StreamClosed` after
-    /// :meth:`stop`, and the connection's error when that ends before the stream does.
+    /// Raises :class:`StreamReset` if the peer abandons sending, :class:`StreamClosed` after :meth:`stop`, and the
+    /// connection's error if that ends before the stream does.
     #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
     fn read(slf: &Bound<'_, Self>, n: isize) -> Waiting {
         let asked = usize::try_from(n).map_or(Asked::All, Asked::UpTo);
@@ -209,18 +209,18 @@ impl ReceiveStream {
 
     /// Reads ``n`` bytes.
     ///
-    /// Raises ``asyncio.IncompleteReadError``, which has what there was, when the stream ends before, and
-    /// else as :meth:`read`.
+    /// Raises ``asyncio.IncompleteReadError`` with the available bytes if the stream ends before that, and otherwise as
+    /// :meth:`read`.
     fn readexactly(slf: &Bound<'_, Self>, n: isize) -> PyResult<Waiting> {
         let count = usize::try_from(n)
             .map_err(|_| PyValueError::new_err("readexactly size can not be less than zero"))?;
         Ok(Waiting::on(Job::Read(base(slf), Asked::Exactly(count))))
     }
 
-    /// Reads up to and with the first ``separator``, before which there are at most ``limit`` bytes.
+    /// Reads up to the first ``separator``, inclusive, with at most ``limit`` bytes before it.
     ///
-    /// Raises ``asyncio.LimitOverrunError`` when there are more, which stay to be read,
-    /// ``asyncio.IncompleteReadError`` when the stream ends before, and else as :meth:`read`.
+    /// Raises ``asyncio.LimitOverrunError`` if there are more, which stay unread, ``asyncio.IncompleteReadError`` if
+    /// the stream ends before that, and otherwise as :meth:`read`.
     #[pyo3(signature = (separator = None, *, limit = 65536))]
     fn readuntil(
         slf: &Bound<'_, Self>,
@@ -243,8 +243,8 @@ impl ReceiveStream {
         Ok(Waiting::on(Job::Read(base(slf), asked)))
     }
 
-    /// Reads what there is into ``buffer``, a writable object of bytes, at least one byte, and returns how
-    /// many; 0 at the end.
+    /// Reads the available bytes into ``buffer``, a writable bytes-like object, at least one byte, and returns their
+    /// number; 0 at the end.
     ///
     /// Raises as :meth:`read`.
     fn readinto(slf: &Bound<'_, Self>, buffer: Py<PyAny>) -> PyResult<Waiting> {
@@ -256,8 +256,8 @@ impl ReceiveStream {
         Ok(Waiting::on(Job::ReadInto(base(slf), buffer)))
     }
 
-    /// True if all that the peer has sent is read, and its end is known: then :meth:`read` gives ``b""``.
-    /// The end is known as soon as what is before it was read, if it had arrived with that.
+    /// True if the program has read everything that the peer sent, and the end has arrived: then :meth:`read` returns
+    /// ``b""``. If the end arrived with the last data, it is known as soon as that data was read.
     fn at_eof(slf: &Bound<'_, Self>) -> bool {
         let stream = slf.as_super().get();
         stream
@@ -265,8 +265,8 @@ impl ReceiveStream {
             .with(slf.py(), |sides| sides.stream_reader.is_at_eof())
     }
 
-    /// Asks the peer to send no more, with an error code of the application's (RFC 9000 section 19.5).
-    /// Nothing more is read. Does nothing once the peer has ended the stream.
+    /// Requests the peer to stop sending, with an error code of the application (RFC 9000 section 19.5). Nothing more
+    /// is read. Does nothing after the peer has ended the stream.
     ///
     /// Raises ``ValueError`` for a code that does not fit in 62 bits.
     #[pyo3(signature = (code = 0))]
@@ -310,7 +310,7 @@ impl Stream {
         })
     }
 
-    /// The directions that nobody has ended.
+    /// The directions that neither side has ended.
     pub(super) fn open_sides(&self, py: Python<'_>) -> Abandoned {
         self.sides.with(py, |sides| Abandoned {
             sending: sides.sends && !sides.is_finished && !sides.is_reset,
@@ -319,7 +319,7 @@ impl Stream {
     }
 }
 
-/// A stream that the program forgets is ended, for nobody can do it afterwards.
+/// A stream that the program drops is ended here, because the program cannot end it any more.
 impl Drop for Stream {
     fn drop(&mut self) {
         Python::try_attach(|py| {

@@ -112,7 +112,7 @@ impl Waiting {
             return Err(raised(args)?);
         };
         match waiting.bind(py).call_method1(intern!(py, "throw"), args) {
-            // The future goes on in spite of the exception.
+            // The future caught the exception and waits again.
             Ok(what) => {
                 self.put(py, Step::Wait(waiting, job));
                 Ok(what.unbind())

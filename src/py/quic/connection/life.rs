@@ -1,7 +1,7 @@
-//! The life of a connection object: where its commands go in each phase, the queue of events for
-//! programs that ask for them one by one, and what is still known after the end.
+//! The life of a connection object: the target of its commands in each phase, the queue of events for programs that
+//! take them one by one, and the values that remain after the end.
 //!
-//! Also here: the answers that Python gets for errors and counters.
+//! Also here: errors and counters as Python objects.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
@@ -18,7 +18,7 @@ use crate::quic::credentials::{ticket_to_python, token_to_python};
 use crate::quic::endpoint::QuicEndpoint;
 
 impl QuicConnectionCore {
-    /// Hands over one turn's events.
+    /// Passes on the events of one turn.
     pub fn receive(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
         let receiver = self.state.with(py, |state| {
             state.receiver.as_ref().map(|call| call.clone_ref(py))
@@ -33,7 +33,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// All that a batch of datagrams brought has been told.
+    /// All events of a batch of datagrams were delivered.
     pub fn batch_handled(&self, py: Python<'_>) -> PyResult<()> {
         let on_batch = self.state.with(py, |state| {
             state.on_batch.as_ref().map(|call| call.clone_ref(py))
@@ -41,7 +41,7 @@ impl QuicConnectionCore {
         on_batch.map_or(Ok(()), |call| call.bind(py).call0().map(drop))
     }
 
-    /// Hands a session ticket or a token to the program, if it wants them. False for other events.
+    /// Passes a session ticket or a token to the program, if it has a handler. False for other events.
     pub fn keep_credential(&self, py: Python<'_>, event: &Event) -> PyResult<bool> {
         let handler = |choose: fn(&ConnectionState) -> &Option<Py<PyAny>>| {
             self.state.with(py, |state| {
@@ -65,12 +65,12 @@ impl QuicConnectionCore {
         Ok(true)
     }
 
-    /// True if the program wants to hear of acknowledged ends of streams.
+    /// True if the program requested events for acknowledged ends of streams.
     pub fn wants_finished(&self, py: Python<'_>) -> bool {
         self.state.with(py, |state| state.notify_finished)
     }
 
-    /// The connection is over: keeps what may still be asked for.
+    /// The connection is over: keeps the values that may still be read.
     pub fn finish(&self, py: Python<'_>, endpoint: &QuicEndpoint, key: ConnectionKey) {
         let summary = endpoint
             .with_connection(py, key, |connection| Summary {
@@ -101,8 +101,8 @@ impl QuicConnectionCore {
         drop(old);
     }
 
-    /// Carries a command out, now or when the connection begins. After the connection's end it does nothing,
-    /// as in aioquic: the program has been told by `ConnectionTerminated`.
+    /// Executes a command, now or when the connection begins. After the connection's end it does nothing, as in
+    /// aioquic: `ConnectionTerminated` has informed the program.
     pub fn command(&self, py: Python<'_>, command: Command) -> PyResult<()> {
         let mut command = Some(command);
         let place = self.state.with(py, |state| match &mut state.phase {
@@ -126,7 +126,7 @@ impl QuicConnectionCore {
         result.or_else(refused)
     }
 
-    /// From now on the events about streams are not the program's.
+    /// From now on the events about streams go to `attached` instead of the program.
     pub fn attach(&self, py: Python<'_>, attached: Attached) {
         let old = self
             .state
@@ -154,7 +154,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// Where the running connection is; `None` before and after.
+    /// The endpoint and the key of the running connection; `None` before and after.
     pub fn place(&self, py: Python<'_>) -> Option<(Py<QuicEndpoint>, ConnectionKey)> {
         self.state.with(py, |state| match &state.phase {
             ConnectionPhase::Running(endpoint, key) => Some((endpoint.clone_ref(py), *key)),
@@ -162,7 +162,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Runs `run` on what waits for the connection's beginning; `None` from there on.
+    /// Runs `run` on the commands that wait for the connection's beginning; `None` afterwards.
     pub(super) fn pre_connect<R>(
         &self,
         py: Python<'_>,
@@ -188,14 +188,14 @@ impl QuicConnectionCore {
         }
     }
 
-    /// The program has written all that it has for now.
+    /// The program has written everything it has for now.
     pub fn written(&self, py: Python<'_>) {
         if let Some((endpoint, key)) = self.place(py) {
             endpoint.get().written(py, key);
         }
     }
 
-    /// The same for questions: those change nothing, so nothing is looked after afterwards.
+    /// As `running`, for reads: they change nothing, so nothing is flushed afterwards.
     pub fn peek<R>(
         &self,
         py: Python<'_>,
@@ -207,7 +207,7 @@ impl QuicConnectionCore {
         }
     }
 
-    /// What the running connection says, and what was `kept` of it after its end.
+    /// A value of the running connection, or the one that was `kept` after its end.
     pub(super) fn known<R>(
         &self,
         py: Python<'_>,
@@ -243,7 +243,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// Takes the waiting commands out; an error when the connection has begun already.
+    /// Takes the waiting commands; an error if the connection has already begun.
     pub(super) fn take_pre_connect(&self, py: Python<'_>) -> PyResult<PreConnectCommands> {
         self.state.with(py, |state| match &mut state.phase {
             ConnectionPhase::Idle(pre_connect) | ConnectionPhase::Listening(pre_connect, _) => {
@@ -254,7 +254,7 @@ impl QuicConnectionCore {
         })
     }
 
-    /// From now on packets move: carries out what has waited.
+    /// The connection begins: executes the commands that waited.
     pub(super) fn begin(
         &self,
         py: Python<'_>,
@@ -328,8 +328,8 @@ pub(super) fn stats_to_dict<'py>(
     Ok(dict)
 }
 
-/// A wrong id is the caller's mistake, a finished stream too; that one was reset or is over may be
-/// the peer's doing, and is a `ConnectionResetError` besides what aioquic raises.
+/// A wrong stream ID and a finished stream are the caller's mistakes. A stream that was reset or is over may be
+/// caused by the peer, so that error is a `ConnectionResetError` in addition to aioquic's exception.
 fn refused(error: CommandError) -> PyResult<()> {
     let message = error.to_string();
     match error {

@@ -1,5 +1,5 @@
-//! What a connection object remembers: where it is in its life, who hears of it, and what is still
-//! known after its end.
+//! The state of a connection object: its phase, the receivers of its events, and the values that remain after its
+//! end.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use uringcore_quic::{ConnectionKey, ConnectionStats, Event, PreConnectCommands};
 
 use crate::quic::endpoint::QuicEndpoint;
 
-/// Where the connection is in its life.
+/// The phase of the connection.
 pub(super) enum ConnectionPhase {
     /// Not begun: commands wait.
     Idle(PreConnectCommands),
     /// A server without a loop, before its client's first packet.
     Listening(PreConnectCommands, Py<QuicEndpoint>),
     Running(Py<QuicEndpoint>, ConnectionKey),
-    /// Over. The endpoint is kept while it is the connection's own: the last packets are in it.
+    /// Over. If the endpoint belongs to this connection alone, it is kept, because the last packets are in it.
     Over(Option<Py<QuicEndpoint>>, Box<Summary>),
 }
 
-/// What is still known after the end.
+/// The values that remain after the end.
 #[derive(Default)]
 pub(super) struct Summary {
     pub stats: ConnectionStats,
@@ -31,8 +31,7 @@ pub(super) struct Summary {
     pub version: Option<u32>,
 }
 
-/// Who takes the events about streams, if it is not the program: HTTP, which knows what they mean, or
-/// the streams that a program reads by itself.
+/// The receiver of stream events, if it is not the program: HTTP, or the stream manager of the typed API.
 pub struct Attached {
     pub object: Py<PyAny>,
     pub receive: fn(&Bound<'_, PyAny>, Vec<Event>) -> PyResult<()>,
@@ -41,12 +40,12 @@ pub struct Attached {
 pub(super) struct ConnectionState {
     pub phase: ConnectionPhase,
     pub attached: Option<Attached>,
-    /// Called with each list of events; without one they wait in `queue`.
+    /// Called with each list of events. Without it they wait in `queue`.
     pub receiver: Option<Py<PyAny>>,
-    /// Called when all that a batch of datagrams brought has been told.
+    /// Called when all events of a batch of datagrams were delivered.
     pub on_batch: Option<Py<PyAny>>,
     pub queue: VecDeque<Py<PyAny>>,
-    /// True if `StreamFinished` is wanted: most programs do not pay for it.
+    /// True if `StreamFinished` is requested. Most programs do not need it and so do not pay for it.
     pub notify_finished: bool,
     /// Called with a client's session tickets and tokens.
     pub on_ticket: Option<Py<PyAny>>,
@@ -83,7 +82,7 @@ impl ConnectionState {
         }
     }
 
-    /// Takes out all objects of Python's, which are to be dropped where Python may run.
+    /// Takes out all Python objects. They must be dropped in a place where Python code may run.
     pub fn clear(&mut self) -> impl Sized + use<> {
         let phase = std::mem::replace(&mut self.phase, ConnectionPhase::Over(None, Box::default()));
         (

@@ -14,7 +14,7 @@ use crate::capi::error;
 impl QuicEndpoint {
     /// Takes over the bound UDP socket `fd`, even if this fails. Returns its number.
     pub(super) fn take_socket(&self, py: Python<'_>, fd: RawFd) -> PyResult<u32> {
-        // SAFETY: the caller has detached the descriptor from its socket object, so nobody else closes it.
+        // SAFETY: the caller has detached the descriptor from its socket object, so no other code closes it.
         let fd = unsafe { net::take_over(fd) }.map_err(|error| error::io_error(&error))?;
         let Home::Loop { owner, key, .. } = &self.home else {
             return Err(PyRuntimeError::new_err(
