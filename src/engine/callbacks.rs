@@ -44,8 +44,8 @@ impl Engine {
         }
     }
 
-    /// The engine runs in an emulator, in which all code takes `factor` times as long. Delays become as much longer, so
-    /// that the engine does what it would do on a processor.
+    /// The engine runs in an emulator, in which all code takes `factor` times as long. Delays are multiplied by
+    /// it too, so that the engine behaves as on a processor.
     pub fn slow_down(&mut self, factor: u32) {
         self.held.delay.slow_down(factor);
     }

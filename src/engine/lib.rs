@@ -11,7 +11,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `turn` | [`Engine`]: the turn, the routing of completions |
-//! | `callbacks` | the host's callbacks, at whose ends held bytes are sent |
+//! | `callbacks` | the host's callbacks; held bytes are sent at their ends |
 //! | `event` | [`EngineEvent`]: the events of a host |
 //! | `event_queue` | the events that the host has not taken yet, in order |
 //! | `token` | the token of an operation, from which its completion finds its owner |
@@ -20,7 +20,7 @@
 //! | `watchers` | [`Watchers`]: readiness watchers (`add_reader` and `add_writer`) |
 //! | `operations` | [`Operations`]: single operations for which a host waits |
 //! | `held_writes` | the transports and connections whose written bytes are held |
-//! | `write_delay` | how long written bytes are held, to leave in one system call with others |
+//! | `write_delay` | the time for which written bytes are held, to share a system call with others |
 //! | `receive_budget` | the limit of completions in a turn in which the host receives |
 //! | `stats` | [`EngineStats`]: the counters |
 //! | `transport/` | streams and datagram sockets |

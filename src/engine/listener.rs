@@ -39,7 +39,7 @@ struct SharedListener {
     /// A wait for readiness has ended while the number belonged to the socket. The next wait uses the registration of
     /// that one.
     has_waited: bool,
-    /// An entry in the queue of events stands for a connection to accept.
+    /// An entry of the event queue represents a connection to accept.
     is_queued: bool,
 }
 
@@ -187,7 +187,7 @@ pub struct Listeners<'a> {
 }
 
 impl Listeners<'_> {
-    /// Accepts on a listening socket of the host on which nobody else accepts.
+    /// Accepts on a listening socket of the host that no other process accepts on.
     pub fn open(&mut self, fd: RawFd) -> Key {
         let key = self.listeners.insert_with(|key| Listener::new(fd, key));
         self.resume(key);

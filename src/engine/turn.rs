@@ -39,7 +39,7 @@ pub struct Engine {
     pub(crate) turns: u64,
     receive_budget: ReceiveBudget,
     pub(crate) held: HeldWrites,
-    /// When a busy loop last looked at its epoll set.
+    /// The time at which a busy loop last checked its epoll set.
     looked: Instant,
 }
 

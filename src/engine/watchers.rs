@@ -55,7 +55,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// The part of the serial number that fits into a token. It wraps, and still tells registrations apart: a discarded
+    /// The part of the serial number that fits into a token. It wraps, and still distinguishes registrations: a discarded
     /// poll has no completion, so at most one poll of a descriptor and direction is in flight.
     fn generation(&self) -> u16 {
         self.serial as u16

@@ -1,4 +1,4 @@
-//! How long written bytes are held, to leave in one system call with others.
+//! Holds written bytes for a time, so that one system call sends them with others.
 //!
 //! If a turn has short callbacks that write once each, one system call at its end is best; several writes of one callback
 //! to one stream are best sent by one `send`. But a turn of long callbacks must not hold its first answer until the last
@@ -43,7 +43,7 @@ pub(crate) struct WriteDelay {
     /// The running callback's bytes were sent at once only because of `prompt` or `prompt_until`.
     is_prompt: bool,
     hold: Option<Hold>,
-    /// So many of the next writes are sent at once, under any other rule.
+    /// The number of the next writes that are sent at once, under any other rule.
     prompt: u8,
     /// Until then every write is sent at once.
     prompt_until: Instant,
@@ -200,7 +200,7 @@ impl WriteDelay {
         }
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks.saturating_add(2);
-        // After a lone write, whose time is not known, the work was done before it.
+        // The time of a lone write is not known; then the work was done before it.
         let is_behind_lone = self.is_untimed && self.has_sent;
         let is_long = !is_behind_lone && work >= self.times.long_callback.saturating_mul(callbacks);
         let is_next_piece = std::mem::take(&mut self.has_sent) && !is_long;

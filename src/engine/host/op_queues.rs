@@ -93,7 +93,7 @@ impl HeadOp {
         Self { key, socket, asked }
     }
 
-    /// True if it brought as much as was asked for.
+    /// True if it returned the requested number of bytes.
     fn is_full(&self, outcome: &Outcome) -> bool {
         match (&self.asked, outcome) {
             (Asked::AtMost(most), Outcome::Received(Ok(data))) => data.len() >= *most,
@@ -132,7 +132,7 @@ impl Hint {
         }
     }
 
-    /// A receive has completed. If it brought as much as was asked for, there may be more.
+    /// A receive has completed. If it returned the requested number of bytes, there may be more.
     fn completed(&mut self, is_full: bool) {
         self.skip = if is_full {
             0
@@ -297,7 +297,7 @@ impl OpQueues {
     }
 
     /// Adds an operation to its queue, and starts it if the queue was empty. `socket` is the host's number of the socket,
-    /// which tells apart sockets that had the same descriptor one after the other.
+    /// which distinguishes sockets that had one descriptor after each other.
     #[inline]
     pub fn join(&mut self, key: Key, fd: RawFd, socket: usize, op: SocketOp) {
         self.len += 1;
@@ -469,7 +469,7 @@ impl OpQueues {
 const ANSWERS_PER_TURN: u32 = 16;
 /// The most operations between vain tries.
 const BACKOFF_MAX: u8 = 31;
-/// So many descriptors are kept in any case, and others for so many turns after their last use.
+/// The number of descriptors that are always kept. Others are kept for a number of turns after their last use.
 const DESCRIPTORS_KEPT: usize = 256;
 const TURNS_KEPT: u64 = 512;
 /// The longest time that a closed socket stays open in the kernel.

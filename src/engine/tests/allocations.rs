@@ -1,4 +1,4 @@
-//! What a send of a stream allocates once things have been going on for a while: nothing.
+//! In the steady state, a send of a stream allocates nothing.
 
 mod common;
 
@@ -22,23 +22,23 @@ fn count() {
     ALLOCATIONS.with(|all| all.set(all.get() + 1));
 }
 
-// SAFETY: all of it is the system's allocator; the counter is a number of the thread's own, which needs no
-// memory and no destructor.
+// SAFETY: the system's allocator does all the work. The counter is a number of the thread, which needs no memory and
+// no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
@@ -46,14 +46,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How many times `work` asks for memory.
+/// The number of allocations in `work`.
 fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);
     work();
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// How many times each of the last of many rounds does.
+/// The number of allocations of each of the last of many rounds.
 fn allocations_a_round(mut round: impl FnMut()) -> u64 {
     (0..WARMING_UP).for_each(|_| round());
     let all = allocations(|| (0..ROUNDS).for_each(|_| round()));
@@ -67,7 +67,7 @@ fn flush_and_send(engine: &mut Engine) {
     }
 }
 
-/// Where a reader takes everything at once.
+/// A connection whose reader takes all bytes at once.
 struct Connection {
     key: Key,
     fd: OwnedFd,
@@ -112,7 +112,7 @@ fn quic_connections_that_write_by_turns_within_a_callback_are_listed_once() {
                 }
             }
         };
-        // The first ones leave at once.
+        // The first writes are sent at once.
         write(10);
         assert_eq!(allocations(|| write(10_000)), 0);
     }
@@ -140,9 +140,9 @@ fn a_small_write_that_the_socket_takes_at_once_allocates_nothing() {
 fn small_writes_that_go_through_the_driver_allocate_nothing() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // Where a busy machine holds this thread up, the program does not compute.
+        // A delay of this thread on a busy machine must not count as computing of the program.
         engine.slow_down(1_000);
-        // Only where others have something to do as well a send is not made at once.
+        // A send is delayed only if other callbacks are due as well.
         let mut pair = [connection(&mut engine), connection(&mut engine)];
         for writes in [1, 5] {
             let count = allocations_a_round(|| {
@@ -210,7 +210,7 @@ fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
             turn(&mut engine, Duration::ZERO, |_, _| {});
         });
         assert!(count <= 1, "{}: {count}", backend.as_str());
-        // All of it arrives all the same.
+        // All bytes arrive nevertheless.
         let waiting = engine.stats().write_queue_bytes;
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
@@ -231,7 +231,7 @@ fn a_small_write_behind_a_send_that_waits_allocates_once_at_most() {
     }
 }
 
-/// A connection with a send in flight, which its full socket does not take.
+/// A connection with a send in flight that its full socket does not accept.
 fn stalled(engine: &mut Engine) -> Connection {
     let one = connection(engine);
     engine.transports().set_marks(one.key, 1 << 20, 4 << 20);

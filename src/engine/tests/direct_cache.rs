@@ -1,10 +1,10 @@
-//! What is remembered has one place, and gives it up to what comes later.
+//! Each entry has one slot, and a later entry with that slot replaces it.
 
 use std::rc::Rc;
 
 use uringcore_engine::DirectMappedCache;
 
-/// A thing whose hash is its first half.
+/// An entry whose hash is its first half.
 type Entry = (usize, &'static str);
 
 fn hash(entry: &Entry) -> usize {
@@ -43,7 +43,7 @@ fn the_same_hash_takes_the_place_and_what_was_there_comes_back() {
 fn places_grow_until_two_hashes_have_one_each() {
     let mut direct_cache = DirectMappedCache::default();
     direct_cache.keep((3, "other"), hash);
-    // These differ first in the bit of 128: each has a place of its own only among all 256.
+    // The lowest bit in which these differ is 128, so they have different slots only among all 256.
     assert_eq!(direct_cache.keep((0, "a"), hash), None);
     assert_eq!(direct_cache.keep((128, "b"), hash), None);
     for entry in [(0, "a"), (128, "b"), (3, "other")] {
@@ -60,7 +60,7 @@ fn two_that_differ_beyond_the_last_place_share_one() {
         direct_cache.keep((7 + 256, "later"), hash),
         Some((7, "first"))
     );
-    // Who asks for the first finds the later one, and has to compare.
+    // A look-up of the first returns the later one, so the caller has to compare.
     assert_eq!(direct_cache.get(7), Some(&(7 + 256, "later")));
     assert_eq!(direct_cache.get(8), Some(&(8, "other")));
 }
@@ -75,7 +75,7 @@ fn no_more_are_kept_than_there_are_places() {
     assert!((744..1000).all(|hash| direct_cache.get(hash) == Some(&(hash, ""))));
 }
 
-/// The host's entries may run its program when they are dropped, so it is the caller who drops them.
+/// The drop of an entry may run the host's program, so the caller drops it.
 #[test]
 fn nothing_is_dropped_inside() {
     let mut direct_cache = DirectMappedCache::default();

@@ -1,4 +1,4 @@
-//! How transports of both kinds end, and when the host hears of it.
+//! The ends of transports of both kinds, and the events that report them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{BACKENDS, engine, turn, turn_until};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, Key, SharedState, WriteOutcome};
 use uringcore_io::SendMsg;
 
-/// One end of a pair, driven by the engine. Nobody reads the other end.
+/// One end of a pair, driven by the engine. No code reads the other end.
 struct Case {
     engine: Engine,
     is_stream: bool,
@@ -79,13 +79,13 @@ impl Case {
         self.engine.transports().send_datagram(self.key, message)
     }
 
-    /// Writes until the socket takes no more and something is queued.
+    /// Writes until the socket is full and something is queued.
     fn fill(&mut self) {
         while self.write(1000) == WriteOutcome::Queued {}
         assert!(self.shared.queued() > 0, "{}", self.name);
     }
 
-    /// What is told of the transport in a turn.
+    /// The events of the transport in a turn.
     fn reported(&mut self) -> Vec<&'static str> {
         let mut reported = Vec::new();
         turn(&mut self.engine, Duration::from_millis(5), |_, event| {
@@ -181,7 +181,7 @@ fn an_abort_drops_the_queue_of_a_closing_transport_and_is_told_once() {
     }
 }
 
-/// The queue was with the kernel before the place came that `close` has among the host's callbacks.
+/// The kernel accepted the queue before the event that `close` has queued was taken.
 #[test]
 fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
     for mut case in Case::all() {
@@ -197,7 +197,7 @@ fn a_queue_that_was_sent_meanwhile_is_told_in_the_place_of_the_close() {
                 .expect("enter");
             case.engine.process(Instant::now());
         }
-        // `close`'s own, then `Writable`, then that of the queue.
+        // The event of `close`, then `Writable`, then the one of the queue.
         let entries = case.engine.events_ready();
         let reported: Vec<_> = (0..entries)
             .map(|_| case.engine.take_event().map(|event| name(&event)))
@@ -259,7 +259,7 @@ fn what_is_asked_for_is_told_when_the_queue_is_empty() {
     }
 }
 
-/// Reads what is there.
+/// Reads all available data.
 fn drain(fd: &OwnedFd) {
     let socket = socket2::SockRef::from(fd);
     socket.set_nonblocking(true).expect("nonblocking");

@@ -26,12 +26,12 @@ fn send(data: &'static [u8]) -> SocketOp {
     SocketOp::Send(Bytes::from_static(data))
 }
 
-/// A receive that brought nothing. Only the driver makes one that did.
+/// A receive without data. Only the driver can make one with data.
 fn nothing() -> Outcome {
     Outcome::Received(Err(Errno::CANCELED))
 }
 
-/// The keys of what is up.
+/// The indexes of the keys that are to be started.
 fn starts(op_queues: &mut OpQueues) -> Vec<u32> {
     std::iter::from_fn(|| op_queues.take_start())
         .map(|start| start.key.index)
@@ -107,7 +107,7 @@ fn an_operation_that_had_left_frees_no_queue_when_it_ends() {
         Some((key(1), SOCKET + 1)),
         "the number's new owner keeps it"
     );
-    // The host finds nobody who waits for the first one, and says so again.
+    // The first operation has no waiter, so the host removes it again.
     assert_eq!(starts(&mut op_queues), [0, 1]);
 }
 
@@ -172,7 +172,7 @@ fn nothing_is_left_of_what_was_sent_whole_failed_or_was_no_stream_of_bytes() {
         None,
         "it has left"
     );
-    // A message is sent whole or not at all.
+    // A message is sent completely or not at all.
     let message = SocketOp::SendTo(Bytes::from_static(b"abc"), None);
     op_queues.join(key(1), FD, SOCKET, message);
     assert_eq!(op_queues.rest_of(queue_id, key(1), &short), None);
@@ -209,7 +209,7 @@ fn who_is_answered_at_once_again_and_again_waits_for_the_next_turn() {
     assert_eq!(answers(&mut op_queues), 16);
 }
 
-/// Receives by operation until a try is worth it again.
+/// The number of receives by operation before a system call is tried again.
 fn operations_before_a_try(op_queues: &mut OpQueues) -> u32 {
     let queue_id = OpQueueId::read(FD);
     let mut count = 0;
@@ -259,7 +259,7 @@ fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
     let (read, write) = (OpQueueId::read(FD), OpQueueId::write(FD));
     let all = [(key(0), read), (key(1), read), (key(2), write)];
     assert_eq!(op_queues.begin_turn(|| at(100)), all);
-    // No callback ran since: nothing can have been closed.
+    // No callback has run since, so no socket can be closed.
     assert_eq!(op_queues.next_check(), None);
     assert_eq!(op_queues.begin_turn(|| at(150)), []);
     assert_eq!(op_queues.next_check(), Some(at(200)));
@@ -311,7 +311,7 @@ fn a_descriptor_takes_room_for_itself_alone_however_high_its_number() {
 fn descriptors_that_are_not_used_any_more_are_forgotten() {
     let mut op_queues = OpQueues::default();
     let mut peak = 0;
-    // One waits all along; of the others each is used in one turn.
+    // One operation waits all the time. Each of the other descriptors is used in one turn.
     op_queues.join(key(0), 0, SOCKET, SocketOp::Recv(1));
     for fd in 1..100_000 {
         op_queues.may_try(OpQueueId::read(fd));
@@ -325,7 +325,7 @@ fn descriptors_that_are_not_used_any_more_are_forgotten() {
     );
     op_queues.leave(OpQueueId::read(0), key(0), everyone);
     assert_eq!(starts(&mut op_queues), [0]);
-    // A loop that has nothing else to do forgets them too.
+    // An idle loop drops them too.
     for _ in 0..2_000 {
         if !op_queues.skip_turn() {
             op_queues.begin_turn(Instant::now);
@@ -362,7 +362,7 @@ fn those_who_gave_up_waiting_in_line_are_forgotten() {
 
 // With sockets ---------------------------------------------------------------------------------------
 
-/// A host that waits for what its operations bring, and lets short sends go on.
+/// A host that waits for the results of its operations and continues short sends.
 struct Host {
     engine: Engine,
     op_queues: OpQueues,
@@ -384,7 +384,7 @@ impl Host {
         key
     }
 
-    /// Turns until `count` operations have ended.
+    /// Runs turns until `count` operations have ended.
     fn turn_until(&mut self, queue_id: OpQueueId, count: usize) {
         let end = Instant::now() + Duration::from_secs(10);
         while self.done.len() < count {

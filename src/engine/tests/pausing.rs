@@ -1,4 +1,4 @@
-//! Readers that pause, both backends: what arrived is kept in order, copied once, and bounded.
+//! Readers that pause, on both backends: received data is kept in order, copied once, and bounded.
 
 mod common;
 
@@ -11,15 +11,15 @@ use common::{BACKENDS, engine, open, receive_all_due, tcp_pair, turn};
 use uringcore_engine::{DatagramSize, Engine, EngineEvent, SharedState, StreamBytes};
 use uringcore_io::{Backend, DriverConfig};
 
-/// A pattern in which a piece that is missing, doubled or out of place shows.
+/// A pattern that shows a missing, duplicated or misplaced piece.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size)
         .map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
         .collect()
 }
 
-/// Turns until `enough` bytes were heard. The reader takes one piece, pauses, and resumes a turn later;
-/// `seen` looks at the engine after each turn.
+/// Runs turns until `enough` bytes were received. The reader takes one piece, pauses, and resumes a turn later;
+/// `seen` inspects the engine after each turn.
 fn read_piece_by_piece(
     backend: Backend,
     engine: &mut Engine,
@@ -65,8 +65,8 @@ fn a_reader_that_pauses_after_each_piece_has_each_byte_held_once_at_most() {
     }
 }
 
-/// While there is a backlog no receive is armed, so it is what one receive brought before it was told to
-/// end: what the pool has, and once more what came back to the pool meanwhile.
+/// While there is a backlog no receive is armed. So the bound is one receive before its cancellation: the buffers of
+/// the pool, and once more the buffers that returned to the pool meanwhile.
 #[test]
 fn what_is_held_is_bounded_by_the_buffers() {
     for backend in BACKENDS {
@@ -90,8 +90,8 @@ fn what_is_held_is_bounded_by_the_buffers() {
     }
 }
 
-/// A host may leave events where they are, when an exception ends its run. What arrives for a reader
-/// that has paused since comes behind them.
+/// A host may leave events in the queue, when an exception ends its run. Data that arrives for a reader that has
+/// paused since comes after them.
 #[test]
 fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
     for backend in BACKENDS {
@@ -101,7 +101,7 @@ fn what_was_left_in_the_queue_goes_before_what_arrives_for_a_paused_reader() {
         turn(&mut engine, Duration::ZERO, |_, _| {});
         let mut arrive = |engine: &mut Engine, letter: &[u8]| {
             peer.write_all(letter).expect("write");
-            // Entered without being processed, so that each piece is a completion of its own.
+            // The kernel is entered without processing, so that each piece is a completion of its own.
             std::thread::sleep(Duration::from_millis(5));
             engine.enter(Some(Duration::ZERO)).expect("enter");
         };
@@ -166,19 +166,19 @@ fn a_datagram_is_held_once_at_most_by_a_reader_that_pauses_after_each() {
     }
 }
 
-/// Few enough for a socket's receive queue, many more than a turn takes.
+/// Few enough for a socket's receive queue, and many more than one turn takes.
 const COUNT: u32 = 200;
 
-/// What is large comes by a receive of the host's, until what comes is small again; the end of the stream is
-/// told behind it, and a reader that has paused is left alone.
+/// The host receives large data itself, until small data comes again. The end of the stream is reported after it, and
+/// a paused reader gets nothing.
 #[test]
 fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
         let (fd, peer) = tcp_pair();
         let key = open(&mut engine, &fd);
-        // Each message has been read whole when the next one is sent: how many receives of the host's it took,
-        // and whether the last one was.
+        // Each message was read completely before the next one is sent. Returns one flag for each piece: true if the
+        // host received it itself.
         let exchange = |engine: &mut Engine, size: usize, pauses: bool| {
             let sent = pattern(size);
             let copy = sent.clone();
@@ -243,8 +243,8 @@ fn large_receives_are_left_to_the_host_and_small_ones_are_not() {
     }
 }
 
-/// A receive that filled its room is followed by one of the same stream, and after those two it is the
-/// others' turn.
+/// A receive that filled its buffer is followed by another one of its stream, and after those two by the other
+/// streams' receives.
 #[test]
 fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
     const ROOM: usize = 4096;
@@ -287,7 +287,7 @@ fn a_full_receive_is_followed_by_a_second_and_then_by_those_of_others() {
     }
 }
 
-/// A reader that waits a turn gets one piece in each, whatever else has arrived for it.
+/// A reader that waits a turn gets one piece per turn, whatever else has arrived for it.
 #[test]
 fn what_a_reader_has_scheduled_comes_before_its_next_bytes() {
     for backend in BACKENDS {

@@ -21,7 +21,7 @@ use uringcore_quic::{
 
 const ALPN: &[u8] = b"test";
 
-/// A certificate for localhost that the client trusts as it stands, and its key. Both PEM.
+/// A certificate for localhost that the client trusts directly, and its key. Both are PEM.
 fn certificate() -> &'static (String, String) {
     static CERTIFICATE: OnceLock<(String, String)> = OnceLock::new();
     CERTIFICATE.get_or_init(|| {
@@ -51,7 +51,7 @@ fn client_setup() -> ClientSetup {
     .expect("client setup")
 }
 
-/// An engine with endpoints, and what their connections have told so far.
+/// An engine with endpoints, and the events of their connections so far.
 struct Host {
     engine: Engine,
     events: HashMap<(Key, ConnectionKey), Vec<quic::Event>>,
@@ -157,8 +157,8 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 31 % 251) as u8).collect()
 }
 
-/// Connects, sends `size` bytes to the server and back, and closes both ends. Returns how many sends
-/// of the client the kernel refused.
+/// Connects, sends `size` bytes to the server and back, and closes both ends. Returns the number of the client's
+/// sends that the kernel refused.
 fn exchange(host: &mut Host, client_socket: UdpSocket, size: usize) -> u64 {
     let (server_socket, server_addr) = socket();
     let server = host.open(server_socket, Some(server_setup()));
@@ -252,7 +252,7 @@ fn a_dead_port_ends_the_handshake_at_once() {
     }
 }
 
-/// An error that is left in a socket's queue wakes an epoll loop again and again.
+/// An error that stays in a socket's queue wakes an epoll loop again and again.
 #[test]
 fn dead_ports_at_once_leave_no_error_in_the_queue() {
     for (backend, count) in BACKENDS
@@ -268,7 +268,7 @@ fn dead_ports_at_once_leave_no_error_in_the_queue() {
         for address in addresses {
             host.connect(client, address);
         }
-        // The first flights, and not what is sent again after a second.
+        // The first flights, without the retransmissions after a second.
         let end = Instant::now() + Duration::from_millis(100);
         host.run_until(|_| Instant::now() > end);
         let mut look = libc::pollfd {
@@ -288,7 +288,7 @@ fn dead_ports_at_once_leave_no_error_in_the_queue() {
     }
 }
 
-/// One socket, a dead server and a living one: the error of the one is not the other's.
+/// One socket, a dead server and a live one: the error of one connection does not affect the other.
 #[test]
 fn a_dead_port_is_no_matter_to_other_connections() {
     for backend in BACKENDS {

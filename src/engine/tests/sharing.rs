@@ -1,4 +1,4 @@
-//! Sockets that several engines have: what one does not take is there for the others.
+//! Sockets that several engines share: connections and datagrams that one does not take stay for the others.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn connect(listener: &TcpListener) -> TcpStream {
     TcpStream::connect(listener.local_addr().expect("address")).expect("connect")
 }
 
-/// How many connections a turn brings.
+/// The number of connections that a turn accepts.
 fn accepted_in_a_turn(engine: &mut Engine) -> usize {
     let mut count = 0;
     turn(engine, Duration::ZERO, |_, event| {
@@ -158,7 +158,7 @@ fn a_shared_datagram_socket_brings_one_a_turn_and_keeps_the_rest() {
                 });
                 assert!(got.len() <= before + 1);
             }
-            // Readable once more, and closed before that is taken.
+            // Readable once more, and closed before the event is taken.
             while engine.events_ready() == 0 {
                 engine.flush(std::time::Instant::now());
                 engine.enter(Some(Duration::from_secs(10))).expect("enter");

@@ -23,7 +23,7 @@ fn message(data: &'static [u8], to: std::net::SocketAddr) -> SendMsg {
     }
 }
 
-/// For a socket that is connected.
+/// A datagram for a connected socket.
 fn connected(data: &[u8]) -> SendMsg {
     SendMsg {
         data: Bytes::copy_from_slice(data),
@@ -140,7 +140,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
             SharedState::default(),
         );
         let mut sent = 0;
-        // What the socket takes is no part of the queue.
+        // Datagrams that the socket accepts are not queued.
         while engine
             .transports()
             .send_datagram(key, connected(&[7; 1000]))
@@ -169,7 +169,7 @@ fn a_datagram_queue_is_bounded_by_its_watermark() {
 fn datagrams_keep_their_order_however_full_the_socket() {
     for backend in BACKENDS {
         let mut engine = engine(backend);
-        // Not a pair: a full receiver is noticed later than a full sender.
+        // Not a socket pair: a full receiver is detected later than a full sender.
         let name = format!(
             "uringcore-order-{}-{}",
             std::process::id(),
@@ -187,7 +187,7 @@ fn datagrams_keep_their_order_however_full_the_socket() {
             DatagramSize::Large,
             SharedState::default(),
         );
-        // A Unix socket's queue holds a few datagrams only: most of these have to wait for room.
+        // A Unix socket's queue holds only a few datagrams, so most of these have to wait for space.
         let count = 3000u32;
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
@@ -382,7 +382,7 @@ fn an_operation_answers_once_and_frees_its_key() {
         assert!(matches!(read_of(outcome), (Ok(3), bytes) if bytes == b"abc\0\0\0\0\0"));
         assert_eq!(engine.stats().ops, 0);
 
-        // Cancelled before it started: nothing is told. Cancelled later: ECANCELED is.
+        // Cancelled before it started: no event. Cancelled later: ECANCELED.
         let unstarted = engine.operations().reserve();
         assert!(engine.operations().cancel(unstarted));
         assert!(

@@ -59,7 +59,7 @@ fn the_queue_rises_above_high_water_once_and_falls_once() {
         let (fd, mut peer) = tcp_pair();
         let key = open(&mut engine, &fd);
         engine.transports().set_marks(key, 1000, 4000);
-        // A full socket, or the engine would give it what is above the mark at once.
+        // The socket is full. Otherwise the engine would send the bytes above the mark at once.
         let filler = [0; 65536];
         let mut filled = 0;
         while let Ok(sent) = net::send_pieces(fd.as_raw_fd(), [&filler[..]].into_iter()) {
@@ -164,7 +164,7 @@ fn another_producer_is_told_to_pause_and_only_then_to_go_on() {
     }
 }
 
-/// Well above the marks' distance.
+/// Much more than the distance between the marks.
 const FILLER_BYTES: usize = 64 * 1024;
 
 #[test]
@@ -188,7 +188,7 @@ fn a_paused_reader_gets_every_byte_after_it_resumes() {
                     EngineEvent::StreamData { data, .. } => {
                         got.extend(bytes(&data));
                         pieces += 1;
-                        // Every piece pauses: what the kernel delivers meanwhile must be kept.
+                        // The reader pauses at every piece: data that the kernel delivers meanwhile must be kept.
                         engine.transports().pause_reading(key);
                     }
                     EngineEvent::StreamEof { .. } => eof = true,
@@ -264,7 +264,7 @@ fn a_reset_by_the_peer_ends_the_stream_with_the_error() {
             |engine, event| {
                 if let EngineEvent::Failed { error, .. } = event {
                     ended = Some(error);
-                    // Nothing is in flight: the end is at once, and no event follows.
+                    // Nothing is in flight, so the end is immediate and no event follows.
                     assert!(engine.transports().release(key, None));
                 }
             },
@@ -295,7 +295,7 @@ fn abort_drops_the_queue() {
         engine.transports().release(key, Some(fd));
         turn_until(&mut engine, |_, _| {}, |engine| engine.stats().streams == 0);
         let mut got = Vec::new();
-        // A reset (unsent data was dropped) or an early end: either way not everything.
+        // A reset (unsent data was dropped) or an early end. In both cases some data is missing.
         let _ = peer.read_to_end(&mut got);
         assert!(got.len() < 64 << 20, "{}", backend.as_str());
         assert_eq!(engine.stats().driver.in_flight, 0);
@@ -349,7 +349,7 @@ fn what_grows_large_is_sent_at_once() {
         let key = open(&mut engine, &fd);
         engine.begin_callbacks(2);
         engine.transports().write(key, Bytes::from(vec![1; 500]));
-        // This one waits, unless the thread was held up.
+        // This write waits, unless the thread was delayed.
         engine.transports().write(key, Bytes::from(vec![1; 500]));
         engine.transports().write(key, Bytes::from(vec![2; 40_000]));
         let mut got = vec![0; 41_000];
@@ -437,8 +437,8 @@ fn an_error_while_paused_waits_behind_what_came_before_it() {
     }
 }
 
-/// The events of one turn are A1 A2 B A3. A pauses at A1, and B's callback resumes it: A2, which was
-/// held by then, still comes before A3.
+/// The events of one turn are A1 A2 B A3. A pauses at A1, and B's callback resumes it. A2 was held by then, and still
+/// comes before A3.
 #[test]
 fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
     for backend in BACKENDS {
@@ -450,7 +450,7 @@ fn resuming_in_the_middle_of_a_turn_keeps_the_order() {
             turn(&mut engine, Duration::ZERO, |_, _| {
                 panic!("nothing was sent")
             });
-            // Entered without being processed, so that each piece is a completion of its own.
+            // The kernel is entered without processing, so that each piece is a completion of its own.
             let take = |engine: &mut Engine| {
                 std::thread::sleep(Duration::from_millis(5));
                 engine.enter(Some(Duration::ZERO)).expect("enter");

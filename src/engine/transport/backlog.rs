@@ -15,7 +15,7 @@ pub(crate) struct Backlog<T>(Option<Box<Pieces<T>>>);
 
 struct Pieces<T> {
     pieces: VecDeque<T>,
-    /// An entry in the queue of events stands for the next piece.
+    /// An entry of the event queue represents the next piece.
     is_queued: bool,
 }
 

@@ -137,7 +137,7 @@ impl Transports<'_> {
         self.on_stream(key, |stream, _| stream.put_back(rest));
     }
 
-    /// Takes bytes that were put back, or what a nested turn of the host left of them. `None`: the reader has paused or
+    /// Takes bytes that were put back, or the rest of them after a nested turn of the host. `None`: the reader has paused or
     /// waits for the next turn, or the stream is closed.
     pub fn take_back(&mut self, key: Key) -> Option<StreamBytes> {
         self.transports.stream(key)?.take_back()

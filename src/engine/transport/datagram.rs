@@ -8,7 +8,7 @@
 //! arrive while the reader is paused are kept and delivered first on resume.
 //!
 //! A socket from which others receive as well is *shared*. The engine polls it and receives one datagram when the host
-//! takes the event, and another one when the host asks for it. Nothing is read ahead, so a reader that closes, pauses or
+//! takes the event, and another one when the host requests it. Nothing is read ahead, so a reader that closes, pauses or
 //! computes leaves the other datagrams in the socket.
 //!
 //! Unix datagrams never wait in the ring: if the receiver has no room, the kernel's retry sends an empty datagram (seen
@@ -37,7 +37,7 @@ pub(crate) struct DatagramSocket {
     pub(crate) life: Lifecycle,
     size: DatagramSize,
     is_shared: bool,
-    /// Of a shared socket: an entry in the queue of events stands for a datagram to receive.
+    /// Of a shared socket: an entry of the event queue represents a datagram to receive.
     is_receivable_queued: bool,
     /// Of a shared socket: a poll has ended, and the next one uses its registration.
     has_waited: bool,
@@ -85,7 +85,7 @@ impl DatagramSocket {
         self.queue.is_empty() && self.life.send_op.is_none()
     }
 
-    /// Sends what the socket has room for, in order. Sends nothing while an earlier datagram waits in the kernel.
+    /// Sends as many datagrams as the socket accepts, in order. Sends nothing while an earlier datagram waits in the kernel.
     pub(crate) fn send_now(&mut self, events: &mut EventQueue) {
         while self.life.is_sending()
             && self.life.send_op.is_none()
@@ -118,7 +118,7 @@ impl DatagramSocket {
     ) {
         let mut bytes = std::mem::take(&mut self.sending_bytes);
         if result.is_err() && self.size == DatagramSize::Large {
-            // The poll for room failed. The first datagram is dropped, so that the loop goes on.
+            // The poll for space failed. The first datagram is dropped, so that the loop continues.
             bytes = self.queue.pop_front().map_or(0, |first| cost(&first));
         }
         self.left(bytes, result.err(), events);

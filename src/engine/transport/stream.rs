@@ -54,10 +54,10 @@ pub enum NextReceive {
 
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
-    /// So many receives bring one piece each, after the reader has taken the one before. This reader pauses, and a
+    /// The number of receives that bring one piece each, after the reader has taken the one before. This reader pauses, and a
     /// multishot receive would fill the backlog after each pause.
     one_by_one: u8,
-    /// So many receives are left to the host. A large one sets this to its maximum again.
+    /// The number of receives that are left to the host. A large one sets this to its maximum again.
     left_to_host: u8,
     /// [`EngineEvent::StreamReadable`] is queued. Nothing is received until the host takes it, because those bytes would
     /// come before the ones that the host receives.
@@ -157,7 +157,7 @@ impl Stream {
         self.go_on_sending(driver, events);
     }
 
-    /// Sends what the socket takes without waiting.
+    /// Sends as many bytes as the socket accepts without waiting.
     pub(crate) fn send_now(&mut self) {
         // A second send would replace the error of the first: EPIPE follows ECONNRESET.
         while self.send_error.is_none()

@@ -27,7 +27,7 @@ impl WriteQueue {
         self.pieces.is_empty() && self.coalescer.is_empty()
     }
 
-    /// True if there is more than what is in flight.
+    /// True if there are bytes that are not in flight.
     pub(crate) fn has_waiting(&self) -> bool {
         self.pieces.len() > usize::from(self.in_flight) || !self.coalescer.is_empty()
     }

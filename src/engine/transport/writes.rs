@@ -85,8 +85,8 @@ impl Transports<'_> {
         outcome
     }
 
-    /// Sends held bytes of a transport as far as the socket takes them. A host calls this before it asks how many bytes
-    /// the kernel has not taken.
+    /// Sends held bytes of a transport, as many as the socket accepts. A host calls this before it reads the number of
+    /// unsent bytes.
     pub fn send_held(&mut self, key: Key) {
         let Some(transport) = self.transports.by_key.get_mut(key) else {
             return;

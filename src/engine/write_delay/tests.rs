@@ -1,8 +1,8 @@
-//! Turns of short and long callbacks, of writes in pieces and of computing behind a write, on a clock of the test's.
+//! Turns of short and long callbacks, of writes in pieces and of computing behind a write, with a simulated clock.
 
 use super::*;
 
-/// A loop's callbacks, on a clock of the test's.
+/// A loop's callbacks, with a simulated clock.
 struct Loop {
     delay: WriteDelay,
     now: Instant,
@@ -39,7 +39,7 @@ impl Loop {
         self.now += time;
     }
 
-    /// One write; true if its bytes left at once.
+    /// Makes one write. True if its bytes were sent at once.
     fn write(&mut self) -> bool {
         let now = self.now;
         match self.is_quic {
@@ -48,7 +48,7 @@ impl Loop {
         }
     }
 
-    /// True if held bytes left.
+    /// True if held bytes were sent.
     fn end_callback(&mut self) -> bool {
         let now = self.now;
         self.callbacks_left -= 1;
@@ -64,12 +64,12 @@ impl Loop {
         self.delay.end_turn();
     }
 
-    /// A turn of a server that has no rest: no sleep before it, and a send just before.
+    /// A turn of a busy server: no sleep before it, and a send just before.
     fn busy_turn(&mut self, callbacks: usize) {
         self.begin(callbacks, self.now - LONG);
     }
 
-    /// So many short callbacks that write once each; how many sends there were before the end of the turn.
+    /// Runs so many short callbacks that write once each. Returns the number of sends before the end of the turn.
     fn short_turn(&mut self, callbacks: usize) -> usize {
         let mut sends = 0;
         for _ in 0..callbacks {
@@ -185,7 +185,7 @@ fn held_bytes_do_not_wait_for_long_callbacks_behind_them() {
             "the one behind {writers} has written nothing"
         );
         one.end_turn();
-        // What computing behind a write leaves is another test's.
+        // Another test covers the effect of computing behind a write.
         one.delay.prompt = 0;
         one.delay.last_sent = one.now;
     }
@@ -197,7 +197,7 @@ fn what_a_callback_writes_again_and_again_at_short_intervals_leaves_at_once() {
     one.write();
     one.end_turn();
     for _ in 0..100 {
-        // The client's answer is there at once.
+        // The client's answer arrives at once.
         one.work(SHORT);
         one.busy_turn(1);
         assert!(one.write());
@@ -280,7 +280,7 @@ fn computing_behind_a_held_write_makes_the_next_ones_leave_at_once() {
     assert!(!one.write());
     one.work(LONG);
     assert!(one.end_callback());
-    // As long as it goes on, in pieces or not.
+    // As long as the computing continues, in pieces or not.
     for _ in 0..500 {
         one.work(SHORT);
         assert!(one.write() && one.write());
@@ -361,7 +361,7 @@ fn a_lone_write_needs_no_clock() {
         assert!(!one.delay.end_callback(0, || panic!("the clock was read")));
         one.end_turn();
     }
-    // Its time is not lost: turns that follow at once share their sends.
+    // Its duration is not added: turns that follow at once share their sends.
     for _ in 0..100 {
         one.busy_turn(91);
         assert_eq!(one.short_turn(90), 0);
@@ -374,7 +374,7 @@ fn a_head_and_its_body_of_a_lone_callback_become_one_send() {
         let mut one = Loop::new();
         let mut sends = 0;
         for turn in 0..100 {
-            // The client asks again soon, before the connection counts as idle.
+            // The client sends its next request soon, before the connection counts as idle.
             one.work(Duration::from_micros(50));
             one.begin(1, one.now);
             one.work(computing);
@@ -444,7 +444,7 @@ fn writes_in_pieces_become_one_send_a_callback() {
         one.end_turn();
     }
     assert_eq!(sends_at_once, usize::from(MANY_IN_PIECES));
-    // A program that writes once is not held back for long.
+    // A program that writes once is not delayed for long.
     let mut held = 0;
     for _ in 0..100 {
         one.work(LONG_CALLBACK * 4);

@@ -17,7 +17,7 @@ pub(super) struct Batch {
     ecn: Option<u8>,
     src_ip: Option<std::net::IpAddr>,
     socket: u32,
-    /// How often the kernel reported the error of another send instead of sending this batch.
+    /// The number of times that the kernel reported the error of another send instead of sending this batch.
     retries: u8,
 }
 
@@ -288,7 +288,7 @@ const SENDS_IN_FLIGHT_MAX: usize = 256;
 /// If many sends go to closed ports, every second one fails with the report of the one before it. Each repetition halves
 /// the number of the remaining ones.
 const RETRIES_MAX: u8 = SENDS_IN_FLIGHT_MAX.ilog2() as u8;
-/// So many sends are submitted together. The system call is a small part of their cost.
+/// The number of sends that are submitted together. The system call is a small part of their cost.
 const SENDS_A_SUBMISSION: usize = 16;
 /// Batches up to this size are copied out of their buffer.
 const COPIED_MAX: usize = 2048;

@@ -1,6 +1,6 @@
 //! A host without Python: it turns the engine and keeps the events.
 
-// Each test crate uses its own part of this.
+// Each test crate uses a part of this module.
 #![allow(dead_code)]
 
 use std::mem::MaybeUninit;
@@ -47,7 +47,7 @@ pub fn turn(
 
 const RECEIVE_MAX: usize = 120 * 1024;
 
-/// What a host does that is left to receive by itself, `size` bytes at most at a time.
+/// Receives for streams that leave it to the host, at most `size` bytes at a time.
 pub fn receive_all_due(
     engine: &mut Engine,
     stream: Key,
@@ -65,7 +65,7 @@ pub fn receive_all_due(
         };
         let is_followed = engine.transports().received(stream, result, next);
         let count = result.unwrap_or(0);
-        // SAFETY: all of it was initialised above.
+        // SAFETY: all bytes were initialised above.
         let bytes = memory[..count]
             .iter()
             .map(|byte| unsafe { byte.assume_init() });
@@ -78,7 +78,7 @@ pub fn receive_all_due(
     }
 }
 
-/// Turns until `done` answers true, or panics after ten seconds.
+/// Runs turns until `done` returns true, or panics after ten seconds.
 pub fn turn_until(
     engine: &mut Engine,
     mut handle: impl FnMut(&mut Engine, EngineEvent),
@@ -101,7 +101,7 @@ pub fn tcp_pair() -> (OwnedFd, std::net::TcpStream) {
     (ours.into(), peer)
 }
 
-/// Puts `fd` on the engine, reading. The test keeps the descriptor until it releases the stream.
+/// Opens a stream on `fd` that reads. The test keeps the descriptor until it releases the stream.
 pub fn open(engine: &mut Engine, fd: &OwnedFd) -> Key {
     let key = engine
         .transports()
