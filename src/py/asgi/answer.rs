@@ -1,8 +1,8 @@
 //! The awaitables that `receive()` and `send()` return. They are coroutines too, because frameworks make tasks of them.
 //! Nothing happens before the first step, as with a coroutine.
 //!
-//! A `send` whose client has gone suspends once. Otherwise it would never wait, and a program that goes on sending would
-//! block the loop.
+//! A `send` whose client has gone suspends once. Otherwise it would never wait, and a program that continues to send
+//! would block the loop.
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyRuntimeWarning, PyStopIteration};
@@ -229,7 +229,7 @@ impl Answer {
     }
 }
 
-/// Warns, like a coroutine of Python, of an awaitable that was never awaited, whose work is not done.
+/// Warns if the awaitable was never awaited, as a coroutine of Python does. Its work was not done.
 impl Drop for Answer {
     fn drop(&mut self) {
         if !matches!(self.step.get_mut(), Step::Receive | Step::Send(_)) {

@@ -30,7 +30,7 @@ impl Lines {
 
 /// The pair `(name, value)`.
 ///
-/// The tuple is made outside of the cell, because that may start a garbage collection, whose finalisers may get here again.
+/// The tuple is made outside of the cell, because that may start a garbage collection, and finalisers may call this code again.
 pub fn pair<'py>(
     py: Python<'py>,
     lines: &GilCell<Lines>,

@@ -66,8 +66,8 @@ pub struct LoopCore {
 /// The engine as part of an object that any thread may hold.
 pub struct LoopEngine(Box<Engine>);
 
-// SAFETY: what keeps an engine from being `Send` is raw memory that is its own, and the counters that it shares with
-// kernel buffers which it has handed out (`uringcore_io::RecvBuf`). The counters are not atomic, so no thread may touch
+// SAFETY: an engine is not `Send` because of raw memory that only it uses, and of counters that it shares with
+// kernel buffers outside of it (`uringcore_io::RecvBuf`). The counters are not atomic, so no thread may touch
 // the engine while another one holds such a buffer. No Python object holds one: buffers are on the stack of the
 // loop's thread while it dispatches an event. Other threads are kept off meanwhile by the interpreter lock or, in a
 // build without one, by `LoopCore::with_engine`. Nothing in an engine relies on thread-local state.

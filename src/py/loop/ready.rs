@@ -121,8 +121,8 @@ impl<T> Default for Spare<T> {
 }
 
 impl<T> Spare<T> {
-    /// Takes a handle. The caller checks that it has the only reference, because the collector returns the handle to anyone
-    /// who asks for all objects.
+    /// Takes a handle. The caller checks that it has the only reference, because `gc.get_objects()` may have returned the
+    /// handle to the program.
     pub fn take(&mut self) -> Option<Py<T>> {
         self.0.pop()
     }

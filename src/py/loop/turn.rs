@@ -435,7 +435,7 @@ fn retire(this: &LoopCore, py: Python<'_>, handle: AnyHandle) {
 /// The engine, lent to `detach`.
 struct WithoutLock<'a>(&'a mut Engine);
 
-// SAFETY: `detach` runs the closure on this thread; only its bound asks for `Send`. Other threads run meanwhile. They
+// SAFETY: `detach` runs the closure on this thread; only its bound requires `Send`. Other threads run meanwhile. They
 // cannot reach the engine, which `wait`, `rest` and `_core_close` have taken out of its cell before. Nor can they reach
 // the counters that the engine shares with buffers outside of it (`uringcore_io::RecvBuf`): no Python object holds such a
 // buffer. They are on the stack of this thread, below a nested turn that an event's callback runs, and `wait` lets no

@@ -63,8 +63,8 @@ impl FileOperation {
             .with(py, |state| state.future.as_ref().map(|f| f.clone_ref(py)))
     }
 
-    /// Cancels the operation, for which nobody waits any more. ``late(result, error)`` is called when it has ended, or at
-    /// once if it has.
+    /// Cancels the operation after its waiter was cancelled. ``late(result, error)`` is called when the operation has ended,
+    /// or at once if it has already ended.
     fn abandon(&self, py: Python<'_>, late: Py<PyAny>) -> PyResult<()> {
         let unreported = self.state.with(py, |state| {
             if state.over {

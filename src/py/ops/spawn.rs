@@ -164,7 +164,7 @@ impl Spawn {
 }
 
 impl Drop for Started {
-    /// Nobody has taken the child: kills it, so that it neither runs nor stays as a zombie.
+    /// Kills a child that the program has not taken, so that it neither runs nor stays as a zombie.
     fn drop(&mut self) {
         let Some(outcome) = self.outcome.take() else {
             return;

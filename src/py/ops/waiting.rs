@@ -2,7 +2,7 @@
 //!
 //! `start` queues an operation and returns the future. `done` sets the result when the completion comes. `abandon` cancels
 //! the operation if its waiter was cancelled. A kind of operation is a [`Plan`], which converts its outcome to Python and
-//! handles a result for which nobody waits. The kinds are in `sock::calls`, `file` and `spawn`.
+//! handles a result without a waiter. The kinds are in `sock::calls`, `file` and `spawn`.
 //!
 //! On the Python side there is usually a thin coroutine, which passes a cancellation to the ring without a callback on
 //! every future:

@@ -1,8 +1,8 @@
 //! The data behind `get_extra_info`: a transport's dictionary, its addresses, and the Python socket over its descriptor.
 //!
-//! `_extra_info.py` makes the values of them.
+//! `_extra_info.py` makes the values from it.
 //!
-//! Addresses are read when a program first asks for them, or before the descriptor is closed if the program still has the
+//! Addresses are read when a program first requests them, or before the descriptor is closed if the program still has the
 //! transport then. `SO_PEERNAME` has the address of a peer that has reset the connection.
 
 use std::os::fd::{AsRawFd, IntoRawFd};
