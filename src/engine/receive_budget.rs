@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(
             receive_budget.next_turn(),
             usize::MAX,
-            "so much is not too much"
+            "this amount is within the budget"
         );
         receive_budget.note(BYTES_PER_TURN);
         receive_budget.note(1);

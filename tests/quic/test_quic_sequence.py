@@ -176,7 +176,7 @@ def test_a_trace_ends_at_its_size_and_nothing_more_is_recorded(pair, tmp_path):
     assert path.stat().st_size <= 65_536
     last = events_of(path)[-1]
     assert last["name"] == "loglevel:warning"
-    assert last["data"]["message"] == "the trace ends here: there is no room for more of it"
+    assert last["data"]["message"] == "the trace ends here: the limit of its file is reached"
     log.note("program:note", "{}")
     assert log.take() == []
 

@@ -49,11 +49,11 @@ mod tests {
 
     #[test]
     fn without_a_reason_there_is_no_limit() {
-        let unasked = || -> Instant { panic!("nothing goes by this clock") };
+        let unasked = || -> Instant { panic!("this clock must not be read") };
         let timeout = PollTimeout::default()
             .at_most(None)
             .until(None, unasked)
-            .until_due(None, || panic!("nor by this one"));
+            .until_due(None, || panic!("this clock must not be read either"));
         assert_eq!(timeout.timeout(), None);
     }
 

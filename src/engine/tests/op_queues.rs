@@ -269,7 +269,7 @@ fn sockets_are_looked_at_from_time_to_time_and_once_before_a_long_sleep() {
 #[test]
 fn without_operations_nobody_asks_the_clock() {
     let mut op_queues = OpQueues::default();
-    let nobody = || -> Instant { panic!("asked") };
+    let nobody = || -> Instant { panic!("the clock was read") };
     assert_eq!(op_queues.begin_turn(nobody), []);
     op_queues.join(key(0), FD, SOCKET, SocketOp::Recv(1));
     op_queues.begin_turn(Instant::now);
@@ -405,7 +405,7 @@ impl Host {
             Duration::from_millis(20),
             |engine, event| {
                 let EngineEvent::OpDone { op: key, outcome } = event else {
-                    panic!("an event that nobody asked for");
+                    panic!("an unexpected event");
                 };
                 match op_queues.rest_of(queue_id, key, &outcome) {
                     Some(rest) => op_queues.go_on(queue_id, engine.operations().reserve(), rest),

@@ -201,14 +201,14 @@ fn an_attempt_in_vain_keeps_its_queue() {
     assert!(matches!(attempt, Attempt::Connection));
     assert!(
         attempt.make(queue_id.fd).is_none(),
-        "somebody else was faster"
+        "another engine was faster"
     );
     op_queues.try_again(queue_id, key(2), attempt);
     let again = op_queues.take_start().expect("it waits again");
     assert!(again.key == key(2) && matches!(again.op, SocketOp::Accept));
     assert!(
         op_queues.take_start().is_none(),
-        "the other one stands in line"
+        "the other engine is in the queue"
     );
     let client = connect(&listener);
     let Some(Outcome::AcceptedFrom(Ok((_, from)))) = attempt.make(queue_id.fd) else {

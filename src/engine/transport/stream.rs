@@ -14,7 +14,7 @@
 //! time with a `BufferedProtocol`, at once, while the buffer is in the processor's cache. The host calls
 //! `receives_again` before that, because the callback in between may pause, close or run turns. Nothing is received for
 //! a reader that pauses there. The receive uses the descriptor's number. If the program has the socket object, the host
-//! first asks that object for its number. The engine does not notice a number that the program closes by itself: an
+//! first reads the number from that object. The engine does not notice a number that the program closes by itself: an
 //! `fstat` for each receive cost 2 % of an echo of 100 KiB.
 //!
 //! **Sends before the end of a turn** are system calls of their own and bypass the ring: a completion would come with

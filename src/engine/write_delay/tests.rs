@@ -361,7 +361,7 @@ fn a_lone_write_needs_no_clock() {
         assert!(!one.delay.end_callback(0, || panic!("the clock was read")));
         one.end_turn();
     }
-    // Its duration is not added: turns that follow at once share their sends.
+    // Turns that follow at once share their sends, although the time of the lone write is unknown.
     for _ in 0..100 {
         one.busy_turn(91);
         assert_eq!(one.short_turn(90), 0);

@@ -61,7 +61,7 @@ struct Files {
     waiters: FxHashMap<HolderId, Weak<Waiter>>,
 }
 
-/// A forked child has none of its parent's responses, and all places.
+/// A forked child starts with all places, because its parent's responses do not run in it.
 static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
 /// Runs `run` on the files. It calls no Python code.

@@ -6,7 +6,7 @@
 //! | `any` | an entry of the loop's lists: a handle of this package or of asyncio |
 //!
 //! If only the loop has a reference to a handle when it runs, as for nearly every one of `call_soon`, the callback is
-//! moved out of the handle, and the handle is used again for another callback (`turn`). The same is done with timers. In
+//! moved out of the handle, and the handle is used again for another callback (`turn`). Timers are reused too. In
 //! debug mode the loop uses asyncio's own classes, which record where they were made.
 
 use std::sync::Arc;

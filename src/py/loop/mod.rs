@@ -58,7 +58,7 @@ fn add_quick_methods(class: &Bound<'_, PyType>) -> PyResult<()> {
     let py = class.py();
     let core = py.get_type::<loop_core::LoopCore>();
     if !class.is_subclass(&core)? {
-        return Err(PyTypeError::new_err("class must be one of loops"));
+        return Err(PyTypeError::new_err("class must be an event loop class"));
     }
     let methods = scheduling::methods().into_iter().chain(tasks::methods(py)?);
     fastcall::add_methods(class, methods)

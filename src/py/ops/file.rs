@@ -233,7 +233,7 @@ fn read_bytes(py: Python<'_>, target: ReadTarget, count: usize) -> PyResult<Py<P
             Ok(bytes.finish(py)?.into_any().unbind())
         }
         Err(_) => Err(PyRuntimeError::new_err(
-            "a read came back with foreign memory",
+            "a read returned memory that is not its own",
         )),
     }
 }

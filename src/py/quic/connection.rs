@@ -265,7 +265,7 @@ impl QuicConnectionCore {
         )
     }
 
-    /// Asks the peer to stop sending on a stream (RFC 9000 section 19.5).
+    /// Requests the peer to stop sending on a stream (RFC 9000 section 19.5).
     fn stop_stream(
         &self,
         py: Python<'_>,
@@ -579,7 +579,7 @@ impl QuicConnectionCore {
         self.known(py, |summary| summary.version, |c| Some(c.version()))
     }
 
-    /// The server name that the client asked for (server side), or connected to.
+    /// The server name that the client requested (server side), or connected to.
     #[getter]
     fn server_name(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self

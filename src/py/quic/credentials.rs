@@ -43,7 +43,7 @@ impl TicketFields {
         Ok(SessionTicket {
             server_name: self.server_name,
             cipher_suite: CipherSuite::from_u16(self.cipher_suite)
-                .ok_or("its cipher suite is none of TLS 1.3's")?,
+                .ok_or("its cipher suite is not one of TLS 1.3")?,
             ticket: self.ticket.0,
             secret: self.resumption_secret.0,
             age_add: self.age_add,

@@ -406,7 +406,7 @@ fn known_kind(name: &str) -> PyResult<&'static str> {
     let known = KINDS.iter().find(|&&kind| kind == name);
     known
         .copied()
-        .ok_or_else(|| PyValueError::new_err(format!("kind: {name:?} is none of {KINDS:?}")))
+        .ok_or_else(|| PyValueError::new_err(format!("kind: {name:?} is not one of {KINDS:?}")))
 }
 
 const KINDS: [&str; 8] = [
@@ -595,7 +595,7 @@ fn alpn_name(py: Python<'_>, alpn: Option<Vec<u8>>) -> Option<Py<PyString>> {
     alpn.map(|raw| PyString::new(py, &String::from_utf8_lossy(&raw)).unbind())
 }
 
-/// What a field of an event can do beside being stored.
+/// The operations of a field of an event.
 trait Field {
     fn same(&self, other: &Self, py: Python<'_>) -> bool;
     fn show(&self, py: Python<'_>) -> PyResult<String>;

@@ -156,7 +156,7 @@ impl Records {
             Some(seconds) => {
                 self.put_warning(
                     seconds,
-                    "the trace ends here: there is no room for more of it",
+                    "the trace ends here: the limit of its file is reached",
                 );
             }
             None if self.dropped > 0 => {

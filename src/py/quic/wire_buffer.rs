@@ -13,13 +13,13 @@ create_exception!(
     uringcore.buffer,
     BufferReadError,
     PyValueError,
-    "There are fewer bytes in the buffer than asked for."
+    "There are fewer bytes in the buffer than requested."
 );
 create_exception!(
     uringcore.buffer,
     BufferWriteError,
     PyValueError,
-    "There is less room in the buffer than needed."
+    "There is less space in the buffer than needed."
 );
 
 /// Bytes with a position, to read and write integers and byte strings.

@@ -64,7 +64,7 @@ impl Unsent {
                     Some(piece) if piece.is_empty() => Ok(None),
                     Some(piece) => Ok(Some(Next::One(piece))),
                     None => Err(PyTypeError::new_err(
-                        "data is no bytes-like object any more",
+                        "data is no longer a bytes-like object",
                     )),
                 }
             }

@@ -332,7 +332,7 @@ const RECORD_BYTES_MAX: usize = 1 << 14;
 /// Direct calls write records where they wait for the kernel, so a large write is one send.
 const PIECE_BYTES_MAX: usize = 4 * RECORD_BYTES_MAX;
 /// The least that is encrypted at once after the transport beneath resumes, so that a turn's send is worth its call.
-/// Our stream asks for a pause at a quarter of this.
+/// Our stream requests a pause at a quarter of this.
 const REFILL_BYTES: usize = 256 * 1024;
 /// asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES.
 const WRITES_LOST_BEFORE_WARNING: u32 = 5;

@@ -271,9 +271,7 @@ impl QuicConnectionCore {
         drop(old);
         endpoint.get().with_connection(py, key, |connection| {
             pre_connect.replay(connection, |reason| {
-                log::warn!(
-                    "a command given before the connection began was not possible: {reason}"
-                );
+                log::warn!("a command that waited for the connection's beginning failed: {reason}");
             });
         })?;
         Ok(())
