@@ -479,7 +479,7 @@ impl Request {
             state.more_body
         });
         if is_early {
-            // After an early response, the client is asked to stop without an error (RFC 9114 section 4.1).
+            // After an early response, the rest of the request is stopped without an error (RFC 9114 section 4.1).
             self.forget_body(py);
             self.with_wire(py, |wire| wire.end(py, Ending::NoMoreWanted));
         }
