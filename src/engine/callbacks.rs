@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use uringcore_proto::quic::ConnectionKey;
+use uringcore_quic::ConnectionKey;
 
 use crate::held_writes::Holder;
 use crate::table::Key;

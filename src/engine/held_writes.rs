@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use uringcore_proto::quic::ConnectionKey;
+use uringcore_quic::ConnectionKey;
 
 use crate::table::Key;
 use crate::write_delay::WriteDelay;

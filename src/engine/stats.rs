@@ -22,7 +22,7 @@ pub struct EngineStats {
     pub quic_endpoints: usize,
     pub quic_connections: usize,
     /// Counters since the engine was made, of QUIC sockets that have ended too.
-    pub quic: uringcore_proto::quic::EndpointStats,
+    pub quic: uringcore_quic::EndpointStats,
     pub events_queued: usize,
     /// Bytes that arrived for paused readers of streams since the engine was made.
     pub bytes_held: u64,

@@ -1,18 +1,18 @@
-//! The operation slab: who is in flight, on which descriptor, and what the kernel may touch.
+//! The operation slab: operations in flight by descriptor, with the memory that the kernel may access.
 //!
 //! Invariants, kept here and relied upon by every `unsafe` block of the backends:
 //!
-//! - A slot, and with it its payload, lives until the operation's **last** completion. Cancelling
-//!   or discarding only marks it.
-//! - What the kernel points at never moves: payloads are heap memory (`Bytes`, `Vec`, `Box`) whose
-//!   address does not depend on where the slot is.
-//! - An identifier names one use of a slot: the generation moves on when the slot is freed, so a
-//!   stale identifier finds nothing.
-//! - Operations of one descriptor form a list. `close` takes that list over: the descriptor's
-//!   number may be reused by the kernel before the last old completion is reaped, so old
-//!   operations belong to the close from then on, no longer to the number.
+//! - A slot, and with it its payload, lives until the operation's **last** completion. Cancelling or discarding
+//!   only marks it.
+//! - Memory that the kernel points at never moves: payloads are heap memory (`Bytes`, `Vec`, `Box`) whose address
+//!   does not depend on the slot's position.
+//! - An identifier names one use of a slot: the generation is incremented when the slot is freed, so a stale identifier
+//!   finds nothing.
+//! - Operations of one descriptor form a list. `close` takes that list over: the kernel may reuse the descriptor's
+//!   number before the last old completion is processed, so old operations belong to the close from then on, no
+//!   longer to the number.
 //!
-//! Not here: what an operation does (the backends).
+//! Not here: the execution of an operation (the backends).
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -25,10 +25,10 @@ use crate::file::FileRequest;
 use crate::message::{GatherPayload, MessagePayload};
 use crate::stable_vec::StableVec;
 
-/// The caller's own routing value; comes back in every completion of the operation.
+/// The caller's own routing value, returned in every completion of the operation.
 pub type Token = u64;
 
-/// Names an operation: `kind:8 | generation:24 | index:32`.
+/// Identifies an operation: `kind:8 | generation:24 | index:32`.
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
 pub struct OpId(NonZeroU64);
 
@@ -36,7 +36,7 @@ impl OpId {
     /// An identifier that no operation ever has.
     pub const NONE: OpId = OpId(NonZeroU64::new(u64::MAX >> 1).unwrap());
 
-    /// No identifier has the highest bit: there are fewer kinds than that.
+    /// No identifier has the highest bit set: there are fewer kinds than that.
     pub(crate) const FREE_BIT: u32 = 63;
 
     /// The raw value, for logs and for storing.
@@ -44,7 +44,7 @@ impl OpId {
         self.0.get()
     }
 
-    /// From the raw value, which may be anything that the kernel gives back: no kind is 0.
+    /// Converts a raw value, which may be anything that the kernel returns: no kind is 0.
     pub(crate) fn from_u64(raw: u64) -> OpId {
         NonZeroU64::new(raw).map_or(OpId::NONE, OpId)
     }
@@ -80,7 +80,7 @@ pub(crate) enum OpKind {
     RecvOnce,
 }
 
-/// The memory and the resources of one operation.
+/// The memory and other resources of one operation.
 pub(crate) enum Payload {
     None,
     /// `send`.
@@ -91,7 +91,7 @@ pub(crate) enum Payload {
     Message(Box<MessagePayload>),
     /// `connect`.
     Address(Box<SockAddr>),
-    /// `recv_once`: the most bytes.
+    /// `recv_once`: the limit in bytes.
     Most(u32),
     /// `poll`.
     Events(u32),
@@ -99,31 +99,30 @@ pub(crate) enum Payload {
     EventsAgain(u32),
     /// `poll_unheld`.
     EventsUnheld(u32),
-    /// `close`, until the kernel has taken the descriptor over.
+    /// `close`, until the kernel has taken the descriptor.
     Descriptor(OwnedFd),
     /// `file`.
     File(Box<FileRequest>),
 }
 
-/// What the backends know about an operation besides its payload.
+/// An operation's state in the backends, besides its payload.
 pub(crate) struct Slot {
     generation: u32,
     pub(crate) kind: OpKind,
-    /// Occupied; a free slot links to the next free one through `next`.
+    /// True if occupied; a free slot links to the next free one through `next`.
     live: bool,
-    /// Never report: release what comes.
+    /// Never report: release the resources of each result.
     pub(crate) discarded: bool,
-    /// `cancel` was asked for: no re-arm, no retry.
+    /// `cancel` was called: no re-arm, no retry.
     pub(crate) cancelled: bool,
-    /// Backend state, see there.
-    /// Changed by `OpTable::set_phase`, which counts.
+    /// The backend's state. Changed only by `OpTable::set_phase`, which counts.
     pub(crate) phase: OpPhase,
     pub(crate) fd: RawFd,
     pub(crate) token: Token,
     pub(crate) payload: Payload,
     /// Bytes already sent (epoll).
     pub(crate) progress: u32,
-    /// Has told nothing since the run of the loop began (uring).
+    /// No completion since the current run of the loop began (uring).
     pub(crate) is_silent: bool,
     /// The close operation that waits for this one.
     owner: u32,
@@ -135,24 +134,24 @@ pub(crate) struct Slot {
     previous: u32,
 }
 
-// One for each idle connection.
+// There is one slot for each idle connection.
 const _: () = assert!(size_of::<Slot>() <= 104);
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub(crate) enum OpPhase {
     /// Queued or in the kernel.
     Active,
-    /// A readiness wait stands in for the operation, which answered EAGAIN.
+    /// A readiness wait replaces the operation, which returned EAGAIN.
     Polling,
     /// Waits for a receive buffer.
     Starved,
-    /// Taken back from the kernel while nobody enters the driver.
+    /// Taken back from the kernel while the driver is suspended.
     Suspended,
 }
 
 impl OpPhase {
-    /// The kernel does not know of the operation.
+    /// True if the operation is not in the kernel.
     fn is_idle(self) -> bool {
         matches!(self, OpPhase::Starved | OpPhase::Suspended)
     }
@@ -163,9 +162,9 @@ pub(crate) struct OpTable {
     slots: StableVec<Slot>,
     free: u32,
     live: usize,
-    /// Live operations that the kernel does not know of.
+    /// The number of live operations that are not in the kernel.
     idle: usize,
-    /// Readiness waits among those that it knows of.
+    /// The number of readiness waits in the kernel.
     polls: usize,
     max: usize,
     /// Head of the list of live operations, by descriptor.
@@ -189,12 +188,12 @@ impl OpTable {
         self.live
     }
 
-    /// Operations that are queued or with the kernel.
+    /// The number of operations that are queued or in the kernel.
     pub(crate) fn in_kernel(&self) -> usize {
         self.live - self.idle
     }
 
-    /// Those of them that carry nothing: no memory, no bytes, no connection.
+    /// The number of them without a resource: no memory, no bytes, no connection.
     pub(crate) fn polls_in_kernel(&self) -> usize {
         self.polls
     }
@@ -225,7 +224,7 @@ impl OpTable {
         token: Token,
         payload: Payload,
     ) -> Result<OpId, Payload> {
-        // A close frees more than it takes, and refusing it would leak the descriptor.
+        // A close frees more than it takes, and rejecting it would leak the descriptor.
         if self.live >= self.max && kind != OpKind::Close {
             return Err(payload);
         }
@@ -254,7 +253,7 @@ impl OpTable {
             .then_some(slot)
     }
 
-    /// The oldest starved receive that is still alive and uncancelled; cancelled ones were finished.
+    /// The oldest starved receive that is live and uncancelled; cancelled ones were finished.
     pub(crate) fn next_starved(&mut self, queue: &mut VecDeque<OpId>) -> Option<OpId> {
         while let Some(op) = queue.pop_front() {
             if self
@@ -277,8 +276,7 @@ impl OpTable {
         OpId::new(slot.kind, slot.generation, index)
     }
 
-    /// Frees a slot after its last completion. Second value: the close operation that waited for
-    /// this one and now waits for nothing more.
+    /// Frees a slot after its last completion. Second value: the close operation that waited only for this one.
     pub(crate) fn remove(&mut self, index: u32) -> (Payload, Option<u32>) {
         let owner = self.slots[index as usize].owner;
         if owner == NIL {
@@ -294,8 +292,8 @@ impl OpTable {
         } else if slot.kind == OpKind::Poll {
             self.polls -= 1;
         }
-        // It wraps. An owner drops an operation's name with the last completion, so no name outlives 2^24 others of
-        // its slot, and the kernel has no name of a slot that is free.
+        // The generation may wrap: an owner drops an identifier with the last completion, so none outlives 2^24
+        // others of its slot, and the kernel has no identifier of a free slot.
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.next = free;
         self.free = index;
@@ -308,7 +306,7 @@ impl OpTable {
         (payload, (close.waiting_for == 0).then_some(owner))
     }
 
-    /// Live operations of `fd`, oldest last. The vector is the caller's scratch.
+    /// The live operations of `fd`, oldest last. `out` is the caller's scratch vector.
     pub(crate) fn on_fd(&self, fd: RawFd, out: &mut Vec<u32>) {
         out.clear();
         let mut index = self.head(fd);
@@ -329,8 +327,8 @@ impl OpTable {
             .collect()
     }
 
-    /// Makes `close` the owner of all other operations of its descriptor, and takes the close
-    /// itself off the descriptor's list.
+    /// Makes `close` the owner of all other operations of its descriptor, and removes the close itself from the
+    /// descriptor's list.
     pub(crate) fn adopt(&mut self, close: u32) {
         let fd = self.slots[close as usize].fd;
         let mut waiting_for = 0;
@@ -349,7 +347,7 @@ impl OpTable {
         self.heads[fd as usize] = NIL;
         let slot = &mut self.slots[close as usize];
         slot.waiting_for = waiting_for;
-        // It is on no list any more; `remove` of an unlinked head must not touch the list.
+        // It is on no list any more; `remove` of an unlinked head must not change the list.
         slot.fd = -1;
     }
 
@@ -448,7 +446,7 @@ mod tests {
         table.remove(last.index());
         let next = insert(&mut table);
         assert_eq!((next.index(), next.generation()), (last.index(), 0));
-        // The kind, whose bits are above the generation's, is what it was.
+        // The kind's bits are above the generation's and do not change.
         assert_eq!(next.as_u64() >> 56, OpKind::Poll as u64);
         assert!(table.get(last).is_none() && table.get(next).is_some());
     }

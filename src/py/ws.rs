@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use pyo3::{create_exception, intern};
-use uringcore_proto::ws::{Close, Event, Opcode, Reader, Side, frame};
+use uringcore_http::ws::{Close, Event, Opcode, Reader, Side, frame};
 
 use crate::capi::cell::GilCell;
 use crate::capi::code;

@@ -6,7 +6,7 @@
 //! | `sockets` | `QuicSockets`: all of them, the ones with work and the next deadline |
 //! | `descriptor` | [`SocketFd`]: a descriptor that the engine closes, or that the host lent to it |
 //!
-//! The protocol is in `uringcore_proto::quic`. The host handles the events of connections.
+//! The protocol is in `uringcore_quic`. The host handles the events of connections.
 
 pub(crate) mod descriptor;
 pub(crate) mod socket;

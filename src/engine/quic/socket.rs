@@ -7,7 +7,7 @@
 //! | `additional` | further sockets of an endpoint: after a client's migration, of a server's preferred address |
 //!
 //! This file receives (cuts GRO batches, copies each batch once), reads ICMP errors, ends the socket in order, and
-//! returns the memory of a flood to the system. The protocol is in `uringcore_proto::quic`; the host handles the events
+//! returns the memory of a flood to the system. The protocol is in `uringcore_quic`; the host handles the events
 //! of connections.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use uringcore_io::{Completion, Datagram, Driver, Errno, OpId, Outcome, Token, heap, net};
-use uringcore_proto::quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
+use uringcore_quic::{ConnectionKey, DatagramMeta, Endpoint, EndpointStats, Event};
 
 use super::descriptor::SocketFd;
 

@@ -1,28 +1,26 @@
-//! The epoll backend: the completions of io_uring, made from readiness.
+//! The epoll backend: produces io_uring's completions from readiness.
 //!
-//! | file | noun |
+//! | file | content |
 //! | --- | --- |
-//! | `attempt` | single operations, carried out without blocking |
+//! | `attempt` | single operations, tried without blocking |
 //! | `receive` | multishot operations: accept and receive |
 //! | `set` | the kernel's epoll set |
 //!
-//! Here: which descriptor waits for what, and the turn.
+//! This file has the state of each descriptor, and the turn.
 //!
-//! Some facts about epoll that shape this:
+//! Facts about epoll that shape this:
 //!
-//! - Operations are tried at `enter`, batched at the end of a turn as a ring would; only what
-//!   answers EAGAIN waits.
-//! - Registrations are level-triggered and changed lazily, right before the wait: a receive that
-//!   stays armed costs no `epoll_ctl`.
-//! - ERR and HUP are reported whether wanted or not, so a descriptor that nobody waits for must
-//!   leave the set, or it spins.
-//! - A descriptor closed behind our back leaves the set silently and its number comes back as
-//!   something else. Every new waiting operation therefore renews the registration, but for a poll
-//!   whose caller knows better; ENOENT and EEXIST tell that our memory of it is stale.
-//! - A registration belongs to the open file, not to the number: closing the number leaves it in the set
-//!   while a duplicate lives, in a forked child for instance, where nobody can take it out any more. So
-//!   each registration carries a generation; an event of another than the number's own is nobody's, and
-//!   the only cure is a new set.
+//! - Operations are tried at `enter`, batched at the end of a turn as a ring would; only those that return EAGAIN wait.
+//! - Registrations are level-triggered and changed lazily, right before the wait: a receive that stays armed costs no
+//!   `epoll_ctl`.
+//! - ERR and HUP are always reported, so a descriptor without waiting operations must leave the set, or the loop spins.
+//! - A descriptor that other code closes leaves the set silently, and its number may be reused for another file.
+//!   Every new waiting operation therefore renews the registration, except for a poll whose caller guarantees that
+//!   it is valid; ENOENT and EEXIST show that our record of it is stale.
+//! - A registration belongs to the open file, not to the number: closing the number leaves it in the set while a
+//!   duplicate exists, in a forked child for instance, where it cannot be removed any more. So each registration
+//!   carries a generation; an event with another generation than the number's current one is ignored, and the only
+//!   cure is a new set.
 //! - Regular files can't be waited for (EPERM): they are read and written directly.
 
 mod attempt;
@@ -51,11 +49,11 @@ pub(crate) struct Epoll {
     set: Set,
     /// By descriptor.
     watches: Vec<Watch>,
-    /// Of the latest registration of all.
+    /// The generation of the latest registration of all.
     generation: u32,
-    /// Descriptors whose registration has to be looked at before the next wait.
+    /// Descriptors whose registration must be checked before the next wait.
     changed: Vec<RawFd>,
-    /// Operations not yet tried, in the order in which they were queued.
+    /// Operations that were not tried yet, in the order in which they were queued.
     queued: VecDeque<OpId>,
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
@@ -63,13 +61,13 @@ pub(crate) struct Epoll {
     batch: Batch,
 }
 
-/// What the set knows about a descriptor.
+/// A descriptor's registration.
 #[derive(Copy, Clone, Default)]
 struct Watch {
     registered: u32,
-    /// Of the latest registration; comes back with its events.
+    /// The generation of the latest registration, which its events carry.
     generation: u32,
-    /// It is in `changed`.
+    /// True if it is listed in `changed`.
     changed: bool,
     /// A new operation waits: renew the registration even if it looks right.
     renew: bool,
@@ -102,8 +100,8 @@ impl Epoll {
         self.queued.push_back(op);
     }
 
-    /// Cancels what else there is on a descriptor that is being closed. What was queued before the
-    /// close has had its try by now, as in a ring.
+    /// Cancels the other operations on a descriptor that is being closed. Operations queued before the close have
+    /// been tried by now, as in a ring.
     fn end_others(&mut self, common: &mut Common, fd: RawFd, close: u32) {
         let mut others = std::mem::take(&mut common.scratch);
         common.table.on_fd(fd, &mut others);
@@ -114,7 +112,7 @@ impl Epoll {
         common.scratch = others;
     }
 
-    /// The slot is marked already.
+    /// The caller has marked the slot already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         let slot = common.table.at(op.index());
         let (fd, result) = (slot.fd, cancelled_result(slot));
@@ -136,8 +134,8 @@ impl Epoll {
         common.stats.syscalls += 1;
         let limit = if block { timeout } else { Some(Duration::ZERO) };
         let count = self.set.wait(limit, common.batch);
-        // Only a wake that is reported is used up: one that comes during an `enter` that does not
-        // block must still end the next sleep.
+        // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
+        // the next sleep.
         let woken = wants_block && common.waker.get_up();
         let count = match count {
             Ok(count) => count,
@@ -160,7 +158,7 @@ impl Epoll {
             }
         }
         if orphans {
-            // Without a descriptor for it the orphans stay and are met again at the next wait.
+            // Without a descriptor for it the orphaned registrations stay, and the next wait finds them again.
             let _ = self.move_to_new_set(common);
         }
         Ok(match (woken, block && count == 0) {
@@ -170,15 +168,15 @@ impl Epoll {
         })
     }
 
-    /// True if an event comes from the descriptor's registration, and not from one of a file that once had
-    /// the number.
+    /// True if an event comes from the descriptor's registration, and not from that of a file that had the number
+    /// before.
     fn is_known(&self, event: &ReadyEvent) -> bool {
         let watch = self.watches.get(event.fd as usize);
         watch.is_some_and(|watch| watch.registered != 0 && watch.generation == event.generation)
     }
 
-    /// In a forked child: the set is the parent's as well. What was queued and not tried is tried by the
-    /// parent; what waits for readiness goes on waiting here too.
+    /// In a forked child: the set is shared with the parent. Operations that were queued and not tried are tried by
+    /// the parent; those that wait for readiness continue to wait here, too.
     pub(crate) fn leave_to_parent(&mut self, common: &mut Common) -> io::Result<()> {
         self.move_to_new_set(common)?;
         for _ in 0..self.queued.len() {
@@ -197,7 +195,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Moves to a new set, with just the registrations that are known.
+    /// Moves to a new set, with only the recorded registrations.
     fn move_to_new_set(&mut self, common: &mut Common) -> io::Result<()> {
         self.set.replace(&common.waker)?;
         for (fd, watch) in self.watches.iter_mut().enumerate() {
@@ -205,7 +203,7 @@ impl Epoll {
                 continue;
             }
             common.stats.syscalls += 1;
-            // Closed behind our back: as silent as if it had left the old set.
+            // Closed by other code: as silent as leaving the old set.
             let (wanted, generation) = (watch.registered, watch.generation);
             if self.set.change(fd as RawFd, 0, wanted, generation).is_err() {
                 watch.registered = 0;
@@ -214,7 +212,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Something is to be started or registered.
+    /// True if an operation must be started or registered.
     pub(crate) fn has_work(&self) -> bool {
         !self.queued.is_empty()
             || !self.changed.is_empty()
@@ -226,7 +224,7 @@ impl Epoll {
         !self.queued.is_empty()
     }
 
-    /// Tries what is queued now: a completion's consequences belong to the next turn.
+    /// Tries the operations queued now: the consequences of a completion belong to the next turn.
     pub(crate) fn start_queued(&mut self, common: &mut Common) {
         for _ in 0..self.queued.len() {
             let Some(op) = self.queued.pop_front() else {
@@ -238,12 +236,12 @@ impl Epoll {
         }
     }
 
-    /// The event array and what is known by descriptor.
+    /// Bytes of the event array and of the table by descriptor.
     pub(crate) fn queues_bytes(&self) -> u64 {
         (self.set.events_bytes() + self.watches.capacity() * size_of::<Watch>()) as u64
     }
 
-    /// First look at a queued operation.
+    /// The first attempt of a queued operation.
     fn start(&mut self, common: &mut Common, index: u32) {
         if waits_first(common.table.at(index)) {
             self.wait_for(common, index);
@@ -252,7 +250,7 @@ impl Epoll {
         }
     }
 
-    /// The operation waits for readiness from now on.
+    /// The operation waits for readiness.
     fn wait_for(&mut self, common: &mut Common, index: u32) {
         common.table.set_phase(index, OpPhase::Polling);
         let slot = common.table.at(index);
@@ -260,14 +258,14 @@ impl Epoll {
         self.change(slot.fd, !is_known);
     }
 
-    /// The operation is over.
+    /// Ends the operation.
     fn finish(&mut self, common: &mut Common, index: u32, result: i32) {
         let fd = common.table.at(index).fd;
         common.finish_later(index, result);
         self.change(fd, false);
     }
 
-    /// Asks for a look at the descriptor's registration before the next wait.
+    /// Requests a check of the descriptor's registration before the next wait.
     fn change(&mut self, fd: RawFd, renew: bool) {
         let Ok(position) = usize::try_from(fd) else {
             return;
@@ -283,7 +281,7 @@ impl Epoll {
     }
 
     fn update_set(&mut self, common: &mut Common) {
-        // Grows while it is worked off: operations on a regular file are carried out on the spot.
+        // The list grows during this loop: operations on a regular file are carried out at once.
         while let Some(fd) = self.changed.pop() {
             self.update(common, fd);
         }
@@ -298,7 +296,8 @@ impl Epoll {
             return;
         }
         let was = std::mem::replace(&mut watch.registered, wanted);
-        // It wraps: events of a registration come while its file is open, and none is 2^32 registrations older.
+        // The counter may wrap: events of a registration arrive while its file is open, and none is 2^32
+        // registrations older.
         self.generation = self.generation.wrapping_add(1);
         watch.generation = self.generation;
         common.stats.syscalls += 1;
@@ -340,14 +339,14 @@ impl Epoll {
         common.scratch = indexes;
     }
 
-    /// Readiness: every operation that waited for it gets its try, oldest first.
+    /// Handles readiness: every operation that waited for it is tried, oldest first.
     fn handle_event(&mut self, common: &mut Common, fd: RawFd, events: u32) {
         let mut indexes = std::mem::take(&mut common.scratch);
         common.table.on_fd(fd, &mut indexes);
         let mut used = false;
         for &index in indexes.iter().rev() {
             let slot = common.table.at(index);
-            // It is tried when there are buffers, for what is readable stays so.
+            // It is tried when there are buffers, because readable data stays readable.
             used |= slot.phase == OpPhase::Starved;
             if events & (direction(slot) | TROUBLE) != 0 && slot.phase == OpPhase::Polling {
                 used = true;
@@ -361,8 +360,8 @@ impl Epoll {
         }
     }
 
-    /// Starved receives go on, oldest first, while there are buffers. That is before what is readable now, or
-    /// sockets with more to receive would take the buffers each time.
+    /// Continues starved receives, oldest first, while there are buffers. This happens before readable descriptors
+    /// are handled; otherwise sockets with more to receive would take the buffers each time.
     fn feed_starved(&mut self, common: &mut Common) {
         while common.stream.available() > 0
             && let Some(op) = common.table.next_starved(&mut self.starved_streams)
@@ -377,7 +376,7 @@ impl Epoll {
         if !common.ready.is_empty() {
             return;
         }
-        // The others leave the set: what is readable and cannot be received would keep us from sleeping.
+        // The others leave the set: readable data that cannot be received would prevent sleeping.
         for position in 0..self.starved_streams.len() {
             self.unregister(common, self.starved_streams[position]);
         }
@@ -386,13 +385,13 @@ impl Epoll {
         }
     }
 
-    /// The socket was readable when the buffers had run out.
+    /// Tries a receive whose socket was readable when the buffers had run out.
     fn feed(&mut self, common: &mut Common, index: u32) {
         let fd = common.table.at(index).fd;
         common.stats.rearms += 1;
         common.table.set_phase(index, OpPhase::Polling);
         self.attempt(common, index, 0);
-        // It is registered still, unless it was starved for longer.
+        // It is still registered, unless it was starved for longer.
         self.change(fd, false);
     }
 
@@ -413,7 +412,7 @@ fn waits_first(slot: &Slot) -> bool {
     )
 }
 
-/// What a waiting operation waits for; 0 for all others.
+/// The direction that a waiting operation waits for; 0 for all others.
 fn direction(slot: &Slot) -> u32 {
     if slot.phase != OpPhase::Polling {
         return 0;
@@ -428,7 +427,7 @@ fn direction(slot: &Slot) -> u32 {
     }
 }
 
-/// A send that is cancelled half-way tells how far it got, as the ring's does.
+/// A send that is cancelled half-way reports its progress, as the ring's does.
 fn cancelled_result(slot: &Slot) -> i32 {
     if slot.progress > 0 {
         slot.progress as i32
@@ -449,7 +448,7 @@ mod tests {
     use crate::completion::Outcome;
     use crate::op::{OpKind, Payload};
 
-    /// 32 bits of a count distinguish the set's events.
+    /// The set's events carry 32 bits of a counter.
     #[test]
     fn registrations_are_found_where_their_count_wraps() {
         let config = DriverConfig::default();

@@ -1,6 +1,6 @@
-//! The kernel's epoll set: what is registered in it, and waiting for it.
+//! The kernel's epoll set: its registrations, and waiting for events.
 //!
-//! Not here: which descriptor is to be registered for what, and what an event leads to.
+//! Not here: the choice of registrations, and the handling of events.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -12,22 +12,22 @@ use crate::waker::Waker;
 
 pub(super) struct Set {
     fd: OwnedFd,
-    /// What the latest wait brought.
+    /// The events of the latest wait.
     events: Vec<libc::epoll_event>,
-    /// The kernel has `epoll_pwait2` (5.11): time-outs in nanoseconds.
+    /// True if the kernel has `epoll_pwait2` (5.11), with time-outs in nanoseconds.
     exact_timeouts: bool,
 }
 
-/// Something happened to the file that a registration is of.
+/// An event of a registration.
 pub(super) struct ReadyEvent {
-    /// The number that it had when it was registered.
+    /// The file's descriptor number when it was registered.
     pub(super) fd: RawFd,
     pub(super) generation: u32,
     pub(super) events: u32,
 }
 
 impl Set {
-    /// An empty set, but for the waker.
+    /// A set with only the waker.
     pub(super) fn new(waker: &Waker) -> io::Result<Set> {
         Ok(Set {
             fd: create(waker)?,
@@ -36,7 +36,7 @@ impl Set {
         })
     }
 
-    /// A new, empty set in the place of this one.
+    /// Replaces the set by a new, empty one.
     pub(super) fn replace(&mut self, waker: &Waker) -> io::Result<()> {
         self.fd = create(waker)?;
         Ok(())
@@ -46,7 +46,7 @@ impl Set {
         self.events.len() * size_of::<libc::epoll_event>()
     }
 
-    /// Brings a registration from `was` to `wanted`, whatever happened to the descriptor in between.
+    /// Changes a registration from `was` to `wanted`, even if the descriptor was closed or reused in between.
     pub(super) fn change(
         &self,
         fd: RawFd,
@@ -78,8 +78,8 @@ impl Set {
         }
     }
 
-    /// Waits for events; how many there are. Where there are more than `most` the kernel goes on with the
-    /// others at the next wait.
+    /// Waits for events and returns their number. If there are more than `most`, the kernel returns the others at
+    /// the next wait.
     pub(super) fn wait(&mut self, timeout: Option<Duration>, most: usize) -> io::Result<usize> {
         let most = most.clamp(1, EVENTS_PER_TURN) as i32;
         if self.exact_timeouts
@@ -99,7 +99,7 @@ impl Set {
             i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
         });
         let (set, events) = (self.fd.as_raw_fd(), self.events.as_mut_ptr());
-        // SAFETY: `events` has room for so many entries.
+        // SAFETY: `events` has room for `most` entries.
         counted(unsafe { libc::epoll_wait(set, events, most, milliseconds) }.into())
     }
 
@@ -108,7 +108,7 @@ impl Set {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos() as _,
         };
-        // SAFETY: `events` has room for so many entries; no signal mask.
+        // SAFETY: `events` has room for `most` entries; no signal mask.
         counted(unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
@@ -122,7 +122,7 @@ impl Set {
         })
     }
 
-    /// One of those of the latest wait; `None` if it is the waker's.
+    /// An event of the latest wait; `None` if it is the waker's.
     pub(super) fn event(&self, index: usize) -> Option<ReadyEvent> {
         let libc::epoll_event { events, u64: data } = self.events[index];
         (data != WAKE).then_some(ReadyEvent {
@@ -143,7 +143,7 @@ fn create(waker: &Waker) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor that nothing else owns.
     let set = unsafe { OwnedFd::from_raw_fd(fd) };
     // Edge-triggered: every write is an edge, so the eventfd is never read.
     let mut event = libc::epoll_event {

@@ -1,11 +1,11 @@
-//! Files that grow record by record, written by a thread of their own: [`Journal`] and its [`Entry`]s.
+//! Files that grow record by record, written by a separate thread: [`Journal`] and its [`Entry`]s.
 //!
-//! - `folder`: the files' names, how much they take together, which of them are removed.
+//! - `folder`: the files' names, their total size, and removal.
 //! - `writer`: the thread.
 //!
-//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for
-//! each buffer, all buffers together, each file, all files of the folder together, and open files. A record
-//! that finds no room is refused, and its producer counts it. Not here: the format of records.
+//! An append copies bytes into the entry's buffer and returns; it never waits for a disk. There are bounds for each
+//! buffer, all buffers together, each file, all files of the folder together, and open files. A record without room
+//! is rejected, and its producer counts it. Not here: the format of records.
 //!
 //! A forked child has a thread and files of its own.
 
@@ -37,31 +37,31 @@ pub struct Limits {
     /// Bytes of all files in the folder, including those of other processes and of earlier runs. The oldest that
     /// are not being written are removed.
     pub total_bytes: u64,
-    /// Files in the folder, likewise.
+    /// Files in the folder, with the same rule.
     pub files: usize,
-    /// Files that this process has open at once.
+    /// Files that this process has open at a time.
     pub open: usize,
 }
 
-/// What became of a record.
+/// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Append {
     Taken,
-    /// The buffers are full. There is room when the thread has written.
+    /// The buffers are full. There is room once the thread has written.
     NoRoom,
-    /// The file has its size, or the folder: only [`Entry::finish`] adds to it.
+    /// The file or the folder has reached its size: only [`Entry::finish`] adds to it.
     Full,
     /// The file could not be written.
     Failed,
 }
 
-/// Files in one folder, with names that cannot be foreseen.
+/// Files in one folder, with unpredictable names.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
     suffix: &'static str,
     limits: Limits,
-    /// None before the first entry. A forked child makes its own, because the parent's thread does not run there.
+    /// `None` before the first entry. A forked child makes its own, because the parent's thread does not run there.
     shared: PerProcess<Mutex<Option<Arc<SharedJournal>>>>,
 }
 
@@ -75,9 +75,9 @@ impl Journal {
         }
     }
 
-    /// A new file, which the thread creates with its first record. `None` if as many are open as may be.
+    /// A new file, which the thread creates with its first record. `None` if the limit of open files is reached.
     ///
-    /// Fails if there can be no thread.
+    /// Fails if the thread cannot be created.
     pub fn begin(&self) -> io::Result<Option<Entry>> {
         let shared = self.started()?;
         let mut state = shared.state();
@@ -90,7 +90,7 @@ impl Journal {
         Ok(Some(Entry { shared, file }))
     }
 
-    /// Waits until everything appended before is with the kernel. False if `patience` ended first.
+    /// Waits until everything appended before was passed to the kernel. False if `patience` ended first.
     pub fn flush(&self, patience: Duration) -> bool {
         let shared = lock(self.shared.get()).clone();
         shared.is_none_or(|shared| shared.flush(patience))
@@ -149,7 +149,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Adds a record, whole or not at all.
+    /// Appends a record, whole or not at all.
     pub fn append(&self, record: &[u8]) -> Append {
         let shared = &self.shared;
         if !shared.birthplace.is_here() {
@@ -172,7 +172,7 @@ impl Entry {
         Append::Taken
     }
 
-    /// Adds a last record, of [`LAST_RECORD_MAX`] bytes at most, for which there always is room, and ends the
+    /// Appends a last record, of at most [`LAST_RECORD_MAX`] bytes, for which there is always room, and ends the
     /// file.
     pub fn finish(self, last: &[u8]) {
         if self.shared.birthplace.is_here() {
@@ -195,7 +195,7 @@ impl Entry {
         self.announce(buffer, is_urgent);
     }
 
-    /// The thread has something to look at.
+    /// Adds the file to the thread's list.
     fn announce(&self, buffer: &mut Buffer, is_urgent: bool) {
         if !std::mem::replace(&mut buffer.is_listed, true) {
             self.shared
@@ -219,7 +219,7 @@ impl Drop for Entry {
     }
 }
 
-/// What producers and the thread have in common. Locks are taken in this order: a buffer's, the state's.
+/// The state shared by producers and the thread. Locks are taken in this order: a buffer's, then the state's.
 #[derive(Debug)]
 struct SharedJournal {
     birthplace: Birthplace,
@@ -235,13 +235,13 @@ struct SharedJournal {
 
 #[derive(Debug, Default)]
 struct JournalState {
-    /// Files with something to be written, or to be closed.
+    /// Files to write, or to close.
     listed: Vec<Arc<File>>,
     open: usize,
     is_urgent: bool,
     is_writing: bool,
     is_closed: bool,
-    /// How often the thread has gone through the list.
+    /// How often the thread has processed the list.
     rounds: u64,
     error: Option<io::Error>,
 }
@@ -254,12 +254,12 @@ struct File {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// Bytes that were taken in all.
+    /// The number of accepted bytes.
     accepted: u64,
     phase: FilePhase,
     is_listed: bool,
     was_urgent: bool,
-    /// Its entry is gone.
+    /// Its entry was dropped.
     is_over: bool,
 }
 
@@ -280,7 +280,7 @@ impl SharedJournal {
 
     fn list(&self, file: Arc<File>, is_urgent: bool, was_urgent: &mut bool) {
         let mut state = self.state();
-        // The thread gathers for a while once it was woken.
+        // The thread collects records for a while after it was woken.
         let is_first = state.listed.is_empty();
         state.listed.push(file);
         state.is_urgent |= is_urgent;
@@ -298,7 +298,7 @@ impl SharedJournal {
     fn flush(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.state();
-        // The round under way may have passed what was appended last.
+        // The current round may have passed the last appended record.
         let wanted = state.rounds + 2;
         while (state.is_writing || !state.listed.is_empty()) && state.rounds < wanted {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -326,9 +326,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of one file. A quarter of it wakes the thread at once.
+/// For one file. A quarter of it wakes the thread at once.
 const BUFFER_MAX: usize = 256 << 10;
-/// Of all files together.
+/// For all files together.
 const BUFFERS_MAX: usize = 2 << 20;
-/// Of the record of [`Entry::finish`].
+/// For the record of [`Entry::finish`].
 pub const LAST_RECORD_MAX: usize = 1 << 10;

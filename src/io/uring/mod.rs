@@ -63,32 +63,30 @@ use crate::waker::Waker;
 
 pub(crate) struct Uring {
     ring: ManuallyDrop<IoUring>,
-    /// What `io_uring_enter` is called with: the ring's descriptor, or its registered index.
+    /// The descriptor argument of `io_uring_enter`: the ring's descriptor, or its registered index.
     enter_fd: i32,
     enter_flags: u32,
     registered: Option<i32>,
     /// The thread that enabled the ring; 0 before.
     owner: u64,
-    /// Entries that found the submission queue full when it could not be submitted, and those
-    /// queued on a foreign thread. Bounded by the slab: each operation has at most its own entry,
-    /// a cancel and a re-arm.
+    /// Entries that found the submission queue full when it could not be submitted, and those queued on another
+    /// thread. Bounded by the slab: each operation has at most its own entry, a cancel and a re-arm.
     backlog: VecDeque<Entry>,
     /// Receives that wait for a buffer, oldest first.
     starved_streams: VecDeque<OpId>,
     starved_datagrams: VecDeque<OpId>,
-    /// Operations to arm again after this reap.
+    /// Operations to arm again after the current completions.
     rearm: Vec<u32>,
     /// Operations that were taken back from the kernel.
     suspended: Vec<Suspended>,
     peek: Peek,
-    /// Those of them that an epoll set stands for.
+    /// The suspended operations that wait in an epoll set.
     idle_epoll: IdleEpoll,
-    /// The inode that eventfds and their like share.
+    /// The inode that eventfds and similar files share.
     anonymous: Option<FileId>,
-    /// The cancel that parks has completed.
+    /// The cancel of a suspension has completed.
     suspend_is_answered: bool,
-    /// Nobody enters this ring at the moment; what is queued goes to the backlog, for it may be
-    /// another thread's ring that takes it.
+    /// The driver is suspended; queued entries go to the backlog, because another thread's ring may take them.
     resting: bool,
     /// Suspension has ended the watch of the waker's eventfd.
     watch_lost: bool,
@@ -176,7 +174,7 @@ impl Uring {
         }
     }
 
-    /// The slot is marked already.
+    /// The caller has marked the slot already.
     pub(crate) fn cancel(&mut self, common: &mut Common, op: OpId) {
         match common.table.at(op.index()).phase {
             OpPhase::Starved | OpPhase::Suspended => self.finish_idle(common, op.index()),
@@ -189,8 +187,7 @@ impl Uring {
         }
     }
 
-    /// Ends an operation that the ring does not know at the moment; the list that it is in skips it
-    /// later.
+    /// Ends an operation that is not in the ring at the moment; the list that contains it skips it later.
     fn finish_idle(&mut self, common: &mut Common, index: u32) {
         let (op, fd) = (common.table.id_at(index), common.table.at(index).fd);
         self.idle_epoll.remove(fd, op, &mut common.stats.syscalls);
@@ -212,13 +209,13 @@ impl Uring {
             || self.has_food(common)
     }
 
-    /// True if a reap would find something.
+    /// True if the completion queue has entries.
     pub(crate) fn has_completions(&self) -> bool {
         // SAFETY: no other view of the queue exists while `self` is borrowed.
         !unsafe { self.ring.completion_shared() }.is_empty()
     }
 
-    /// Both queues and the backlog.
+    /// Bytes of both queues and the backlog.
     pub(crate) fn queues_bytes(&self) -> u64 {
         let parameters = self.ring.params();
         let submission = parameters.sq_entries() as usize * size_of::<Entry>();
@@ -227,7 +224,7 @@ impl Uring {
         (submission + completion + backlog) as u64
     }
 
-    /// True if a starved receive could go on.
+    /// True if a starved receive could continue.
     fn has_food(&self, common: &Common) -> bool {
         !self.starved_streams.is_empty() && common.stream.available() > 0
             || !self.starved_datagrams.is_empty() && common.datagram.available() > 0
@@ -240,7 +237,7 @@ impl Uring {
     ) -> io::Result<Entered> {
         match self.owner {
             0 => self.start()?,
-            // Not left to the kernel: a registered index means another ring on another thread.
+            // Checked here, because with a registered index the kernel would use another ring on another thread.
             _ if !self.is_owner() => self.change_thread(common)?,
             _ => {}
         }
@@ -270,15 +267,15 @@ impl Uring {
         block = block && !already_woken;
         common.stats.enters += 1;
         common.stats.syscalls += 1;
-        // The clock is read only when the kernel's answer could be ambiguous, see `why_empty`.
+        // The clock is read only if the kernel's result could be ambiguous, see `why_empty`.
         let deadline = match timeout {
             Some(limit) if block && queued > 0 => Instant::now().checked_add(limit),
             _ => None,
         };
         let timeout = timeout.filter(|_| block);
         let result = self.enter_kernel(queued, u32::from(block), timeout);
-        // Only a wake that is reported is used up: one that comes during an `enter` that does not
-        // block must still end the next sleep.
+        // Only a reported wake is consumed: one that arrives during an `enter` that does not block must still end
+        // the next sleep.
         let woken = (block || already_woken) && common.waker.get_up();
         let expected = [libc::ETIME, libc::EINTR, libc::EAGAIN, libc::EBUSY];
         let result = match result {
@@ -307,8 +304,8 @@ impl Uring {
         Ok(why_empty(&result, deadline))
     }
 
-    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted`
-    /// completions. Touches nothing but the ring, so it may run without Python's lock.
+    /// One `io_uring_enter`: submits `queued` entries, runs deferred work, and waits for `wanted` completions. It
+    /// uses only the ring, so it may run without Python's lock.
     fn enter_kernel(&self, queued: u32, wanted: u32, timeout: Option<Duration>) -> io::Result<u32> {
         let timespec;
         let mut arguments = SubmitArgs::new();
@@ -317,9 +314,8 @@ impl Uring {
             arguments = arguments.timespec(&timespec);
         }
         let flags = self.enter_flags | ENTER_GETEVENTS | ENTER_EXT_ARG;
-        // SAFETY: the descriptor is our ring (or its registered index, as the flags say); the
-        // argument structure outlives the call. Memory that queued entries point to is kept by the
-        // slab until their completion.
+        // SAFETY: the descriptor is this driver's ring (or its registered index, as the flags say); the argument
+        // structure outlives the call. The slab keeps memory that queued entries point to until their completion.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -338,8 +334,8 @@ impl Uring {
         }
     }
 
-    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would
-    /// only starve the rest again, at the price of a completion each.
+    /// Arms as many starved receives as there are buffers, oldest first. Arming all of them would only starve the
+    /// rest again, at the cost of a completion each.
     fn feed_starved(&mut self, common: &mut Common) {
         for _ in 0..common.stream.available() {
             let Some(op) = common.table.next_starved(&mut self.starved_streams) else {
@@ -364,7 +360,7 @@ impl Uring {
         common.table.set_phase(index, OpPhase::Active);
         let slot = common.table.at(index);
         let entry = match (slot.kind, &slot.payload) {
-            // The handshake goes on without us; asking again once it is over gives its result.
+            // The handshake continues in the kernel; another connect after its end returns its result.
             (OpKind::Connect, _) => return self.push_readiness(common, index),
             (OpKind::Close, Payload::Descriptor(fd)) => entry::close(op, fd.as_raw_fd()),
             _ => entry::of(op, slot, &self.receive_header),
@@ -372,7 +368,7 @@ impl Uring {
         self.push(entry, &mut common.stats.syscalls);
     }
 
-    /// A readiness wait stands in for the operation.
+    /// Queues a readiness wait instead of the operation.
     fn push_readiness(&mut self, common: &mut Common, index: u32) {
         let op = common.table.id_at(index);
         common.table.set_phase(index, OpPhase::Polling);
@@ -381,12 +377,12 @@ impl Uring {
     }
 }
 
-/// A blocking enter came back without completion or wake. If it also submitted something the
-/// kernel reports only that, and time-out and signal look alike but for the clock.
+/// A blocking enter returned without a completion or a wake. If it also submitted something the kernel reports only
+/// that, and only the clock distinguishes a time-out from a signal.
 fn why_empty(result: &io::Result<u32>, deadline: Option<Instant>) -> Entered {
     match result.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ETIME)) => Entered::TimedOut,
-        // No memory for a request or a full overflow list: reap and try again.
+        // No memory for a request or a full overflow list: process completions and try again.
         Err(_) => Entered::Ready,
         Ok(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => Entered::TimedOut,
         Ok(_) => Entered::Interrupted,

@@ -1,6 +1,6 @@
 //! A request that is a WebSocket: frames on one side, ASGI's `websocket` messages on the other.
 //!
-//! Such a request has a [`Socket`]. [`Request`]'s own methods call the functions here. `uringcore_proto::ws` reads
+//! Such a request has a [`Socket`]. [`Request`]'s own methods call the functions here. `uringcore_http::ws` reads
 //! the frames; the wire defines the stream.
 //!
 //! A message is passed to the client as a whole, because another one may be sent while it waits. So `send` waits
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use pyo3::{create_exception, intern};
-use uringcore_proto::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
+use uringcore_http::ws::{Close, Event, Opcode, Phase, Socket, Stop, code, frame};
 
 use super::message::{optional, required};
 use super::request::{Asked, Request};

@@ -21,10 +21,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFrozenSet, PyList, PyTuple};
 use rustc_hash::FxHashSet;
-use uringcore_proto::h3::settings::id as setting;
-use uringcore_proto::h3::{
-    Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint,
-};
+use uringcore_h3::settings::id as setting;
+use uringcore_h3::{Code, Connection, Half, PeerSettings, Role, Settings, TargetCheck, varint};
 
 use self::begun::{Begun, Hooks};
 use super::errors::local;

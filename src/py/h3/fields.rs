@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use uringcore_proto::h3::Field;
+use uringcore_h3::Field;
 
 use crate::capi::cell::GilCell;
 

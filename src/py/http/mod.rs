@@ -6,7 +6,7 @@
 //! | `exchange` | one of its streams, as a request's wire |
 //! | `sessions` | its WebTransport sessions |
 //! | `ends` | both ends of the connection for the scope: addresses and TLS |
-//! | `limits` | [`Limits`](uringcore_proto::http::Limits) from Python |
+//! | `limits` | [`Limits`](uringcore_http::http3::Limits) from Python |
 //!
 //! Python decides about the life of a connection: when GOAWAY is sent, and when it is closed.
 

@@ -8,7 +8,7 @@
 //! | `store` | calls of the program's session store |
 //!
 //! This file connects, closes, and moves datagrams for endpoints without a loop. In this folder *endpoint* is the Python
-//! object, *protocol* its state machines (`uringcore_proto::quic::Endpoint`), and *socket* the engine's
+//! object, *protocol* its state machines (`uringcore_quic::Endpoint`), and *socket* the engine's
 //! `QuicSocket`. Commands of a connection are in `connection`.
 //!
 //! No Python code runs while the engine or a cell is borrowed.

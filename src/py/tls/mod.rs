@@ -27,7 +27,7 @@
 //! module has loaded (`openssl`, `ssl_object`). Our own BIO (`pipe`) replaces the two memory BIOs: OpenSSL reads
 //! ciphertext where the kernel has put it, decrypts into the object that `data_received` gets, and leaves records in
 //! the memory that waits for the kernel. OpenSSL is called only when a whole record is there
-//! (`uringcore_proto::tls::RecordBoundaries`), because it answers an early call with an exception. The pieces of one
+//! (`uringcore_wire::tls::RecordBoundaries`), because it answers an early call with an exception. The pieces of one
 //! turn are delivered together, up to 256 KiB, each decrypted when it comes. Plaintext waits in the backlog while the
 //! transport beneath is above its high-water mark. Up to 256 KiB are encrypted at once, so a large write is one send.
 //!

@@ -5,7 +5,7 @@
 //! | `session` | `WebTransportSessionCore`: one session between its connection and the program |
 //! | `registry` | the sessions of one connection; finds the session of an event |
 //! | `session_transport` | a session as the transport of `streams` |
-//! | `limits` | [`Limits`](uringcore_proto::webtransport::Limits) from Python |
+//! | `limits` | [`Limits`](uringcore_http::webtransport::Limits) from Python |
 //! | `client` | `WebTransportClient`: a client's connection that carries only sessions |
 //!
 //! A server's connection is in `http`, because requests and sessions share one port. `proto` has the rules of

@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 use rustc_hash::FxHashSet;
-use uringcore_proto::h3::{Connection, Event, Logged, Output};
+use uringcore_h3::{Connection, Event, Logged, Output};
 
 use super::H3ConnectionCore;
 use crate::capi::buffer;
