@@ -52,7 +52,7 @@ async def answer(stream: quic.BidirectionalStream, folder: Path) -> None:
     try:
         name = (await stream.readuntil(limit=1000)).decode().rstrip("\n")
         offset = int(await stream.readuntil(limit=20))
-        with find(folder, name) as file, contextlib.suppress(quic.StreamStopped):
+        with find(folder, name) as file, contextlib.suppress(quic.StreamStoppedError):
             size = os.fstat(file.fileno()).st_size
             if offset not in range(size + 1):
                 raise ValueError("there is no such part of it")

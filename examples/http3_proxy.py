@@ -62,7 +62,7 @@ async def datagrams(one: quic.Connection, other: quic.Connection, _: Tasks) -> N
     """As many datagrams as there are at a time; what the other side does not take is lost."""
     while True:
         several = await one.receive_datagrams()
-        with contextlib.suppress(quic.DatagramError):
+        with contextlib.suppress(quic.DatagramSendError):
             other.send_datagrams(several)
 
 
@@ -77,9 +77,9 @@ async def carry(source: quic.ReceiveStream, target: quic.SendStream) -> None:
     try:
         # A stop is heard also while there is nothing to be sent.
         await asyncio.gather(pass_on(), target.wait_finished())
-    except quic.StreamReset as error:
+    except quic.StreamResetError as error:
         target.reset(error.code)
-    except quic.StreamStopped as error:
+    except quic.StreamStoppedError as error:
         source.stop(error.code)
     except quic.QuicConnectionError:
         pass  # The link has heard of it.

@@ -17,7 +17,7 @@ import time
 
 import uringcore
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic import ClientConfig, QuicError, ReceiveStream, ServerConfig, StreamReset
+from uringcore.quic import ClientConfig, QuicError, ReceiveStream, ServerConfig, StreamResetError
 from uringcore.webtransport import (
     Serving,
     WebTransportSession,
@@ -138,7 +138,7 @@ class Relay:
                 async for piece in stream:
                     group.add(piece)
                 group.add(None)
-            except StreamReset as error:
+            except StreamResetError as error:
                 code = error.code
             finally:
                 # Also where the publisher has gone in the middle of it.
@@ -205,7 +205,7 @@ class Watcher:
                 await asyncio.sleep(self.pause)
         except asyncio.IncompleteReadError:
             self.whole += 1
-        except StreamReset:
+        except StreamResetError:
             self.lost += 1
         except QuicError:
             pass

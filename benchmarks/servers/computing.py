@@ -142,12 +142,12 @@ async def serve_asgi(
     """By this project's server on its loops, and by uvicorn on others."""
     port = free_port()
     if loop in OURS:
-        from uringcore.server._config import ServerConfig
+        from uringcore.server import Config
         from uringcore.server._server import Server
 
         cert, key = files if files is not None and wire == "http3" else (None, None)
         server: Any = Server(
-            ServerConfig(
+            Config(
                 application_of(answering),
                 host="127.0.0.1",
                 port=port,

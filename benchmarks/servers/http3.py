@@ -53,11 +53,11 @@ async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
 
 async def start_uringcore(application: Any, port: int, cert: str, key: str) -> asyncio.Future[None]:
     """This project's server, HTTP/3 beside HTTP/1.1, as the command line starts it; it accepts now."""
-    from uringcore.server._config import ServerConfig
+    from uringcore.server import Config
     from uringcore.server._server import Server
 
     server = Server(
-        ServerConfig(
+        Config(
             application,
             host="127.0.0.1",
             port=port,

@@ -15,11 +15,11 @@ from tests.client.test_pool import pool_for
 from uringcore._within import within
 from uringcore.http3 import (
     HTTP3Error,
-    ReadTimeout,
-    RequestInvalid,
-    RequestReset,
+    InvalidRequestError,
+    ReadTimeoutError,
+    RequestResetError,
     Timeouts,
-    WebSocketClosed,
+    WebSocketClosedError,
 )
 
 
@@ -52,11 +52,11 @@ def test_without_an_answer_behind_stop_sending_the_read_timeout_ends_the_request
     async def main():
         timeouts = Timeouts(read=0.3)
         async with pool_for(peer, timeouts=timeouts) as pool:
-            with pytest.raises(ReadTimeout):
+            with pytest.raises(ReadTimeoutError):
                 await pool.request(
                     "POST", peer.url + "/stops", headers={"x-code": "0"}, content=endless()
                 )
-            with pytest.raises(RequestReset) as caught:
+            with pytest.raises(RequestResetError) as caught:
                 await pool.request(
                     "POST", peer.url + "/stops", headers={"x-code": "10b"}, content=endless()
                 )
@@ -72,10 +72,10 @@ def test_a_message_that_is_too_large_closes_with_1009(peer, run, saying):
             async with pool.websocket(f"wss://localhost:{peer.port}/chat") as websocket:
                 await websocket.send(saying)
                 for _ in range(3):
-                    with pytest.raises(WebSocketClosed) as closed:
+                    with pytest.raises(WebSocketClosedError) as closed:
                         await websocket.receive()
                     assert closed.value.code == 1009
-                    with pytest.raises(WebSocketClosed):
+                    with pytest.raises(WebSocketClosedError):
                         await websocket.send("more")
             assert (await pool.get(peer.url + "/")).content == b"hello"
 
@@ -150,7 +150,7 @@ def test_content_that_cannot_be_sent_is_named(peer, run):
     async def main():
         async with pool_for(peer) as pool:
             for content in (5, [1, 2], [None], object()):
-                with pytest.raises(RequestInvalid, match="content"):
+                with pytest.raises(InvalidRequestError, match="content"):
                     await pool.request("POST", peer.url + "/echo", content=content)
 
     run(main())
@@ -179,7 +179,7 @@ def test_headers_are_pairs_or_a_mapping():
         assert fields_of(Request.to("GET", url, headers)) == expected
     assert fields_of(Request.to("GET", url, Multi())) == [(b"x-many", b"1"), (b"x-many", b"2")]
     for headers in (["ab", "cd"], [("a",)], [("a", "b", "c")], [("a", 5)], {"a": None}, [b"ab"]):
-        with pytest.raises(RequestInvalid, match="headers"):
+        with pytest.raises(InvalidRequestError, match="headers"):
             Request.to("GET", url, headers)
 
 
@@ -243,7 +243,7 @@ def test_an_exception_that_is_raised_again_and_again_does_not_grow(peer, run):
             async with pool.websocket(f"wss://localhost:{peer.port}/chat") as websocket:
                 await websocket.send("leave")
                 for _ in range(5):
-                    with pytest.raises(WebSocketClosed) as closed:
+                    with pytest.raises(WebSocketClosedError) as closed:
                         await websocket.receive()
                     lengths.append(frames_of(closed.value))
             async with pool.stream("GET", peer.url + "/stalls") as response:

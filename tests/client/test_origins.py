@@ -6,7 +6,7 @@ import pytest
 from aioquic.h3.connection import encode_frame
 
 from tests.client.peer import until
-from uringcore.http3 import ConnectionLost, Pool, connect
+from uringcore.http3 import ConnectionLostError, Pool, connect
 
 ORIGIN = 0xC
 
@@ -53,7 +53,7 @@ def test_an_origin_that_421_is_the_answer_for_is_taken_out(peer, run):
 def test_a_frame_that_ends_inside_an_origin_ends_the_connection(peer, run):
     async def main():
         async with connected(peer) as client:
-            with pytest.raises(ConnectionLost, match="ORIGIN"):
+            with pytest.raises(ConnectionLostError, match="ORIGIN"):
                 await client.request(
                     "POST", "/origins", content=encode_frame(ORIGIN, b"\x00\x09https://")
                 )

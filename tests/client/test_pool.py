@@ -10,17 +10,17 @@ import pytest
 from tests.client.peer import BODY, until
 from tests.support.ports import free_port
 from uringcore.http3 import (
-    ConnectFailed,
-    ConnectTimeout,
+    ConnectError,
+    ConnectTimeoutError,
     HTTP3Error,
+    InvalidRequestError,
     Limits,
     Pool,
-    PoolTimeout,
-    ReadTimeout,
-    RequestInvalid,
+    PoolTimeoutError,
+    ReadTimeoutError,
     Timeouts,
     URLError,
-    WriteTimeout,
+    WriteTimeoutError,
 )
 from uringcore.quic._errors import QuicCertificateError, QuicConnectionRefusedError
 
@@ -91,7 +91,9 @@ def test_streams_beyond_a_connections_get_another_and_then_wait(peer, run):
             busy = [asyncio.ensure_future(pool.get(url)) for _ in range(2)]
             await peer.wait_gated(2)
             assert len(peer.connections) == 2
-            with pytest.raises(PoolTimeout, match=r"no stream was free within 0\.05 s") as raised:
+            with pytest.raises(
+                PoolTimeoutError, match=r"no stream was free within 0\.05 s"
+            ) as raised:
                 await pool.request("GET", url, timeouts=Timeouts(pool=0.05))
             assert raised.value.retryable
             later = asyncio.ensure_future(pool.get(peer.url + "/"))
@@ -112,7 +114,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(peer, run):
             await peer.wait_gated(1)
             waiting = asyncio.ensure_future(pool.get(peer.url + "/"))
             await asyncio.sleep(0)
-            with pytest.raises(PoolTimeout, match="1 requests wait"):
+            with pytest.raises(PoolTimeoutError, match="1 requests wait"):
                 await pool.get(peer.url + "/")
             peer.release()
             await asyncio.gather(busy, waiting)
@@ -210,7 +212,7 @@ def test_nobody_listens(run):
             results = await asyncio.gather(
                 *(pool.get(url) for _ in range(3)), return_exceptions=True
             )
-            assert {type(result) for result in results} == {ConnectFailed}
+            assert {type(result) for result in results} == {ConnectError}
             assert all(result.retryable for result in results)
             assert isinstance(results[0].__cause__, QuicConnectionRefusedError)
 
@@ -237,7 +239,7 @@ def test_a_server_that_takes_no_requests(peer, run, host):
 def test_a_certificate_that_is_not_trusted(peer, run):
     async def main():
         async with Pool() as pool:
-            with pytest.raises(ConnectFailed, match="certificate") as raised:
+            with pytest.raises(ConnectError, match="certificate") as raised:
                 await pool.get(peer.url + "/")
             assert isinstance(raised.value.__cause__, QuicCertificateError)
         async with Pool(verify=False) as pool:
@@ -252,11 +254,11 @@ def test_what_cannot_be_asked(peer, run):
             with pytest.raises(URLError):
                 await pool.get("http://localhost/")
             for name, value in (("bad name", "x"), ("x", "a\nb"), ("te", "gzip")):
-                with pytest.raises(RequestInvalid):
+                with pytest.raises(InvalidRequestError):
                     await pool.get(peer.url + "/", headers=[(name, value)])
-            with pytest.raises(RequestInvalid):
+            with pytest.raises(InvalidRequestError):
                 await pool.request("BAD METHOD", peer.url + "/")
-            with pytest.raises(RequestInvalid, match="host"):
+            with pytest.raises(InvalidRequestError, match="host"):
                 await pool.get(peer.url + "/", headers=[("host", "a"), ("Host", "b")])
             # A Host field is what is asked for.
             asked = await pool.get(peer.url + "/authority", headers=[("Host", "example.org")])
@@ -271,7 +273,7 @@ def test_time_to_connect(run):
             silent.bind(("127.0.0.1", 0))
             url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
             async with Pool(timeouts=Timeouts(connect=0.1)) as pool:
-                with pytest.raises(ConnectTimeout, match=r"0\.1 s"):
+                with pytest.raises(ConnectTimeoutError, match=r"0\.1 s"):
                     await pool.get(url)
                 # Who has more time gets it, also beside those who have less.
                 patient = pool.request("GET", url, timeouts=Timeouts(connect=0.4))
@@ -288,7 +290,7 @@ def test_time_to_read(peer, run):
     async def main():
         timeouts = Timeouts(connect=None, read=0.2)
         async with pool_for(peer, timeouts=timeouts) as pool:
-            with pytest.raises(ReadTimeout, match=r"nothing for 0\.2 s"):
+            with pytest.raises(ReadTimeoutError, match=r"nothing for 0\.2 s"):
                 await pool.get(peer.url + "/silent")
             # Whether the server is slow or dead: the next request is not given to the same connection.
             # Time enough for what does come, also on a busy machine.
@@ -296,7 +298,7 @@ def test_time_to_read(peer, run):
             async with pool.stream("GET", peer.url + "/stalls", timeouts=patient) as response:
                 parts = response.iter_bytes()
                 assert await parts.__anext__() == b"some"
-                with pytest.raises(ReadTimeout):
+                with pytest.raises(ReadTimeoutError):
                     await parts.__anext__()
             await pool.request("GET", peer.url + "/", timeouts=patient)
             assert peer.paths == [(0, "/silent"), (1, "/stalls"), (2, "/")]
@@ -321,7 +323,7 @@ def test_a_body_that_is_slow_to_come_is_no_slow_server(peer, run):
 def test_time_to_write(server, run):
     async def main():
         async with pool_for(server, timeouts=Timeouts(connect=None, read=None, write=0.3)) as pool:
-            with pytest.raises(WriteTimeout, match=r"nothing for 0\.3 s"):
+            with pytest.raises(WriteTimeoutError, match=r"nothing for 0\.3 s"):
                 await pool.request("POST", server.url + "/hold", content=bytes(64 << 20))
             await pool.get(server.url + "/release")
 

@@ -11,11 +11,11 @@ from tests.client.peer import Peer, until
 from tests.client.test_pool import pool_for
 from tests.support.ports import free_port
 from uringcore.http3 import (
-    ConnectionLost,
+    ConnectionLostError,
     Limits,
-    RequestFailed,
-    RequestReset,
-    ResponseMalformed,
+    MalformedResponseError,
+    RequestFailedError,
+    RequestResetError,
     Route,
     Timeouts,
     connect,
@@ -53,7 +53,7 @@ def test_a_body_that_was_read_is_not_sent_again(peer, run):
 
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED") as raised:
+            with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED") as raised:
                 await pool.request("POST", peer.url + "/rejected-once", content=parts())
             assert raised.value.retryable
 
@@ -63,7 +63,7 @@ def test_a_body_that_was_read_is_not_sent_again(peer, run):
 def test_a_second_rejection_is_told(peer, run):
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED"):
+            with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED"):
                 await pool.get(peer.url + "/rejected")
             assert peer.paths == [(0, "/rejected"), (1, "/rejected")]
 
@@ -82,7 +82,7 @@ def test_after_a_lost_connection_an_idempotent_request_is_sent_again(peer, run):
 def test_after_a_lost_connection_another_request_is_not(peer, run):
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(ConnectionLost, match="enough") as raised:
+            with pytest.raises(ConnectionLostError, match="enough") as raised:
                 await pool.request("POST", peer.url + "/closed-once", content=b"order")
             assert not raised.value.retryable
             assert (await pool.get(peer.url + "/")).status == 200
@@ -188,11 +188,11 @@ def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run
 @pytest.mark.parametrize(
     ("path", "error"),
     [
-        ("/upper-case", ResponseMalformed),
-        ("/too-short", ResponseMalformed),
-        ("/no-status", ResponseMalformed),
-        ("/no-response", RequestFailed),
-        ("/reset", RequestReset),
+        ("/upper-case", MalformedResponseError),
+        ("/too-short", MalformedResponseError),
+        ("/no-status", MalformedResponseError),
+        ("/no-response", RequestFailedError),
+        ("/reset", RequestResetError),
     ],
 )
 def test_a_bad_response_fails_its_request_and_no_other(peer, run, path, error):
@@ -216,7 +216,9 @@ def test_an_error_of_the_connection_fails_all(peer, run):
             other = asyncio.ensure_future(client.get("/gate"))
             await peer.wait_gated(1)
             for failing in (client.get("/data-first"), other, client.get("/")):
-                with pytest.raises(ConnectionLost, match="DATA frame outside of content") as raised:
+                with pytest.raises(
+                    ConnectionLostError, match="DATA frame outside of content"
+                ) as raised:
                     await failing
             # Nothing of the last one was sent.
             assert raised.value.retryable
@@ -237,7 +239,7 @@ def test_interim_responses(peer, run):
             assert interim == [(103, [(b"link", b"</x>")])]
             with pytest.raises(ZeroDivisionError):
                 await pool.request("GET", peer.url + "/hints", on_interim=lambda *_: 1 / 0)
-            with pytest.raises(RequestFailed, match="more than 64 interim"):
+            with pytest.raises(RequestFailedError, match="more than 64 interim"):
                 await pool.get(peer.url + "/endless-hints")
 
     run(main())

@@ -21,14 +21,14 @@ from uringcore._uringcore import (
     websocket_frame,
 )
 from uringcore.http3 import (
-    ConnectFailed,
-    ConnectionLost,
-    ReadTimeout,
-    RequestReset,
+    ConnectError,
+    ConnectionLostError,
+    ReadTimeoutError,
+    RequestResetError,
     Timeouts,
     URLError,
-    WebSocketClosed,
-    WebSocketRefused,
+    WebSocketClosedError,
+    WebSocketRefusedError,
 )
 
 
@@ -84,10 +84,10 @@ def test_the_server_closes(peer, run):
                 await websocket.send("one")
                 await websocket.send("leave")
                 assert [message async for message in websocket] == ["one"]
-                with pytest.raises(WebSocketClosed, match=r"1001 \(bye\)") as raised:
+                with pytest.raises(WebSocketClosedError, match=r"1001 \(bye\)") as raised:
                     await websocket.receive()
                 assert (raised.value.code, raised.value.reason) == (1001, "bye")
-                with pytest.raises(WebSocketClosed):
+                with pytest.raises(WebSocketClosedError):
                     await websocket.send("more")
 
     run(main())
@@ -96,10 +96,10 @@ def test_the_server_closes(peer, run):
 @pytest.mark.parametrize(
     ("word", "error", "said"),
     [
-        ("end", WebSocketClosed, "1006"),
-        ("reset", RequestReset, "H3_INTERNAL_ERROR"),
-        ("reserved", WebSocketClosed, "1002 .*reserved bit"),
-        ("large", WebSocketClosed, "1009 .*too big"),
+        ("end", WebSocketClosedError, "1006"),
+        ("reset", RequestResetError, "H3_INTERNAL_ERROR"),
+        ("reserved", WebSocketClosedError, "1002 .*reserved bit"),
+        ("large", WebSocketClosedError, "1009 .*too big"),
     ],
 )
 def test_bad_ends(peer, run, word, error, said):
@@ -124,15 +124,15 @@ def test_what_a_server_sent_is_received_though_it_takes_no_more(peer, run):
             async with pool.websocket(chat(peer)) as websocket:
                 await websocket.send("full")
                 for _ in range(2):
-                    with pytest.raises(WebSocketClosed, match="1006"):
+                    with pytest.raises(WebSocketClosedError, match="1006"):
                         while True:
                             await websocket.send("more")
                             await asyncio.sleep(0)
                 assert await websocket.receive() == "last"
                 for _ in range(2):
-                    with pytest.raises(WebSocketClosed, match=r"1009 \(too big\)"):
+                    with pytest.raises(WebSocketClosedError, match=r"1009 \(too big\)"):
                         await websocket.receive()
-                with pytest.raises(WebSocketClosed, match="1009"):
+                with pytest.raises(WebSocketClosedError, match="1009"):
                     await websocket.send("more")
             assert (await pool.get(peer.url + "/")).content == b"hello"
 
@@ -154,7 +154,7 @@ def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
 def test_refusals(peer, run):
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(WebSocketRefused, match="403") as raised:
+            with pytest.raises(WebSocketRefusedError, match="403") as raised:
                 async with pool.websocket(f"wss://localhost:{peer.port}/refused"):
                     raise AssertionError("it was refused")
             assert raised.value.status == 403
@@ -171,7 +171,7 @@ def test_a_server_without_extended_connect(peer, run):
 
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(WebSocketRefused, match="does not offer") as raised:
+            with pytest.raises(WebSocketRefusedError, match="does not offer") as raised:
                 async with pool.websocket(chat(peer)):
                     raise AssertionError("there is none")
             assert raised.value.status is None
@@ -188,7 +188,7 @@ def test_a_server_that_says_nothing(peer, run, where):
 
     async def main():
         async with pool_for(peer, timeouts=Timeouts(connect=None, read=0.3)) as pool:
-            with pytest.raises(ReadTimeout, match=r"0\.3 s"):
+            with pytest.raises(ReadTimeoutError, match=r"0\.3 s"):
                 async with pool.websocket(f"wss://localhost:{peer.port}/unanswered"):
                     raise AssertionError("nobody has answered")
             (line,) = pool._slots.values()
@@ -240,7 +240,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
                 try:
                     assert (await pool.get(Hypercorn.url + "/")).content == b"hello"
                     break
-                except ConnectFailed:
+                except ConnectError:
                     await asyncio.sleep(0.1)
             async with pool.websocket(chat(Hypercorn)) as websocket:
                 await websocket.send("over HTTP/3")
@@ -256,7 +256,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
 def test_a_connection_that_ends_under_it(peer, run):
     async def main():
         async with pool_for(peer) as pool:
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 async with pool.websocket(chat(peer)) as websocket:
                     ending = asyncio.ensure_future(
                         pool.request("POST", peer.url + "/closed-once", content=b"x")

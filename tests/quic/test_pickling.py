@@ -18,7 +18,7 @@ from uringcore.h3 import _codes as codes
 from uringcore.h3 import exceptions as h3
 from uringcore.http3 import _errors as http3
 from uringcore.http3._failures import Failure
-from uringcore.http3._websocket import WebSocketClosed, WebSocketRefused
+from uringcore.http3._websocket import WebSocketClosedError, WebSocketRefusedError
 from uringcore.quic import _errors as quic
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.logger import QuicLogger
@@ -26,20 +26,20 @@ from uringcore.quic.sessions import SharedSessionStore
 from uringcore.server._startup import StartupError
 from uringcore.webtransport import _errors as webtransport
 
-LOST = http3.ConnectionLost.by(quic.QuicIdleTimeoutError(0, None, "", "silent"), unsent=True)
+LOST = http3.ConnectionLostError.by(quic.QuicIdleTimeoutError(0, None, "", "silent"), unsent=True)
 EXAMPLES = [
     quic.QuicConfigurationError("max_data", "too small"),
     quic.QuicError("something"),
     quic.StreamError(4, 7, "why"),
-    quic.StreamReset(4, 7),
-    quic.StreamStopped(4, 7, "enough"),
-    quic.StreamClosed(4, "finished"),
-    quic.DatagramError("too long"),
-    quic.ListenerClosed("closed"),
-    quic.QuicStreamResetError("reset"),
-    quic.QuicStreamOverError("over"),
+    quic.StreamResetError(4, 7),
+    quic.StreamStoppedError(4, 7, "enough"),
+    quic.StreamClosedError(4, "finished"),
+    quic.DatagramSendError("too long"),
+    quic.ListenerClosedError("closed"),
+    quic.WriteAfterResetError("reset"),
+    quic.StreamEndedError("over"),
     quic.QuicConnectionError(1, 2, "three"),
-    quic.ConnectionClosed(1, None, "three", "four"),
+    quic.ConnectionClosedError(1, None, "three", "four"),
     quic.QuicTlsError(0x128, 6, "bad", "text"),
     quic.QuicCertificateError(0x12A, 6, "bad", "text"),
     quic.QuicAlpnError(0x178, 6, "none", "text"),
@@ -47,24 +47,24 @@ EXAMPLES = [
     quic.QuicVersionError(0, None, "", "none"),
     quic.QuicConnectionRefusedError(0, 0, "", "nobody", errno=101),
     webtransport.WebTransportError("reason", 5),
-    webtransport.WebTransportRefused(403, [(b"a", b"b")]),
-    webtransport.WebTransportSessionClosed(5, "bye"),
+    webtransport.SessionRefusedError(403, [(b"a", b"b")]),
+    webtransport.SessionClosedError(5, "bye"),
     http3.HTTP3Error("x"),
     http3.URLError("x"),
-    http3.RequestInvalid("x"),
-    http3.RequestFailed("x"),
-    http3.RequestNotProcessed(),
-    http3.RequestReset(0x10B),
-    http3.ResponseMalformed(0x10E),
+    http3.InvalidRequestError("x"),
+    http3.RequestFailedError("x"),
+    http3.RequestNotProcessedError(),
+    http3.RequestResetError(0x10B),
+    http3.MalformedResponseError(0x10E),
     LOST,
-    http3.ConnectFailed.by(OSError("gone")),
-    http3.RequestTimeout("x"),
-    http3.ConnectTimeout("x"),
-    http3.ReadTimeout("x"),
-    http3.WriteTimeout("x"),
-    http3.PoolTimeout("x"),
-    WebSocketRefused(403, [(b"a", b"b")]),
-    WebSocketClosed(1001, "bye"),
+    http3.ConnectError.by(OSError("gone")),
+    http3.RequestTimeoutError("x"),
+    http3.ConnectTimeoutError("x"),
+    http3.ReadTimeoutError("x"),
+    http3.WriteTimeoutError("x"),
+    http3.PoolTimeoutError("x"),
+    WebSocketRefusedError(403, [(b"a", b"b")]),
+    WebSocketClosedError(1001, "bye"),
     Failure(28, "time-out"),
     StartupError("no", status=3),
     codes.MessageError("malformed"),
@@ -125,7 +125,7 @@ def test_an_exception_in_a_pool_of_processes_leaves_the_pool_whole():
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         for _ in range(2):
-            with pytest.raises(http3.ConnectionLost, match="silent") as caught:
+            with pytest.raises(http3.ConnectionLostError, match="silent") as caught:
                 pool.submit(fail).result(60)
             assert caught.value.retryable
 

@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 from uringcore import http3, quic
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
-from uringcore.server._config import ServerConfig
+from uringcore.server import Config
 from uringcore.server._server import Server
 
 ROUNDS = 10
@@ -143,7 +143,7 @@ def test_a_response_leaves(run, pki):
     async def main():
         port = free_port()
         server = Server(
-            ServerConfig(
+            Config(
                 application,
                 host="127.0.0.1",
                 port=port,

@@ -14,7 +14,7 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.server.conftest import backends
-from uringcore.http3 import RequestReset, URLError, connect
+from uringcore.http3 import RequestResetError, URLError, connect
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,
@@ -142,7 +142,7 @@ def test_requests(peer, run):
 def test_reset(peer, run):
     async def main():
         async with connect(peer.url, cafile=peer.certificate) as client:
-            with pytest.raises(RequestReset, match="H3_INTERNAL_ERROR") as raised:
+            with pytest.raises(RequestResetError, match="H3_INTERNAL_ERROR") as raised:
                 await client.get("/reset")
             assert raised.value.error_code == 0x102
             assert (await client.get("/empty")).status == 200

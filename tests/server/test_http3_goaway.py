@@ -14,7 +14,7 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.server.conftest import backends
-from uringcore.http3 import RequestNotProcessed, RequestReset, connect
+from uringcore.http3 import RequestNotProcessedError, RequestResetError, connect
 
 GOAWAY = 0x7
 REJECTED = 0x10B
@@ -100,12 +100,12 @@ def test_goaway_fails_what_is_not_processed_and_nothing_else(peer, certificate, 
             while not connection.asked:
                 await asyncio.sleep(0.01)
             with pytest.raises(
-                RequestNotProcessed, match="repeat it on a new connection"
+                RequestNotProcessedError, match="repeat it on a new connection"
             ) as raised:
                 await client.get("/goaway")
             assert raised.value.retryable
             assert not first.done()
-            with pytest.raises(RequestNotProcessed):
+            with pytest.raises(RequestNotProcessedError):
                 await client.get("/new")
             peer.loop.call_soon_threadsafe(connection.answer_first)
             assert (await first).status == 200
@@ -116,7 +116,7 @@ def test_goaway_fails_what_is_not_processed_and_nothing_else(peer, certificate, 
 def test_rejected_request_is_retryable(peer, certificate, run):
     async def main():
         async with connect(peer.url, cafile=certificate[0]) as client:
-            with pytest.raises(RequestReset, match="H3_REQUEST_REJECTED") as raised:
+            with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED") as raised:
                 await client.get("/rejected")
             assert raised.value.retryable
 

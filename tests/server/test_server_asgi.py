@@ -9,7 +9,7 @@ import uringcore
 from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import Server
-from uringcore.http3._errors import RequestReset
+from uringcore.http3._errors import RequestResetError
 
 DRIVER = "tests.server.asgi_driver:app"
 
@@ -68,7 +68,7 @@ def test_failure_between_head_and_body_is_500(driver):
 
 
 def test_failure_when_the_head_has_left_is_a_reset(driver):
-    with pytest.raises(RequestReset) as raised:
+    with pytest.raises(RequestResetError) as raised:
         driver.get("/fails-later")
     assert raised.value.error_code == 0x102  # H3_INTERNAL_ERROR
 
@@ -132,7 +132,7 @@ def test_what_another_thread_sends_has_an_end(driver):
     """It gets through where the loop is awake, and else is an error; the client is not left waiting."""
     try:
         assert driver.get("/other-thread").status in (200, 500)
-    except RequestReset as exc:
+    except RequestResetError as exc:
         assert exc.error_code == 0x102  # H3_INTERNAL_ERROR
         assert "Non-thread-safe operation" in driver.log()
 

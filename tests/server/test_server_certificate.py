@@ -17,8 +17,8 @@ from tests.server.crowd import Asking, eventually
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
+from uringcore.server import Config
 from uringcore.server._certificate import CertificateKeeper
-from uringcore.server._config import ServerConfig
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_workers_go_on_when_their_successors_would_have_no_certificate(start, re
 
 def test_a_file_that_goes_while_it_is_read_changes_nothing(renewable, caplog):
     """Whoever renews the certificate may write it at any moment."""
-    config = ServerConfig(
+    config = Config(
         "tests.server.application:app", ssl_certfile=renewable[0], ssl_keyfile=renewable[1]
     )
     config.load()

@@ -9,7 +9,7 @@ import pytest
 
 import uringcore
 from examples.aioquic_peer import Answer, connect_peer
-from uringcore.http3 import RequestReset
+from uringcore.http3 import RequestResetError
 
 # CPython 3.10 gets an aioquic without interim responses, and with a limit of its own on headers.
 recent_aioquic = pytest.mark.skipif(
@@ -216,7 +216,7 @@ def test_application_fault_before_the_response_is_500(server, path):
 
 
 def test_application_fault_during_the_response_is_a_reset(server):
-    with pytest.raises(RequestReset) as raised:
+    with pytest.raises(RequestResetError) as raised:
         server.get("/raises-midway")
     assert raised.value.error_code == 0x102  # H3_INTERNAL_ERROR
     assert "the application's own fault, later" in server.log()

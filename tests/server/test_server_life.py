@@ -16,7 +16,7 @@ from examples.aioquic_peer import connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import PATIENT, ROOT, environment
 from tests.support.children import bound
-from uringcore.http3 import RequestFailed, RequestReset
+from uringcore.http3 import RequestFailedError, RequestResetError
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.server._watch import LINGER_MAX_SECONDS
 
@@ -159,7 +159,7 @@ def test_no_new_requests_while_stopping(start):
             async with client.stream("POST", "/echo", content=content()) as response:
                 server.send_signal()
                 # Until the client knows, it is served.
-                with pytest.raises(RequestFailed, match="going away"):
+                with pytest.raises(RequestFailedError, match="going away"):
                     while True:
                         assert (await client.get("/")).content == b"hello"
                 over.set()
@@ -202,7 +202,7 @@ def test_stop_has_a_time_limit(start):
         async with server.connect() as client:
             async with client.stream("GET", "/sleep/600") as response:
                 server.send_signal()
-                with pytest.raises((RequestReset, QuicConnectionError)):
+                with pytest.raises((RequestResetError, QuicConnectionError)):
                     await asyncio.wait_for(response.read(), 60)
 
     uringcore.run(main())
@@ -332,15 +332,15 @@ def test_a_stop_before_the_start_leaves_no_certificate_behind(tmp_path):
 
 ASKED_AGAIN = """
 import os, signal, sys
-from uringcore.server._config import ServerConfig
+from uringcore.server import Config
 
-def cleanup(self, do=ServerConfig.cleanup):
+def cleanup(self, do=Config.cleanup):
     for number in (signal.SIGTERM, signal.SIGINT):
         os.kill(os.getpid(), number)
     do(self)
     print("all is gone", flush=True)
 
-ServerConfig.cleanup = cleanup
+Config.cleanup = cleanup
 
 if __name__ == "__main__":
     from uringcore.server import run

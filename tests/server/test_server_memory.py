@@ -8,8 +8,8 @@ import pytest
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic._memory import default_memory
 from uringcore.quic.limits import MEMORY_MIN, ServerLimits, beyond_memory
+from uringcore.server import Config
 from uringcore.server import _config as module
-from uringcore.server._config import ServerConfig
 from uringcore.server._startup import StartupError
 
 MIB = 1 << 20
@@ -20,7 +20,7 @@ AS_IT_IS = {"version": 1, "incremental": True}
 
 
 def budget(**options):
-    return ServerConfig("a:b", http3=False, log_config=AS_IT_IS, **options).quic_limits.memory
+    return Config("a:b", http3=False, log_config=AS_IT_IS, **options).quic_limits.memory
 
 
 def test_workers_divide_the_budget():
@@ -33,9 +33,9 @@ def test_a_budget_that_is_too_small_for_its_workers_is_a_mistake(tmp_path):
     given = {"app": "a:b", "log_config": AS_IT_IS, "http3_memory": 8 * MIB, "workers": 4}
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     with pytest.raises(StartupError, match="--http3-memory: leaves 2097152 bytes"):
-        ServerConfig(**given, ssl_certfile=certificate, ssl_keyfile=key)
+        Config(**given, ssl_certfile=certificate, ssl_keyfile=key)
     # Without HTTP/3 nothing is held for its clients.
-    assert ServerConfig(**given, http3=False).quic_limits.memory == MEMORY_MIN
+    assert Config(**given, http3=False).quic_limits.memory == MEMORY_MIN
 
 
 def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_the_default_budget_is_enough_for_any_number_of_workers(tmp_path, monkey
     certificate, key = DevelopmentCertificate.make().write(tmp_path)
     given = {"app": "a:b", "log_config": AS_IT_IS, "ssl_certfile": certificate, "ssl_keyfile": key}
     for workers, expected in ((1, 16), (4, 4), (5, 4), (64, 4)):
-        assert ServerConfig(**given, workers=workers).quic_limits.memory == expected * MIB
+        assert Config(**given, workers=workers).quic_limits.memory == expected * MIB
 
 
 def test_the_budget_is_an_option_and_a_metric(start):
@@ -71,7 +71,7 @@ def test_the_budget_is_an_option_and_a_metric(start):
     ],
 )
 def test_one_address_cannot_take_all_connections_unless_its_limit_says_so(given, of_an_address):
-    limits = ServerConfig("a:b", http3=False, log_config=AS_IT_IS, **given).quic_limits
+    limits = Config("a:b", http3=False, log_config=AS_IT_IS, **given).quic_limits
     assert limits._options()["max_connections_per_address"] == of_an_address
 
 

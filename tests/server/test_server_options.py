@@ -23,7 +23,7 @@ from tests.server.harness import APPLICATION, ROOT, Server, command, environment
 from uringcore import http3
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic._sequence_logger import TraceLimits
-from uringcore.server._config import ServerConfig
+from uringcore.server import Config
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limit_options
 from uringcore.server._startup import StartupError
 
@@ -250,7 +250,7 @@ def test_a_limit_that_is_none(files, option, value, said):
     known = limit_options().get(name.removeprefix("http3_"))
     number = int(value) if known is None else known.type(value)
     with pytest.raises(StartupError) as caught:
-        ServerConfig(APPLICATION, **{name: number})
+        Config(APPLICATION, **{name: number})
     assert str(caught.value).startswith(f"{name}: {said}")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import uringcore
 from uringcore.quic import ClientConfig
-from uringcore.webtransport import WebTransportRefused, connect_webtransport
+from uringcore.webtransport import SessionRefusedError, connect_webtransport
 
 APPLICATION = """
 import contextvars
@@ -48,7 +48,7 @@ def headers_of_a_session(server, path="/", **options):
         try:
             async with connect_webtransport(server.url + path, config, **options) as session:
                 return session.response_headers
-        except WebTransportRefused as refusal:
+        except SessionRefusedError as refusal:
             return refusal.headers
 
     return dict(uringcore.run(main()))

@@ -105,9 +105,7 @@ def test_a_group_is_the_same_on_all_machines(monkeypatch):
     groups = set()
     for host in ("one", "two"):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
-        made = config.ServerConfig(
-            APPLICATION, http3_reset_key=b"k" * 32, http3_reset_group="balanced"
-        )
+        made = config.Config(APPLICATION, http3_reset_key=b"k" * 32, http3_reset_group="balanced")
         groups.add(made.http3_reset_key)
     assert len(groups) == 1
 
@@ -115,7 +113,7 @@ def test_a_group_is_the_same_on_all_machines(monkeypatch):
 @pytest.mark.parametrize("given", [{"http3_reset_group": "name"}, {"http3_reset_group": ""}])
 def test_a_group_needs_a_key_and_a_name(given):
     with pytest.raises(StartupError, match="--http3-reset-group: is a name for machines with one"):
-        config.ServerConfig(APPLICATION, **given)
+        config.Config(APPLICATION, **given)
 
 
 def test_a_socket_that_shares_its_port_and_a_key(certificate, key):

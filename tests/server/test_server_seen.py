@@ -18,7 +18,7 @@ from tests.server.conftest import backends
 from tests.server.harness import command
 from tests.support.ports import free_port
 from uringcore.quic._exposition import CONTENT_TYPE, Family, exposition
-from uringcore.server._config import ServerConfig
+from uringcore.server import Config
 from uringcore.server._counts import Counts, Histogram
 from uringcore.server._metrics import families
 from uringcore.server._observer import Observer
@@ -214,12 +214,12 @@ def test_an_address_that_has_both_is_said_before_anything_starts():
 def test_a_port_that_is_not_bound_is_anybodys(monkeypatch):
     """Beside systemd's sockets there is no --port."""
     monkeypatch.setenv("LISTEN_FDS", "1")
-    assert ServerConfig("a:b", metrics_port=8000, log_config=AS_IT_IS).metrics_port == 8000
+    assert Config("a:b", metrics_port=8000, log_config=AS_IT_IS).metrics_port == 8000
 
 
 def test_pages_on_two_ports_may_have_one_path():
     pages = {"metrics_path": "/seen", "status_page": "/seen"}
-    assert ServerConfig("a:b", metrics_port=0, log_config=AS_IT_IS, **pages).is_observed
+    assert Config("a:b", metrics_port=0, log_config=AS_IT_IS, **pages).is_observed
 
 
 def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
@@ -228,7 +228,7 @@ def test_a_port_of_metrics_is_had_on_all_addresses_or_none(monkeypatch):
     with socket.create_server(("127.0.0.2", port)):
         addresses = [(socket.AF_INET, (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
         monkeypatch.setattr("uringcore.server._sockets.addresses_of", lambda host: addresses)
-        config = ServerConfig("a:b", metrics_port=port, log_config=AS_IT_IS)
+        config = Config("a:b", metrics_port=port, log_config=AS_IT_IS)
         with pytest.raises(OSError, match=r"cannot listen on --metrics-port 127\.0\.0\.2:"):
             bind_metrics(config)
         assert config.metrics_sockets == []

@@ -243,7 +243,7 @@ def test_environment_of_another_process_is_not_meant(run, pair):
 
 GIVEN = """
 import sys
-from uringcore.server._config import ServerConfig
+from uringcore.server import Config
 from uringcore.server._server import Server
 from uringcore.server._sockets import bind_addresses
 
@@ -252,7 +252,7 @@ bound = bind_addresses("127.0.0.1", 0, 0)
 given = {"tcp": bound.tcp[0], "udp": bound.udp[0]}
 print("PORT", given["udp"].getsockname()[1], flush=True)
 files = {"ssl_certfile": certificate, "ssl_keyfile": key}
-config = ServerConfig("tests.server.application:app", metrics_port=0, **files)
+config = Config("tests.server.application:app", metrics_port=0, **files)
 Server(config).run(sockets=[given[kind] for kind in kinds.split(",")])
 """
 

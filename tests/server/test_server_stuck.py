@@ -12,8 +12,8 @@ import uringcore
 from tests.server.conftest import CROWD
 from tests.server.crowd import ask_once, eventually, processes
 from tests.server.test_server_processes import gone
+from uringcore.server import Config
 from uringcore.server import _supervisor as supervisors
-from uringcore.server._config import ServerConfig
 from uringcore.server._sockets import ServerSockets
 from uringcore.server._supervisor import Supervisor
 from uringcore.server._worker import SERVING
@@ -159,7 +159,7 @@ def puppets(monkeypatch):
 
     async def play(main):
         monkeypatch.setattr(supervisors, "Worker", Puppet)
-        config = ServerConfig(CROWD, workers=2, http3=False)
+        config = Config(CROWD, workers=2, http3=False)
         supervisor = Supervisor(config, ServerSockets(), target=None)
         supervisor._fill()
         for worker in supervisor._workers_now:

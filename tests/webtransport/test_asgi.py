@@ -17,11 +17,11 @@ from tests.quic.harness import patterned
 from tests.server.conftest import backends, certificate, start
 from tests.server.harness import Server
 from uringcore.contrib.starlette import add_webtransport_route
-from uringcore.quic import ClientConfig, StreamReset
+from uringcore.quic import ClientConfig, StreamResetError
 from uringcore.webtransport import (
+    SessionClosedError,
+    SessionRefusedError,
     WebTransportError,
-    WebTransportRefused,
-    WebTransportSessionClosed,
     connect_webtransport,
 )
 
@@ -97,7 +97,7 @@ def test_the_scope_says_what_was_asked(server):
 @pytest.mark.parametrize(("path", "status"), [("/refused", 418), ("/silent", 500)])
 def test_an_application_refuses(server, path, status):
     async def main():
-        with pytest.raises(WebTransportRefused) as caught:
+        with pytest.raises(SessionRefusedError) as caught:
             await connecting(server, path)
         assert caught.value.status == status
 
@@ -107,7 +107,7 @@ def test_an_application_refuses(server, path, status):
 def test_a_failure_closes_the_session_and_is_logged(server):
     async def main():
         async with connecting(server, "/failing") as session:
-            with pytest.raises((WebTransportSessionClosed, StreamReset)):
+            with pytest.raises((SessionClosedError, StreamResetError)):
                 await _ask(session)
             await session.wait_closed()
             assert session.close_code == 1
@@ -118,7 +118,7 @@ def test_a_failure_closes_the_session_and_is_logged(server):
 
 def test_a_failure_before_the_answer_is_logged_where_the_session_itself_was_wanted(server):
     async def main():
-        with pytest.raises(WebTransportRefused) as caught:
+        with pytest.raises(SessionRefusedError) as caught:
             await connecting(server, "/lost")
         assert caught.value.status == 500
 
@@ -163,7 +163,7 @@ def test_resets_are_told_and_sent(server):
             await stream.send(b"x")
             assert await stream.readexactly(1) == b"x"
             stream.reset(5)
-            with pytest.raises(StreamReset) as caught:
+            with pytest.raises(StreamResetError) as caught:
                 await stream.read()
             assert caught.value.code == 6
 
@@ -248,7 +248,7 @@ def test_an_application_that_knows_no_sessions_is_left_alone(start):
 
     async def main():
         for _ in range(3):
-            with pytest.raises(WebTransportRefused) as caught:
+            with pytest.raises(SessionRefusedError) as caught:
                 await connecting(server, "/")
             assert caught.value.status == 501
 
@@ -308,7 +308,7 @@ def test_frameworks_have_routes_for_sessions(start, app, guarded):
         await refused("/guarded", guarded)
 
     async def refused(path, status):
-        with pytest.raises(WebTransportRefused) as caught:
+        with pytest.raises(SessionRefusedError) as caught:
             await connecting(server, path)
         assert caught.value.status == status
 
@@ -366,7 +366,7 @@ def test_a_server_that_stops_waits_for_no_application_that_is_asked(start):
         asking = asyncio.ensure_future(connecting(server, "/late"))
         await asyncio.to_thread(server.wait_log, "asked for /late")
         server.send_signal(signal.SIGTERM)
-        with pytest.raises(WebTransportRefused) as caught:
+        with pytest.raises(SessionRefusedError) as caught:
             await asking
         assert caught.value.status == 503
 

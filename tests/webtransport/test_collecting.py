@@ -13,8 +13,8 @@ import pytest
 from tests.quic.harness import eventually
 from tests.quic.native.test_collecting import gone
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair
-from uringcore.quic import StreamReset
-from uringcore.webtransport import WebTransportRefused, WebTransportSessionClosed
+from uringcore.quic import StreamResetError
+from uringcore.webtransport import SessionClosedError, SessionRefusedError
 
 
 def test_a_forgotten_session_is_closed(run_anywhere, certificate):
@@ -59,7 +59,7 @@ def test_a_forgotten_stream_is_ended(run_anywhere, certificate):
             ref = weakref.ref(stream)
             del stream
             await gone([ref])
-            with pytest.raises(StreamReset):
+            with pytest.raises(StreamResetError):
                 await there.read()
 
     run_anywhere(main())
@@ -132,7 +132,7 @@ def test_what_another_thread_collects_is_ended_all_the_same(run_anywhere, certif
             asking = asyncio.ensure_future(connecting(certificate, server))
             collected.append(await anext(server))
             await loop.run_in_executor(None, collected.clear)
-            with pytest.raises(WebTransportRefused):
+            with pytest.raises(SessionRefusedError):
                 await asking
             async with accepting(server, accepted):
                 collected.append(await connecting(certificate, server))
@@ -152,7 +152,7 @@ def test_nobody_is_warned_of_sessions_that_end_in_order(run_anywhere, certificat
                     pass
                 async with connecting(certificate, server) as one:
                     server.close(2)
-                    with pytest.raises(WebTransportSessionClosed):
+                    with pytest.raises(SessionClosedError):
                         await one.accept_stream()
             gc.collect()
         assert not [one.message for one in caught if "unclosed" in str(one.message)]

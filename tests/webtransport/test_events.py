@@ -12,7 +12,7 @@ from tests.quic.harness import eventually
 from tests.webtransport.event_pairs import connecting, echo, next_of, read_all, serving, staying
 from uringcore.contrib import aiopquic as wt
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.webtransport import WebTransportRefused
+from uringcore.webtransport import SessionRefusedError
 
 
 def test_events_of_a_session(run_anywhere, files):
@@ -223,7 +223,7 @@ def test_another_path_is_refused(run_anywhere, files):
                 "127.0.0.1", server.address[1], "/other", ca_file=files[0]
             ):
                 raise AssertionError("it was not refused")
-        assert isinstance(refused.value.__cause__, WebTransportRefused)
+        assert isinstance(refused.value.__cause__, SessionRefusedError)
         server.close()
         await server.wait_closed()
 

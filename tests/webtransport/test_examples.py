@@ -19,8 +19,8 @@ import pytest
 import uringcore
 from examples import media_relay
 from tests.support.children import bound
-from uringcore.quic import StreamReset
-from uringcore.webtransport import WebTransportSessionClosed, connect_webtransport
+from uringcore.quic import StreamResetError
+from uringcore.webtransport import SessionClosedError, connect_webtransport
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -124,7 +124,7 @@ def test_guests_who_are_about_to_leave_silence_nobody():
     async def main():
         room, there = chat.Room(), Session()
         speaker = chat.Guest(Session(says=[b"1", b"2"]))
-        leaving = [WebTransportSessionClosed(), ValueError("too long")]
+        leaving = [SessionClosedError(), ValueError("too long")]
         room.guests = {speaker, chat.Guest(there)}
         room.guests |= {chat.Guest(Session(error=error)) for error in leaving}
         await room.relay(speaker)
@@ -166,11 +166,11 @@ def test_a_group_that_its_publisher_gives_up_is_reset_for_its_subscribers(certif
                     assert await stream.readexactly(len(head) + 7) == head + b"picture"
                     if code is not None:
                         sending.reset(code)
-                        with pytest.raises(StreamReset) as caught:
+                        with pytest.raises(StreamResetError) as caught:
                             await stream.read()
                 if code is None:
                     # The publisher has gone in the middle of the group.
-                    with pytest.raises(StreamReset) as caught:
+                    with pytest.raises(StreamResetError) as caught:
                         await stream.read()
                 assert caught.value.code == (code or 0)
 

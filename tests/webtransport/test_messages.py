@@ -8,8 +8,8 @@ import pytest
 
 from tests.quic.harness import eventually
 from tests.webtransport.pairs import application_pair, asked_of, connecting, serving
-from uringcore.quic import StreamReset
-from uringcore.webtransport import WebTransportSessionClosed
+from uringcore.quic import StreamResetError
+from uringcore.webtransport import SessionClosedError
 
 
 class Application:
@@ -236,7 +236,7 @@ def test_a_stream_that_there_never_was_is_the_applications_fault(run_anywhere, c
         with pytest.raises(ValueError, match=f"no stream {number}"):
             async with application_pair(certificate, application) as (session, _):
                 session.send_datagram(b"x")
-                with pytest.raises(WebTransportSessionClosed) as caught:
+                with pytest.raises(SessionClosedError) as caught:
                     await session.accept_stream()
                 assert caught.value.code == 1
 
@@ -346,7 +346,7 @@ def test_a_paused_stream_that_is_reset_is_let_go(run_anywhere, certificate):
             await eventually(lambda: application.heard)
             await stream.send(b"y")
             session.send_datagram(b"reset it")
-            with pytest.raises(StreamReset) as caught:
+            with pytest.raises(StreamResetError) as caught:
                 await stream.read()
             assert caught.value.code == 9
             await eventually(lambda: is_forgotten(asgi))

@@ -22,9 +22,9 @@ from tests.webtransport.pairs import accepting, connecting, serving, session_pai
 from tests.webtransport.test_sessions import echo
 from uringcore import quic
 from uringcore.webtransport import (
+    SessionClosedError,
+    SessionRefusedError,
     WebTransportError,
-    WebTransportRefused,
-    WebTransportSessionClosed,
     connect_webtransport,
 )
 
@@ -155,7 +155,7 @@ def test_a_session_that_is_refused_leaves_the_others(run_anywhere, certificate):
     async def main():
         async with serving(certificate, handler=echo, paths=["/"]) as server:
             async with connecting(certificate, server) as first:
-                with pytest.raises(WebTransportRefused) as caught:
+                with pytest.raises(SessionRefusedError) as caught:
                     await first.open_session("/nowhere")
                 assert caught.value.status == 404
                 async with first.open_session() as second, second.open_stream() as stream:
@@ -210,7 +210,7 @@ def test_who_cannot_open_sessions(run_anywhere, certificate):
                 await one.open_session(headers=[("a b", "c")])
             async with one.open_session() as second:
                 one.close(3, "enough")
-                with pytest.raises(WebTransportSessionClosed, match="enough"):
+                with pytest.raises(SessionClosedError, match="enough"):
                     await one.open_session()
                 assert not second.is_closed
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.refused import BAD_REASONS, all_codes_refused, all_refused, bad_codes, refusal
 from tests.webtransport import event_pairs
 from tests.webtransport.pairs import serving, session_pair, stream_pair
-from uringcore.quic import StreamReset
+from uringcore.quic import StreamResetError
 
 LARGEST = (1 << 32) - 1
 TOO_LONG = "ü" * 513
@@ -43,7 +43,7 @@ def test_streams(run_anywhere, certificate):
             await here.send(b"more")
             assert await there.readexactly(4) == b"more"
             here.reset(LARGEST)
-            with pytest.raises(StreamReset) as caught:
+            with pytest.raises(StreamResetError) as caught:
                 await there.read()
             assert caught.value.code == LARGEST
             all_codes_refused(here.reset, 32)

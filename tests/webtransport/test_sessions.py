@@ -18,11 +18,11 @@ from tests.webtransport.pairs import (
 )
 from uringcore import quic
 from uringcore._uringcore import WebTransportLimits
-from uringcore.quic import StreamClosed, StreamReset, StreamStopped
+from uringcore.quic import StreamClosedError, StreamResetError, StreamStoppedError
 from uringcore.webtransport import (
+    SessionClosedError,
+    SessionRefusedError,
     WebTransportError,
-    WebTransportRefused,
-    WebTransportSessionClosed,
     connect_webtransport,
 )
 
@@ -168,12 +168,12 @@ def test_the_same_code_and_reason_on_both_sides(run_anywhere, certificate):
                     assert session.is_closed
                     assert session.close_code == 4_000_000_000
                     assert session.close_reason == "thät's it"
-                    with pytest.raises(WebTransportSessionClosed) as caught:
+                    with pytest.raises(SessionClosedError) as caught:
                         await session.accept_stream()
                     assert (caught.value.code, caught.value.reason) == (4_000_000_000, "thät's it")
-                    with pytest.raises(WebTransportSessionClosed):
+                    with pytest.raises(SessionClosedError):
                         await session.open_stream()
-                    with pytest.raises(WebTransportSessionClosed):
+                    with pytest.raises(SessionClosedError):
                         session.send_datagram(b"x")
                     session.close(1)
                     assert session.close_code == 4_000_000_000
@@ -256,16 +256,16 @@ def test_codes_of_reset_and_stop_are_the_applications(run_anywhere, certificate)
                 there = await other.accept_stream()
                 await there.readexactly(1)
                 stream.reset(code)
-                with pytest.raises(StreamReset) as caught:
+                with pytest.raises(StreamResetError) as caught:
                     await there.read()
                 assert caught.value.code == code
                 stream.stop(code)
-                with pytest.raises(StreamStopped) as stopped:
+                with pytest.raises(StreamStoppedError) as stopped:
                     while True:
                         await there.send(b"x")
                         await asyncio.sleep(0)
                 assert stopped.value.code == code
-                with pytest.raises(StreamClosed):
+                with pytest.raises(StreamClosedError):
                     await stream.send(b"x")
             stream = await one.open_stream()
             with pytest.raises(ValueError, match="32 bits"):
@@ -371,7 +371,7 @@ def test_streams_that_are_reset_at_once_are_heard_of(run_anywhere, certificate):
 
             resetting = asyncio.ensure_future(reset(100))
             for _ in range(100):
-                with pytest.raises(StreamReset) as caught:
+                with pytest.raises(StreamResetError) as caught:
                     await (await other.accept_uni_stream()).read()
                 assert caught.value.code == 7
             await resetting
@@ -389,7 +389,7 @@ def test_a_refusal_has_a_status_and_headers(run_anywhere, certificate, status):
             asking = asyncio.ensure_future(connecting(certificate, server))
             request = await anext(server)
             request.refuse(status, [("x-why", "because")])
-            with pytest.raises(WebTransportRefused) as caught:
+            with pytest.raises(SessionRefusedError) as caught:
                 await asking
             assert caught.value.status == status
             assert (b"x-why", b"because") in list(caught.value.headers)
@@ -410,7 +410,7 @@ def test_a_refusal_that_cannot_be_said_is_none(run_anywhere, certificate):
                 request.refuse(403, [("a b", "")])
             assert not request.is_answered
             request.refuse(404)
-            with pytest.raises(WebTransportRefused) as caught:
+            with pytest.raises(SessionRefusedError) as caught:
                 await asking
             assert caught.value.status == 404
 
@@ -430,7 +430,7 @@ def test_other_paths_and_origins_are_refused(run_anywhere, certificate):
                 ("/b", "https://bad.example", 403),
                 ("/b", None, 403),
             ):
-                with pytest.raises(WebTransportRefused) as caught:
+                with pytest.raises(SessionRefusedError) as caught:
                     await connecting(certificate, server, path, origin=origin)
                 assert caught.value.status == status
             assert server.stats()["sessions_refused"] == 4
@@ -445,7 +445,7 @@ def test_a_request_that_is_forgotten_is_refused(run_anywhere, certificate):
             asking = asyncio.ensure_future(connecting(certificate, server))
             request = await anext(server)
             del request
-            with pytest.raises(WebTransportRefused) as caught:
+            with pytest.raises(SessionRefusedError) as caught:
                 await asking
             assert caught.value.status == 500
 

@@ -31,7 +31,7 @@ async def several(first: webtransport.WebTransportSession) -> tuple[bytes, Refus
     try:
         third = await first.open_session("/nowhere", headers=[("x-one", "1")], timeout=5)
         third.close(1, "not expected")
-    except webtransport.WebTransportRefused as refused:
+    except webtransport.SessionRefusedError as refused:
         refusals["/nowhere"] = refused.status
     except webtransport.WebTransportError as error:
         refusals[error.reason] = error.code

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from uringcore._buffers import contiguous_bytes
 from uringcore._uringcore import ReceiveStream
 from uringcore.quic._closing import check_code, check_reason
-from uringcore.quic._errors import DatagramError, QuicError, StreamReset
+from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
 from uringcore.quic._native.link import Life
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.webtransport._client import connect_webtransport as connect_session
@@ -305,7 +305,7 @@ class WebTransportSession:
             raise WebTransportError("the session is over")
         try:
             self.session.send_datagram(data)
-        except DatagramError:
+        except DatagramSendError:
             raise
         except QuicError as error:
             raise WebTransportError(str(error)) from error
@@ -349,7 +349,7 @@ class WebTransportSession:
     async def _next_of(self, stream: ReceiveStream) -> WebTransportEvent | None:
         try:
             data = await stream.read(PIECE_MAX)
-        except StreamReset as error:
+        except StreamResetError as error:
             return WebTransportStreamReset(stream.id, error.code)
         except QuicError:
             # The session is over, or the program has stopped the stream.

@@ -24,7 +24,7 @@ from gunicorn.errors import HaltServer
 from gunicorn.workers.base import Worker as BaseWorker
 
 from uringcore.quic.workers import PortWorker
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._ports import WORKERS_MAX, Ports
 from uringcore.server._server import Server
 from uringcore.server._sockets import bind_addresses
@@ -43,11 +43,11 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     """
 
     CONFIG_KWARGS: ClassVar[dict[str, Any]] = {}
-    """Keyword arguments of :class:`~uringcore.server._config.ServerConfig`, e.g. ``{"http3": False}``."""
+    """Keyword arguments of :class:`~uringcore.server.Config`, e.g. ``{"http3": False}``."""
 
     # The UDP ports of all workers, and in the arbiter who has which places.
     _ports: ClassVar[Ports]
-    _keeper: ClassVar[ServerConfig]
+    _keeper: ClassVar[Config]
     """The configuration of the first worker, whose sessions serve all workers."""
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
@@ -60,7 +60,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             target.setLevel(log.level)
             target.propagate = False
         try:
-            self._config = ServerConfig(**self._options())
+            self._config = Config(**self._options())
             # Workers that SIGTTIN adds later get as much as these.
             self._config.share_memory(self.cfg.workers)
         except StartupError as exc:

@@ -38,20 +38,20 @@
 from uringcore.http3._alternatives import Alternative, AlternativeCache
 from uringcore.http3._client import Client, connect
 from uringcore.http3._errors import (
-    ConnectFailed,
-    ConnectionLost,
-    ConnectTimeout,
+    ConnectError,
+    ConnectionLostError,
+    ConnectTimeoutError,
     HTTP3Error,
-    PoolTimeout,
-    ReadTimeout,
-    RequestFailed,
-    RequestInvalid,
-    RequestNotProcessed,
-    RequestReset,
-    RequestTimeout,
-    ResponseMalformed,
+    InvalidRequestError,
+    MalformedResponseError,
+    PoolTimeoutError,
+    ReadTimeoutError,
+    RequestFailedError,
+    RequestNotProcessedError,
+    RequestResetError,
+    RequestTimeoutError,
     URLError,
-    WriteTimeout,
+    WriteTimeoutError,
 )
 from uringcore.http3._exchange import Response
 from uringcore.http3._limits import Limits, Timeouts
@@ -59,35 +59,35 @@ from uringcore.http3._pool import Pool
 from uringcore.http3._request import Request
 from uringcore.http3._resolution import Route
 from uringcore.http3._url import Origin
-from uringcore.http3._websocket import WebSocket, WebSocketClosed, WebSocketRefused
+from uringcore.http3._websocket import WebSocket, WebSocketClosedError, WebSocketRefusedError
 
 __all__ = [
     "Alternative",
     "AlternativeCache",
     "Client",
-    "ConnectFailed",
-    "ConnectTimeout",
-    "ConnectionLost",
+    "ConnectError",
+    "ConnectTimeoutError",
+    "ConnectionLostError",
     "HTTP3Error",
+    "InvalidRequestError",
     "Limits",
+    "MalformedResponseError",
     "Origin",
     "Pool",
-    "PoolTimeout",
-    "ReadTimeout",
+    "PoolTimeoutError",
+    "ReadTimeoutError",
     "Request",
-    "RequestFailed",
-    "RequestInvalid",
-    "RequestNotProcessed",
-    "RequestReset",
-    "RequestTimeout",
+    "RequestFailedError",
+    "RequestNotProcessedError",
+    "RequestResetError",
+    "RequestTimeoutError",
     "Response",
-    "ResponseMalformed",
     "Route",
     "Timeouts",
     "URLError",
     "WebSocket",
-    "WebSocketClosed",
-    "WebSocketRefused",
-    "WriteTimeout",
+    "WebSocketClosedError",
+    "WebSocketRefusedError",
+    "WriteTimeoutError",
     "connect",
 ]

@@ -54,8 +54,8 @@ class Client:
         ``on_interim(status, fields)`` is called for each interim response, e.g. 103.
 
         Raises an :class:`HTTP3Error`: :class:`URLError` for a URL of another origin,
-        :class:`RequestFailed` when the server refuses or resets the request, and
-        :class:`ConnectionLost`, a ``QuicConnectionError`` as well, when the connection is lost. The
+        :class:`RequestFailedError` when the server refuses or resets the request, and
+        :class:`ConnectionLostError`, a ``QuicConnectionError`` as well, when the connection is lost. The
         ``retryable`` of each tells whether the server has left the request alone.
         """
         request = Request.to(method, url, headers, content, base=self.origin)

@@ -23,13 +23,13 @@ from uringcore.h3.events import (
 )
 from uringcore.h3.exceptions import GoingAwayError
 from uringcore.http3._errors import (
-    ConnectionLost,
-    RequestFailed,
-    RequestInvalid,
-    RequestNotProcessed,
-    RequestReset,
-    ResponseMalformed,
-    WriteTimeout,
+    ConnectionLostError,
+    InvalidRequestError,
+    MalformedResponseError,
+    RequestFailedError,
+    RequestNotProcessedError,
+    RequestResetError,
+    WriteTimeoutError,
 )
 from uringcore.http3._exchange import Exchange, InterimHandler, Response, end_upload
 from uringcore.http3._limits import Timeouts
@@ -99,7 +99,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             if not self._settled.is_set() and self._http.received_settings is not None:
                 self._settled.set()
             if isinstance(event, StreamReset) and event.stream_id in self._exchanges:
-                self._exchanges[event.stream_id].handle_error(RequestReset(event.error_code))
+                self._exchanges[event.stream_id].handle_error(RequestResetError(event.error_code))
             elif isinstance(event, StopSendingReceived) and event.stream_id in self._exchanges:
                 self._exchanges[event.stream_id].handle_stop(event.error_code)
 
@@ -115,19 +115,19 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         elif isinstance(event, MessageAborted):
             exchange = self._exchanges.get(event.stream_id)
             if exchange is not None:
-                exchange.handle_error(ResponseMalformed(event.error_code))
+                exchange.handle_error(MalformedResponseError(event.error_code))
         elif isinstance(event, GoAwayReceived):
             self._going_away = True
             for exchange in self._exchanges.values():
                 if exchange.stream_id >= event.stream_id:
-                    exchange.handle_error(RequestNotProcessed())
+                    exchange.handle_error(RequestNotProcessedError())
             self.on_change()
 
     def _connection_lost(self, error: QuicConnectionError) -> None:
         self.lost = error
         self._settled.set()
         for exchange in self._exchanges.values():
-            exchange.handle_error(ConnectionLost.by(error))
+            exchange.handle_error(ConnectionLostError.by(error))
         self.on_change()
 
     # Requests
@@ -161,22 +161,22 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     def open(self, request: Request, on_interim: InterimHandler | None = None) -> Exchange:
         """Sends a request's header section on a new stream; :meth:`finish` lets go of it."""
         if self.lost is not None:
-            raise ConnectionLost.by(self.lost, unsent=True)
+            raise ConnectionLostError.by(self.lost, unsent=True)
         if self._http is None:
-            raise RequestFailed("the connection is not established")
+            raise RequestFailedError("the connection is not established")
         if self._going_away:
-            raise RequestNotProcessed
+            raise RequestNotProcessedError
         if request.method == "CONNECT" and request.fields[1][0] != b":protocol":
             # RFC 9114 section 4.4: a tunnel, for which there is no interface here.
-            raise RequestInvalid("method: CONNECT asks for a tunnel, not for a URL")
+            raise InvalidRequestError("method: CONNECT asks for a tunnel, not for a URL")
         stream_id = self._quic.get_next_available_stream_id()
         end_stream = request.content is None
         try:
             self._http.send_headers(stream_id, request.fields, end_stream)
         except GoingAwayError as exc:
-            raise RequestNotProcessed from exc
+            raise RequestNotProcessedError from exc
         except ValueError as exc:
-            raise RequestInvalid(str(exc)) from exc
+            raise InvalidRequestError(str(exc)) from exc
         exchange = Exchange(self, stream_id, on_interim, was_early=not self.is_established)
         exchange.request_ended = end_stream
         self._exchanges[stream_id] = exchange
@@ -187,7 +187,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         """True if the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
         await self._settled.wait()
         if self.lost is not None:
-            raise ConnectionLost.by(self.lost, unsent=True)
+            raise ConnectionLostError.by(self.lost, unsent=True)
         assert self._http is not None
         return (self._http.received_settings or {}).get(Setting.ENABLE_CONNECT_PROTOCOL) == 1
 
@@ -248,7 +248,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
                 before = quic.get_send_buffer_size(stream_id)
                 await asyncio.wait([drained], timeout=timeout)
                 if not drained.done() and quic.get_send_buffer_size(stream_id) >= before:
-                    raise WriteTimeout(f"the server has taken nothing for {timeout:g} s")
+                    raise WriteTimeoutError(f"the server has taken nothing for {timeout:g} s")
             drained.result()
         finally:
             drained.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from uringcore.http3._errors import ConnectFailed, ConnectTimeout, HTTP3Error, PoolTimeout
+from uringcore.http3._errors import ConnectError, ConnectTimeoutError, HTTP3Error, PoolTimeoutError
 from uringcore.http3._limits import Limits, Timeouts
 from uringcore.http3._pooled import PooledConnection
 
@@ -33,13 +33,13 @@ class _Waiter:
 
     def limit_connect(self) -> None:
         """A connection is being made."""
-        self._limit(self._patience, ConnectTimeout, "no connection within")
+        self._limit(self._patience, ConnectTimeoutError, "no connection within")
 
     def limit_pool(self) -> None:
         """All connections are there, and in use."""
         if not self.is_for_stream:
             self.is_for_stream = True
-            self._limit(self.timeouts.pool, PoolTimeout, "no stream was free within")
+            self._limit(self.timeouts.pool, PoolTimeoutError, "no stream was free within")
 
     def _limit(self, seconds: float | None, kind: type[HTTP3Error], why: str) -> None:
         self.end()
@@ -96,7 +96,7 @@ class ConnectionSlots:
             if connection is not None:
                 return connection.taken()
         if len(self._waiting) >= self._limits.waiting:
-            raise PoolTimeout(f"{len(self._waiting)} requests wait for a stream already")
+            raise PoolTimeoutError(f"{len(self._waiting)} requests wait for a stream already")
         waiter = _Waiter(safe, timeouts, patience)
         waiter.limit_connect()
         self._waiting.append(waiter)
@@ -159,7 +159,7 @@ class ConnectionSlots:
     def close(self) -> None:
         """Closes all connections. Nobody waits any more."""
         for waiter in self._waiting:
-            waiter.fail(ConnectFailed("the pool is closed"))
+            waiter.fail(ConnectError("the pool is closed"))
         for connection in list(self.connections):
             connection.close()
 
@@ -193,10 +193,10 @@ class ConnectionSlots:
         way. One that was early went to one address out of many, and one that was given no time says
         nothing about who has more."""
         other = any(not one.is_leaving for one in self.connections)
-        inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeout)
+        inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeoutError)
         if other or (inconclusive and not connection.is_cancelled):
             return
-        error = connection.error or ConnectFailed("the server takes no requests")
+        error = connection.error or ConnectError("the server takes no requests")
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            waiter.fail(ConnectFailed.by(error))
+            waiter.fail(ConnectError.by(error))

@@ -13,20 +13,20 @@ from uringcore.h3.connection import ErrorCode
 from uringcore.quic._errors import QuicConnectionError
 
 __all__ = [
-    "ConnectFailed",
-    "ConnectTimeout",
-    "ConnectionLost",
+    "ConnectError",
+    "ConnectTimeoutError",
+    "ConnectionLostError",
     "HTTP3Error",
-    "PoolTimeout",
-    "ReadTimeout",
-    "RequestFailed",
-    "RequestInvalid",
-    "RequestNotProcessed",
-    "RequestReset",
-    "RequestTimeout",
-    "ResponseMalformed",
+    "InvalidRequestError",
+    "MalformedResponseError",
+    "PoolTimeoutError",
+    "ReadTimeoutError",
+    "RequestFailedError",
+    "RequestNotProcessedError",
+    "RequestResetError",
+    "RequestTimeoutError",
     "URLError",
-    "WriteTimeout",
+    "WriteTimeoutError",
     "code_name",
 ]
 
@@ -45,15 +45,15 @@ class URLError(HTTP3Error, ValueError):
     """A URL that HTTP/3 cannot fetch; the text says what is wrong with it."""
 
 
-class RequestInvalid(HTTP3Error, ValueError):
+class InvalidRequestError(HTTP3Error, ValueError):
     """A method or header field that HTTP/3 cannot carry (RFC 9114 section 4.2). Nothing was sent."""
 
 
-class RequestFailed(HTTP3Error):
+class RequestFailedError(HTTP3Error):
     """A request that got no complete response from a server that was there."""
 
 
-class RequestNotProcessed(RequestFailed):
+class RequestNotProcessedError(RequestFailedError):
     """The server is going away and told that it will not process the request (RFC 9114 section 5.2)."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class RequestNotProcessed(RequestFailed):
         return True
 
 
-class RequestReset(RequestFailed):
+class RequestResetError(RequestFailedError):
     """The server gave up on the request. ``error_code`` is its reason (RFC 9114 section 8.1)."""
 
     def __init__(self, error_code: int) -> None:
@@ -81,7 +81,7 @@ class RequestReset(RequestFailed):
         return self.error_code == ErrorCode.H3_REQUEST_REJECTED
 
 
-class ResponseMalformed(RequestFailed):
+class MalformedResponseError(RequestFailedError):
     """The response is not one (RFC 9114 section 4.1.2): its stream was reset with ``error_code``, and
     the connection goes on."""
 
@@ -90,13 +90,13 @@ class ResponseMalformed(RequestFailed):
         self.error_code = error_code
 
 
-class ConnectionLost(RequestFailed, QuicConnectionError):
+class ConnectionLostError(RequestFailedError, QuicConnectionError):
     """The connection ended under the request. ``__cause__`` is QUIC's exception, whose class says how."""
 
     _is_unsent = False
 
     @classmethod
-    def by(cls, error: QuicConnectionError, *, unsent: bool = False) -> ConnectionLost:
+    def by(cls, error: QuicConnectionError, *, unsent: bool = False) -> ConnectionLostError:
         """For one request on the connection that ended with ``error``, perhaps before it was sent."""
         lost = cls(error.error_code, error.frame_type, error.reason_phrase, str(error))
         lost.__cause__ = error
@@ -109,12 +109,12 @@ class ConnectionLost(RequestFailed, QuicConnectionError):
         return self._is_unsent
 
 
-class ConnectFailed(HTTP3Error, ConnectionError):
+class ConnectError(HTTP3Error, ConnectionError):
     """No connection could be made. ``__cause__`` says why: a
     :class:`~uringcore.quic.QuicConnectionError`, a ``socket.gaierror``, another ``OSError``."""
 
     @classmethod
-    def by(cls, error: Exception) -> ConnectFailed:
+    def by(cls, error: Exception) -> ConnectError:
         """For one request that waited for the connection that failed with ``error``."""
         failed = cls(str(error))
         failed.__cause__ = error
@@ -126,11 +126,11 @@ class ConnectFailed(HTTP3Error, ConnectionError):
         return True
 
 
-class RequestTimeout(HTTP3Error, TimeoutError):
+class RequestTimeoutError(HTTP3Error, TimeoutError):
     """A limit of :class:`~uringcore.http3.Timeouts` passed."""
 
 
-class ConnectTimeout(RequestTimeout):
+class ConnectTimeoutError(RequestTimeoutError):
     """No connection within ``Timeouts.connect`` seconds."""
 
     @property
@@ -139,15 +139,15 @@ class ConnectTimeout(RequestTimeout):
         return True
 
 
-class ReadTimeout(RequestTimeout):
+class ReadTimeoutError(RequestTimeoutError):
     """Nothing arrived for ``Timeouts.read`` seconds."""
 
 
-class WriteTimeout(RequestTimeout):
+class WriteTimeoutError(RequestTimeoutError):
     """The server took nothing more of the body for ``Timeouts.write`` seconds."""
 
 
-class PoolTimeout(RequestTimeout):
+class PoolTimeoutError(RequestTimeoutError):
     """No stream was free within ``Timeouts.pool`` seconds, or too many requests waited for one."""
 
     @property

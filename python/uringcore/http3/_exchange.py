@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from uringcore._raising import fresh
 from uringcore.h3.connection import ErrorCode
-from uringcore.http3._errors import ReadTimeout, RequestFailed, RequestReset
+from uringcore.http3._errors import ReadTimeoutError, RequestFailedError, RequestResetError
 from uringcore.http3._limits import Timeouts
 from uringcore.http3._request import Fields
 
@@ -88,7 +88,7 @@ class Exchange:
     def _handle_interim(self, status: int, fields: Fields) -> None:
         self._interim_count += 1
         if self._interim_count > INTERIM_MAX:
-            self.handle_error(RequestFailed(f"more than {INTERIM_MAX} interim responses"))
+            self.handle_error(RequestFailedError(f"more than {INTERIM_MAX} interim responses"))
         elif self._on_interim is not None:
             try:
                 self._on_interim(status, fields)
@@ -114,7 +114,7 @@ class Exchange:
         and no error for the part that was dropped."""
         self.request_stopped = True
         if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
-            self.handle_error(RequestReset(code))
+            self.handle_error(RequestResetError(code))
         # The time in which the server has to answer begins.
         self._wake()
 
@@ -132,7 +132,7 @@ class Exchange:
     def _end(self, ended: bool) -> None:
         if ended:
             if self.status is None:
-                self.handle_error(RequestFailed("the response has no header section"))
+                self.handle_error(RequestFailedError("the response has no header section"))
             self.ended = True
         self._wake()
 
@@ -172,7 +172,7 @@ class Exchange:
         timer = None if timeout is None else loop.call_later(timeout, _expire, waiter, timeout)
         try:
             await waiter
-        except ReadTimeout:
+        except ReadTimeoutError:
             self.timed_out = True
             raise
         finally:
@@ -195,7 +195,7 @@ class Exchange:
 
 def _expire(waiter: asyncio.Future[None], timeout: float) -> None:
     if not waiter.done():
-        waiter.set_exception(ReadTimeout(f"the server has sent nothing for {timeout:g} s"))
+        waiter.set_exception(ReadTimeoutError(f"the server has sent nothing for {timeout:g} s"))
 
 
 class Response:
@@ -245,7 +245,7 @@ class Response:
 
     @property
     def timed_out(self) -> bool:
-        """True if its body has been waited for in vain (``ReadTimeout``)."""
+        """True if its body has been waited for in vain (``ReadTimeoutError``)."""
         return self._exchange.timed_out
 
     @property

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 from uringcore._pickling import PickledWhole
-from uringcore.http3._errors import HTTP3Error, ReadTimeout, RequestInvalid, URLError
+from uringcore.http3._errors import HTTP3Error, InvalidRequestError, ReadTimeoutError, URLError
 from uringcore.quic._errors import (
     QuicCertificateError,
     QuicConfigurationError,
@@ -88,10 +88,10 @@ def failure(exc: Exception, options: argparse.Namespace) -> Failure:
 
 
 _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
-    ((RequestInvalid,), WRONG_USAGE),
+    ((InvalidRequestError,), WRONG_USAGE),
     ((QuicTlsError, ssl.SSLError), TLS_FAILED),
     ((ConnectionRefusedError, QuicConnectionRefusedError), REFUSED),
-    ((QuicIdleTimeoutError, ReadTimeout, TimeoutError, asyncio.TimeoutError), TIMED_OUT),
+    ((QuicIdleTimeoutError, ReadTimeoutError, TimeoutError, asyncio.TimeoutError), TIMED_OUT),
     ((HTTP3Error, ConnectionError, http.client.HTTPException), BODY_CUT_OFF),
 )
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TypeVar
 
-from uringcore.http3._errors import RequestInvalid
+from uringcore.http3._errors import InvalidRequestError
 from uringcore.http3._request import Fields
 from uringcore.http3._url import Origin, parse_url
 
@@ -126,7 +126,7 @@ class HTTP1Client:
         try:
             response = await on_a_thread(exchange)
         except ValueError as exc:
-            raise RequestInvalid(str(exc)) from None
+            raise InvalidRequestError(str(exc)) from None
         try:
             yield HTTP1Response(response)
         finally:

@@ -12,17 +12,18 @@ class Timeouts:
     """Seconds that each phase may take, under httpx's names; ``None`` sets no limit."""
 
     connect: float | None = 5.0
-    """From the look-up of the name to the end of the handshake: :class:`~uringcore.http3.ConnectTimeout`."""
+    """From the look-up of the name to the end of the handshake:
+    :class:`~uringcore.http3.ConnectTimeoutError`."""
 
     read: float | None = 5.0
     """Until the response's header section, from the end of the request on, and for each further part:
-    :class:`~uringcore.http3.ReadTimeout`."""
+    :class:`~uringcore.http3.ReadTimeoutError`."""
 
     write: float | None = 5.0
-    """For the connection to take more of the body: :class:`~uringcore.http3.WriteTimeout`."""
+    """For the connection to take more of the body: :class:`~uringcore.http3.WriteTimeoutError`."""
 
     pool: float | None = 5.0
-    """For a stream, while all are in use: :class:`~uringcore.http3.PoolTimeout`."""
+    """For a stream, while all are in use: :class:`~uringcore.http3.PoolTimeoutError`."""
 
 
 NO_TIMEOUTS = Timeouts(connect=None, read=None, write=None, pool=None)
@@ -43,7 +44,7 @@ class Limits:
     long as ``Timeouts.read``."""
 
     waiting: int = 1000
-    """Requests of an origin that may wait for a stream; one more is a ``PoolTimeout`` at once."""
+    """Requests of an origin that may wait for a stream; one more is a ``PoolTimeoutError`` at once."""
 
     idle_timeout: float = 30.0
     """Seconds for which a connection without a request is kept."""

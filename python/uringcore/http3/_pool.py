@@ -29,11 +29,11 @@ from typing import Any
 from uringcore.http3._client import client_configuration
 from uringcore.http3._connection_slots import ConnectionSlots
 from uringcore.http3._errors import (
-    ConnectFailed,
-    ConnectionLost,
+    ConnectError,
+    ConnectionLostError,
     HTTP3Error,
-    ReadTimeout,
-    RequestReset,
+    ReadTimeoutError,
+    RequestResetError,
 )
 from uringcore.http3._exchange import InterimHandler, Response
 from uringcore.http3._limits import Limits, Timeouts
@@ -71,7 +71,7 @@ class Pool:
     - A request that a server has certainly not acted on, and an idempotent one whose connection has
       ended under it, is sent again on another connection, once, if its body was given as bytes or has
       not been read (RFC 9114 section 4.1.1, RFC 9110 section 9.2.2).
-    - A connection gets no further requests after a ``ReadTimeout``, or when it says nothing for a second
+    - A connection gets no further requests after a ``ReadTimeoutError``, or when it says nothing for a second
       after it has rested: its server may have been killed.
     - Connections are resumed. If the server allows, requests with a safe method and no body leave as
       0-RTT data; one that the server finds too early (425) is sent again after the handshake.
@@ -186,7 +186,7 @@ class Pool:
 
         ``max_size`` is the most bytes that a message received may have. ``timeouts.read`` is for the
         server's answer and for each message to come; by default messages have no limit here. Raises
-        :class:`WebSocketRefused`, or another :class:`HTTP3Error`.
+        :class:`WebSocketRefusedError`, or another :class:`HTTP3Error`.
         """
         request = websocket_request(url, headers, subprotocols)
         given = replace(self.timeouts, read=None) if timeouts is None else timeouts
@@ -214,7 +214,7 @@ class Pool:
         """Sends a request and waits for its response's header section; ``aclose()`` the response.
 
         ``route`` is where to connect, if not to the origin itself. After ``patience`` seconds without
-        a connection the request gives up (``ConnectTimeout``), while the connection is still tried
+        a connection the request gives up (``ConnectTimeoutError``), while the connection is still tried
         for ``timeouts.connect``. ``repeat=False`` leaves second tries to the caller.
         """
         route = Route.direct(request.origin) if route is None else route
@@ -257,12 +257,14 @@ class Pool:
                 fetching = _watched(slots, connection, request, fetching)
             response = await fetching
         except BaseException as exc:
-            if isinstance(exc, ReadTimeout) or (isinstance(exc, RequestReset) and exc.retryable):
+            if isinstance(exc, ReadTimeoutError) or (
+                isinstance(exc, RequestResetError) and exc.retryable
+            ):
                 # The next one would fare no better: the server may be dead, or rejects it as well.
                 connection.retire()
             slots.release(connection)
-            if isinstance(exc, ConnectionLost) and not connection.protocol.is_established:
-                raise ConnectFailed(str(exc)) from exc.__cause__
+            if isinstance(exc, ConnectionLostError) and not connection.protocol.is_established:
+                raise ConnectError(str(exc)) from exc.__cause__
             raise
         response._on_close = lambda: _give_back(slots, connection, response)
         return response
@@ -355,7 +357,7 @@ async def _watched(
         if not task.done() and connection.is_doubtful:
             slots.died(connection)
             why = "the connection died while it was idle: the server is silent"
-            lost = ConnectionLost.by(QuicIdleTimeoutError(0, None, "", why))
+            lost = ConnectionLostError.by(QuicIdleTimeoutError(0, None, "", why))
             if request.may_repeat(lost):
                 raise lost
         return await task

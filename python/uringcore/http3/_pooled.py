@@ -15,7 +15,7 @@ from uringcore._within import within
 from uringcore.asyncio.client import connect as quic_connect
 from uringcore.h3.connection import ErrorCode
 from uringcore.http3._connection import HTTP3ClientProtocol
-from uringcore.http3._errors import ConnectFailed, ConnectTimeout
+from uringcore.http3._errors import ConnectError, ConnectTimeoutError
 from uringcore.http3._resolution import Memory, Route
 from uringcore.quic._eyeballs import ATTEMPT_DELAY
 from uringcore.quic.configuration import QuicConfiguration
@@ -166,7 +166,7 @@ class PooledConnection:
     def _expire(self, timeout: float) -> None:
         if self.is_connecting:
             # Closing it may take a while: those who wait for longer get another one now.
-            self.error = ConnectTimeout(f"no connection within {timeout:g} s")
+            self.error = ConnectTimeoutError(f"no connection within {timeout:g} s")
             self._retired = True
             self._ending.set()
             self.task.cancel()
@@ -176,10 +176,10 @@ class PooledConnection:
         try:
             await self._open_and_keep(configuration)
         except asyncio.CancelledError:
-            if not isinstance(self.error, ConnectTimeout):
+            if not isinstance(self.error, ConnectTimeoutError):
                 # The loop is coming to its end, or the pool is: nothing is tried in its stead.
                 self.is_cancelled = True
-                self.error = self.error or ConnectFailed("the connection was given up")
+                self.error = self.error or ConnectError("the connection was given up")
                 raise
         except Exception as exc:  # noqa: BLE001 - told to the requests that wait for it
             self.error = self.error or exc

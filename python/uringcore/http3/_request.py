@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from typing import Any
 
 from uringcore._buffers import contiguous_bytes, is_buffer
-from uringcore.http3._errors import ConnectionLost, HTTP3Error, RequestInvalid, URLError
+from uringcore.http3._errors import ConnectionLostError, HTTP3Error, InvalidRequestError, URLError
 from uringcore.http3._url import Origin, parse_url, target
 
 __all__ = ["Content", "Fields", "Headers", "Request"]
@@ -34,7 +34,7 @@ PART_BYTES = 256 * 1024
 
 
 class Request:
-    """A request to an origin. Raises :class:`RequestInvalid` for what cannot be put on the wire."""
+    """A request to an origin. Raises :class:`InvalidRequestError` for what cannot be put on the wire."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Request:
         if isinstance(content, str) or (content is not None and is_buffer(content)):
             content = part_bytes(content)
         elif content is not None and not isinstance(content, (bytes, Iterable, AsyncIterable)):
-            raise RequestInvalid(
+            raise InvalidRequestError(
                 f"content: {type(content).__name__} is no bytes, text or iterable of them"
             )
         self.content = content
@@ -99,7 +99,7 @@ class Request:
 
     def may_repeat(self, error: HTTP3Error) -> bool:
         """True if it can be sent again after ``error`` without harm (RFC 9110 section 9.2.2)."""
-        harmless = isinstance(error, ConnectionLost) and self.method in IDEMPOTENT
+        harmless = isinstance(error, ConnectionLostError) and self.method in IDEMPOTENT
         return self.is_whole and (error.retryable or harmless)
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
@@ -127,10 +127,10 @@ def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> 
         given = [(to_bytes(name).lower(), to_bytes(value)) for name, value in pairs(headers)]
         method_bytes = method.encode("ascii")
     except UnicodeEncodeError as exc:
-        raise RequestInvalid(f"{exc.object!r} cannot be sent in a header section") from None
+        raise InvalidRequestError(f"{exc.object!r} cannot be sent in a header section") from None
     hosts = {value.strip() for name, value in given if name == b"host"}
     if len(hosts) > 1:
-        raise RequestInvalid("host: a request has one")
+        raise InvalidRequestError("host: a request has one")
     return [
         (b":method", method_bytes),
         (b":scheme", b"https"),
@@ -148,7 +148,7 @@ def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
     for pair in given:
         # A text of two characters would be a name and a value.
         if isinstance(pair, (str, bytes)) or len(pair) != 2:
-            raise RequestInvalid(f"headers: {pair!r} is no pair of a name and a value")
+            raise InvalidRequestError(f"headers: {pair!r} is no pair of a name and a value")
         name, value = pair
         yield name, value
 
@@ -157,7 +157,7 @@ def to_bytes(text: str | bytes) -> bytes:
     if isinstance(text, str):
         return text.encode("latin-1")
     if not is_buffer(text):
-        raise RequestInvalid(f"headers: {text!r} is neither text nor bytes")
+        raise InvalidRequestError(f"headers: {text!r} is neither text nor bytes")
     return contiguous_bytes(text, "headers")
 
 
@@ -165,5 +165,7 @@ def part_bytes(part: object) -> bytes:
     if isinstance(part, str):
         return part.encode()
     if not is_buffer(part):
-        raise RequestInvalid(f"content: a part is {type(part).__name__}, neither bytes nor text")
+        raise InvalidRequestError(
+            f"content: a part is {type(part).__name__}, neither bytes nor text"
+        )
     return contiguous_bytes(part, "content")

@@ -27,14 +27,20 @@ from uringcore._uringcore import (
 )
 from uringcore._within import within
 from uringcore.http3._connection import HTTP3ClientProtocol
-from uringcore.http3._errors import HTTP3Error, ReadTimeout, RequestFailed
+from uringcore.http3._errors import HTTP3Error, ReadTimeoutError, RequestFailedError
 from uringcore.http3._exchange import Exchange
 from uringcore.http3._limits import Timeouts
 from uringcore.http3._request import Fields, Headers, Request
 from uringcore.http3._url import Origin
 from uringcore.quic._closing import check_reason
 
-__all__ = ["MAX_MESSAGE_BYTES", "WebSocket", "WebSocketClosed", "WebSocketRefused", "opened"]
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "WebSocket",
+    "WebSocketClosedError",
+    "WebSocketRefusedError",
+    "opened",
+]
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message that is received, unless the program says otherwise."""
@@ -52,7 +58,7 @@ CLOSE_SECONDS = 10.0
 """For how long the other side's Close frame is waited for."""
 
 
-class WebSocketRefused(RequestFailed):
+class WebSocketRefusedError(RequestFailedError):
     """The server has no WebSocket there. ``status`` is its answer's, ``None`` if it offers none at all."""
 
     def __init__(self, status: int | None, headers: Fields) -> None:
@@ -62,7 +68,7 @@ class WebSocketRefused(RequestFailed):
         self.headers = headers
 
 
-class WebSocketClosed(HTTP3Error):
+class WebSocketClosedError(HTTP3Error):
     """The WebSocket is closed: ``code`` and ``reason`` are those of RFC 6455 section 7.4, with 1006 for
     a stream that ended without a Close frame."""
 
@@ -90,7 +96,7 @@ class WebSocket:
         self._exchange = exchange
         self._timeouts = timeouts
         self._reader = WebSocketReader(max_size)
-        self._closed: WebSocketClosed | None = None
+        self._closed: WebSocketClosedError | None = None
         self._close_sent = False
         self.headers = exchange.headers
         """Of the server's answer."""
@@ -107,9 +113,10 @@ class WebSocket:
     async def send(self, message: str | bytes) -> None:
         """Sends text or bytes; waits while the connection takes no more.
 
-        Raises :class:`WebSocketClosed` when it is closed, and :class:`~uringcore.http3.WriteTimeout`. Code
-        1006 also means that the server takes no more; :meth:`receive` then still gives the messages that
-        the server has sent, and raises with the code of its Close frame.
+        Raises :class:`WebSocketClosedError` when it is closed, and
+        :class:`~uringcore.http3.WriteTimeoutError`. Code 1006 also means that the server reads no more;
+        :meth:`receive` then still returns the messages that the server has sent, and raises with the code of
+        its Close frame.
         """
         if isinstance(message, str):
             await self._send("text", message.encode())
@@ -125,7 +132,7 @@ class WebSocket:
     async def receive(self) -> str | bytes:
         """The next message, text or bytes.
 
-        Raises :class:`WebSocketClosed` when there is none any more, another
+        Raises :class:`WebSocketClosedError` when there is none any more, another
         :class:`~uringcore.http3.HTTP3Error` when the stream or the connection fails.
         """
         while True:
@@ -136,7 +143,7 @@ class WebSocket:
             except WebSocketFault as fault:
                 code, reason = fault.args
                 await self._end(code, reason)
-                raise WebSocketClosed(code, reason) from fault
+                raise WebSocketClosedError(code, reason) from fault
             if kind in ("text", "binary"):
                 message: str | bytes = content[0]
                 return message
@@ -155,7 +162,7 @@ class WebSocket:
         frame = websocket_close_frame(code, reason, os.urandom(MASK_BYTES))
         if self._closed is None and not self._close_sent:
             self._close_sent = True
-            with contextlib.suppress(WebSocketClosed):
+            with contextlib.suppress(WebSocketClosedError):
                 await self._write(frame)
         with contextlib.suppress(HTTP3Error, asyncio.TimeoutError):
             await within(self._drain(), CLOSE_SECONDS)
@@ -166,7 +173,7 @@ class WebSocket:
         while True:
             try:
                 yield await self.receive()
-            except WebSocketClosed as closed:
+            except WebSocketClosedError as closed:
                 if closed.code == ABNORMAL or closed.__cause__ is not None:
                     raise
                 return
@@ -179,7 +186,7 @@ class WebSocket:
         while (found := self._reader.next()) is None:
             data = await self._exchange.read(self._timeouts.read)
             if not data:
-                self._closed = self._closed or WebSocketClosed(ABNORMAL, "the stream ended")
+                self._closed = self._closed or WebSocketClosedError(ABNORMAL, "the stream ended")
                 raise fresh(self._closed)
             self._reader.feed(data)
         return found
@@ -187,16 +194,16 @@ class WebSocket:
     async def _handle(self, kind: str, *content: Any) -> None:
         """A control frame."""
         if kind == "ping":
-            with contextlib.suppress(WebSocketClosed):
+            with contextlib.suppress(WebSocketClosedError):
                 await self._send("pong", *content)
         elif kind == "close":
             code, reason = content
             await self._end(NORMAL if code == NO_CODE else code, reason)
-            self._closed = WebSocketClosed(code, reason)
+            self._closed = WebSocketClosedError(code, reason)
 
     async def _send(self, kind: str, data: bytes) -> None:
         if self._closed is not None or self._close_sent:
-            raise fresh(self._closed or WebSocketClosed(NORMAL, "closed on this side"))
+            raise fresh(self._closed or WebSocketClosedError(NORMAL, "closed on this side"))
         await self._write(websocket_frame(kind, data, os.urandom(MASK_BYTES)))
 
     async def _write(self, data: bytes, *, end: bool = False) -> None:
@@ -205,7 +212,7 @@ class WebSocket:
                 self._exchange, data, timeout=self._timeouts.write, end_stream=end
             )
         except ConnectionResetError as exc:
-            closed = self._closed or WebSocketClosed(ABNORMAL, "the server takes no more")
+            closed = self._closed or WebSocketClosedError(ABNORMAL, "the server takes no more")
             if self._exchange.failed:
                 self._closed = closed
             # Otherwise STOP_SENDING has ended this direction only (RFC 9000 section 3.5): messages and the
@@ -215,7 +222,7 @@ class WebSocket:
     async def _end(self, code: int, reason: str) -> None:
         """Sends a Close frame, if none was, and the end of the stream (RFC 9220 section 3)."""
         if self._closed is None:
-            self._closed = WebSocketClosed(code, reason)
+            self._closed = WebSocketClosedError(code, reason)
         if self._exchange.request_ended or self._exchange.failed:
             return
         self._exchange.handle_request_ended()
@@ -238,17 +245,17 @@ async def opened(
     """The WebSocket that ``request`` asks for; leaving the block closes it. ``answer`` is the seconds
     that the server has for its SETTINGS, and again for its answer.
 
-    Raises :class:`WebSocketRefused`, or what a request raises.
+    Raises :class:`WebSocketRefusedError`, or what a request raises.
     """
     if not await _within(answer, connection.offers_extended_connect()):
-        raise WebSocketRefused(None, [])
+        raise WebSocketRefusedError(None, [])
     exchange = connection.open(request)
     try:
         # The request does not end before it is answered, so that its own time-out does not begin.
         await _within(answer, exchange.wait_headers())
         assert exchange.status is not None
         if not 200 <= exchange.status < 300:
-            raise WebSocketRefused(exchange.status, exchange.headers)
+            raise WebSocketRefusedError(exchange.status, exchange.headers)
         websocket = WebSocket(connection, exchange, timeouts, max_size)
         yield websocket
         await websocket.close()
@@ -262,7 +269,7 @@ async def _within(timeout: float | None, awaited: Awaitable[T]) -> T:
     except asyncio.TimeoutError as exc:
         if isinstance(exc, HTTP3Error):
             raise
-        raise ReadTimeout(f"no answer within {timeout:g} s") from None
+        raise ReadTimeoutError(f"no answer within {timeout:g} s") from None
 
 
 def websocket_request(

@@ -65,9 +65,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from uringcore._uringcore import BidirectionalStream, ReceiveStream, SendStream
     from uringcore.quic._errors import (
-        ConnectionClosed,
-        DatagramError,
-        ListenerClosed,
+        ConnectionClosedError,
+        DatagramSendError,
+        ListenerClosedError,
         QuicAlpnError,
         QuicCertificateError,
         QuicConfigurationError,
@@ -77,10 +77,10 @@ if TYPE_CHECKING:
         QuicIdleTimeoutError,
         QuicTlsError,
         QuicVersionError,
-        StreamClosed,
+        StreamClosedError,
         StreamError,
-        StreamReset,
-        StreamStopped,
+        StreamResetError,
+        StreamStoppedError,
     )
     from uringcore.quic._native.client import Connecting, connect
     from uringcore.quic._native.config import ClientConfig, ServerConfig
@@ -93,10 +93,10 @@ __all__ = [
     "ClientConfig",
     "Connecting",
     "Connection",
-    "ConnectionClosed",
-    "DatagramError",
+    "ConnectionClosedError",
+    "DatagramSendError",
     "Listener",
-    "ListenerClosed",
+    "ListenerClosedError",
     "Listening",
     "QuicAlpnError",
     "QuicCertificateError",
@@ -111,10 +111,10 @@ __all__ = [
     "SendStream",
     "ServerConfig",
     "ServerLimits",
-    "StreamClosed",
+    "StreamClosedError",
     "StreamError",
-    "StreamReset",
-    "StreamStopped",
+    "StreamResetError",
+    "StreamStoppedError",
     "connect",
     "listen",
 ]

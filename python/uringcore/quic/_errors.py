@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from uringcore._uringcore import ConnectionTerminated
 
 __all__ = [
-    "ConnectionClosed",
-    "DatagramError",
-    "ListenerClosed",
+    "ConnectionClosedError",
+    "DatagramSendError",
+    "ListenerClosedError",
     "QuicAlpnError",
     "QuicCertificateError",
     "QuicConfigurationError",
@@ -33,10 +33,10 @@ __all__ = [
     "QuicIdleTimeoutError",
     "QuicTlsError",
     "QuicVersionError",
-    "StreamClosed",
+    "StreamClosedError",
     "StreamError",
-    "StreamReset",
-    "StreamStopped",
+    "StreamResetError",
+    "StreamStoppedError",
     "error_from_event",
 ]
 
@@ -73,19 +73,19 @@ class StreamError(QuicError):
     _text = "it has failed"
 
 
-class StreamReset(StreamError):
+class StreamResetError(StreamError):
     """The peer gave up sending (RFC 9000 section 19.4), with this code."""
 
     _text = "the peer has reset it"
 
 
-class StreamStopped(StreamError):
+class StreamStoppedError(StreamError):
     """The peer wants no more data (RFC 9000 section 19.5), with this code."""
 
     _text = "the peer wants no more of it"
 
 
-class StreamClosed(StreamError):
+class StreamClosedError(StreamError):
     """This side has finished, reset or stopped the stream."""
 
     def __init__(self, stream_id: int, reason: str) -> None:
@@ -93,7 +93,7 @@ class StreamClosed(StreamError):
         self.args = (f"stream {stream_id}: {reason}",)
 
 
-class DatagramError(QuicError, ValueError):
+class DatagramSendError(QuicError, ValueError):
     """A datagram was not sent: the other side takes none, or none as long as this, or none fits into a
     packet on this path; or this side has them switched off (RFC 9221). The connection is as it was.
 
@@ -102,18 +102,18 @@ class DatagramError(QuicError, ValueError):
     """
 
 
-class ListenerClosed(QuicError):
+class ListenerClosedError(QuicError):
     """The listener was closed: there are no more connections to be accepted."""
 
 
-class QuicStreamResetError(ConnectionResetError, RuntimeError):
+class WriteAfterResetError(ConnectionResetError, RuntimeError):
     """Data for a stream that was reset: by this side, or because the peer asked to stop.
 
     A ``RuntimeError`` too, which is what aioquic raises.
     """
 
 
-class QuicStreamOverError(ConnectionResetError, ValueError):
+class StreamEndedError(ConnectionResetError, ValueError):
     """A stream that is over in both directions was named. A ``ValueError`` too, as in aioquic."""
 
 
@@ -144,7 +144,7 @@ class QuicConnectionError(QuicError):
         self.reason = reason_phrase
 
 
-class ConnectionClosed(QuicConnectionError):
+class ConnectionClosedError(QuicConnectionError):
     """An application closed the connection, on either side, with a code and a reason of its own."""
 
 
@@ -266,11 +266,11 @@ def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicCo
         message = f"the connection{whom} was reset: the peer no longer knows it"
         return QuicConnectionError(*args, message)
     if event.kind == "local":
-        kind = ConnectionClosed if event.frame_type is None else QuicConnectionError
+        kind = ConnectionClosedError if event.frame_type is None else QuicConnectionError
         return kind(*args, f"the connection{whom} was closed on this side{said}")
     if event.kind == "peer_transport" and event.error_code == QuicErrorCode.CONNECTION_REFUSED:
         return QuicConnectionRefusedError(*args, f"the server refused the connection{whom}{said}")
     is_applications = event.kind == "peer_application"
     by = "application" if is_applications else "transport"
     message = f"the peer closed the connection{whom}, {by} error {event.error_code:#x}{said}"
-    return (ConnectionClosed if is_applications else QuicConnectionError)(*args, message)
+    return (ConnectionClosedError if is_applications else QuicConnectionError)(*args, message)

@@ -152,7 +152,7 @@ from typing import TYPE_CHECKING, Any
 from uringcore.server._startup import StartupError, require_uvicorn
 
 if TYPE_CHECKING:
-    from uringcore.server._config import ServerConfig as Config
+    from uringcore.server._config import Config
     from uringcore.server._server import Server
 
 __all__ = ["Config", "Server", "StartupError", "run"]
@@ -163,15 +163,15 @@ def run(app: Any, **options: Any) -> None:
 
     ``app`` is an ASGI application or an import string ``"module:attribute"``. ``options`` are
     uvicorn's keyword arguments and those of
-    :class:`~uringcore.server._config.ServerConfig`: ``http3``, ``dev_cert``, ``backend`` and the
+    :class:`Config`: ``http3``, ``dev_cert``, ``backend`` and the
     ``http3_`` limits. Raises :class:`StartupError` when the options cannot work, and ``SystemExit``
     when start-up fails later, as uvicorn does.
     """
     require_uvicorn()
-    from uringcore.server._config import ServerConfig
+    from uringcore.server._config import Config
     from uringcore.server._serving import serve
 
-    serve(ServerConfig(app, **options))
+    serve(Config(app, **options))
 
 
 # Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
@@ -186,9 +186,9 @@ if not TYPE_CHECKING:
         except StartupError as exc:
             raise ImportError(str(exc), name="uvicorn") from None
         if name == "Config":
-            from uringcore.server._config import ServerConfig
+            from uringcore.server._config import Config
 
-            return ServerConfig
+            return Config
         from uringcore.server._server import Server
 
         return Server

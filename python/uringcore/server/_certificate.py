@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._signature import signature
 from uringcore.server._startup import StartupError
 
@@ -24,7 +24,7 @@ class _Listener(Protocol):
 class CertificateKeeper:
     """Looks after the files that a server's certificate was read from."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
         self._files = config.certificate_files
         # It may have been renewed since it was read, while the application started.

@@ -21,7 +21,7 @@ from uringcore import _uringcore
 from uringcore._private_files import warn_if_exposed
 from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.quic.limits import RetryPolicy
-from uringcore.server._config import EARLY_DATA, LOOP, ServerConfig
+from uringcore.server._config import EARLY_DATA, LOOP, Config
 from uringcore.server._limits import limit_options
 from uringcore.server._options import PLACES, idle_options, option_name
 from uringcore.server._serving import serve
@@ -328,7 +328,7 @@ def start(app: str, **options: Any) -> None:
                     # Not given. For a program None may stand for no limit at all.
                     del options[f"http3_{name}"]
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
-            config = ServerConfig(app, **options)
+            config = Config(app, **options)
             for path in keys:
                 # Not what comes by the standard input.
                 if os.path.exists(path):

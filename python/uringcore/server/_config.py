@@ -18,7 +18,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from uvicorn.config import LOGGING_CONFIG, Config
+from uvicorn.config import LOGGING_CONFIG
+from uvicorn.config import Config as UvicornConfig
 from uvicorn.lifespan.on import LifespanOn
 
 from uringcore._private_files import warn_if_exposed, was_warned_of
@@ -50,7 +51,7 @@ from uringcore.server._shared_folder import SharedFolder
 from uringcore.server._signature import Signature, signature
 from uringcore.server._startup import StartupError
 
-__all__ = ["EARLY_DATA", "LOOP", "ServerConfig"]
+__all__ = ["EARLY_DATA", "LOOP", "Config"]
 
 LOOP = "uringcore:new_event_loop"
 
@@ -75,7 +76,7 @@ SHARED_SESSIONS = 16384
 
 logger = logging.getLogger("uvicorn.error")
 
-ContextFactory = Callable[[Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]
+ContextFactory = Callable[[UvicornConfig, Callable[[], ssl.SSLContext]], ssl.SSLContext]
 
 
 class _Listener(Protocol):
@@ -84,7 +85,7 @@ class _Listener(Protocol):
     def reload(self) -> None: ...
 
 
-class ServerConfig(Config):
+class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
     - ``http3``: serve HTTP/3 too, where the other options let it.
@@ -346,7 +347,7 @@ class ServerConfig(Config):
     def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
         """The factory of a user, whose default context offers what ours does; the last word is its own."""
 
-        def make(config: Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        def make(config: UvicornConfig, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
             def offering() -> ssl.SSLContext:
                 context = default()
                 self._offer_http1(context)

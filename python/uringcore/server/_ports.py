@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterable
 
 from uringcore.quic.workers import PortGroup, PortWorker
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 
 __all__ = ["WORKERS_MAX", "Ports"]
 
@@ -30,7 +30,7 @@ class Ports:
     place is known where this was made; :meth:`mark` works in forked children as well.
     """
 
-    def __init__(self, sockets: list[socket.socket], config: ServerConfig, *, workers: int) -> None:
+    def __init__(self, sockets: list[socket.socket], config: Config, *, workers: int) -> None:
         self._groups: list[PortGroup] = []
         places = min(max(4 * workers, 16), PLACES_MAX)
         self._free = list(range(0, places - 1, 2))

@@ -22,7 +22,7 @@ from socket import socket
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._startup import STARTUP_FAILURE
 from uringcore.server._supervisor import DELAY_SECONDS_MAX, DELAY_SECONDS_MIN, HASTY_SECONDS
 from uringcore.server._worker import Stoppable, stop_orphan
@@ -50,7 +50,7 @@ class ReloaderLink:
     is_orphan = False
     """True if the process above is gone."""
 
-    def __init__(self, config: ServerConfig, report: Connection) -> None:
+    def __init__(self, config: Config, report: Connection) -> None:
         self._config = config
         self._report = report
         self._server: Stoppable | None = None
@@ -82,9 +82,7 @@ class Reloader(ChangeReload):
     kills it.
     """
 
-    def __init__(
-        self, config: ServerConfig, target: Callable[..., None], sockets: list[socket]
-    ) -> None:
+    def __init__(self, config: Config, target: Callable[..., None], sockets: list[socket]) -> None:
         # A pipe has no lock that a child could die with.
         self._reports, report = multiprocessing.get_context("spawn").Pipe(duplex=False)
         super().__init__(config, functools.partial(target, report=report), sockets)

@@ -36,7 +36,7 @@ from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
 from uringcore.server._cancellations import one_traceback
 from uringcore.server._certificate import CertificateKeeper
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._lingering import close_lingering
 from uringcore.server._listener import HTTP3Listener
@@ -84,7 +84,7 @@ def direct(application: Any) -> Any:
     return application.app if type(application) is ProxyHeadersMiddleware else application
 
 
-def websocket_limits(config: ServerConfig) -> WebSocketLimits | None:
+def websocket_limits(config: Config) -> WebSocketLimits | None:
     """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
 
     Nor does an application of WSGI, as over TCP.
@@ -119,9 +119,9 @@ class Server(UvicornServer):
     ``slot`` is what a supervisor gives its workers.
     """
 
-    config: ServerConfig
+    config: Config
 
-    def __init__(self, config: ServerConfig, slot: Slot | None = None) -> None:
+    def __init__(self, config: Config, slot: Slot | None = None) -> None:
         super().__init__(config)
         self._slot = slot
         self._listener: HTTP3Listener | None = None

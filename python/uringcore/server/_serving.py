@@ -12,7 +12,7 @@ import socket
 import sys
 from multiprocessing.connection import Connection
 
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._descriptors import raise_limit
 from uringcore.server._reloader import Reloader, ReloaderLink
 from uringcore.server._server import Server
@@ -26,7 +26,7 @@ __all__ = ["serve"]
 logger = logging.getLogger("uvicorn.error")
 
 
-def serve(config: ServerConfig) -> None:
+def serve(config: Config) -> None:
     """Runs a server until a signal ends it.
 
     Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
@@ -50,7 +50,7 @@ def serve(config: ServerConfig) -> None:
                 remove_unix(config.uds)
 
 
-def serve_here(config: ServerConfig) -> None:
+def serve_here(config: Config) -> None:
     """In this process."""
     server = Server(config)
     try:
@@ -61,7 +61,7 @@ def serve_here(config: ServerConfig) -> None:
         sys.exit(STARTUP_FAILURE)
 
 
-def serve_in_children(config: ServerConfig) -> None:
+def serve_in_children(config: Config) -> None:
     """In processes that are replaced, on sockets that stay."""
     sockets = listen_or_exit(config)
     tell_where(config, sockets)
@@ -80,7 +80,7 @@ def serve_in_children(config: ServerConfig) -> None:
 
 
 def serve_as_child(
-    config: ServerConfig,
+    config: Config,
     sockets: list[socket.socket],
     slot: WorkerSlot | None = None,
     report: Connection | None = None,

@@ -20,7 +20,7 @@ from typing import Any
 
 from uringcore.quic._sockets import bind_udp, make_room, shares_port
 from uringcore.server._activation import activation_sockets
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._startup import STARTUP_FAILURE
 
@@ -92,7 +92,7 @@ class ServerSockets:
             sock.close()
 
 
-def listen(config: ServerConfig) -> ServerSockets:
+def listen(config: Config) -> ServerSockets:
     """What the options say, or what systemd has passed on: then nothing is bound unless asked for.
 
     Raises ``OSError`` that says in a line what cannot be had.
@@ -119,7 +119,7 @@ def listen(config: ServerConfig) -> ServerSockets:
         raise
 
 
-def listen_or_exit(config: ServerConfig) -> ServerSockets:
+def listen_or_exit(config: Config) -> ServerSockets:
     try:
         return listen(config)
     except OSError as exc:
@@ -127,7 +127,7 @@ def listen_or_exit(config: ServerConfig) -> ServerSockets:
         sys.exit(STARTUP_FAILURE)
 
 
-def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
+def bind_missing(found: ServerSockets, config: Config) -> None:
     """The ports that are to be served besides the sockets that are there."""
     port = None if found.tcp or found.are_given else config.port
     udp_port = None
@@ -142,7 +142,7 @@ def bind_missing(found: ServerSockets, config: ServerConfig) -> None:
         config.port = found.tcp[0].getsockname()[1]
 
 
-def bind_metrics(config: ServerConfig) -> None:
+def bind_metrics(config: Config) -> None:
     """The port of the metrics, unless it is bound. Raises ``OSError``."""
     if config.metrics_port is None or config.metrics_sockets:
         return
@@ -156,7 +156,7 @@ def bind_metrics(config: ServerConfig) -> None:
         raise
 
 
-def bind_metrics_or_exit(config: ServerConfig) -> None:
+def bind_metrics_or_exit(config: Config) -> None:
     try:
         bind_metrics(config)
     except OSError as exc:
@@ -164,7 +164,7 @@ def bind_metrics_or_exit(config: ServerConfig) -> None:
         sys.exit(STARTUP_FAILURE)
 
 
-def close_metrics(config: ServerConfig) -> None:
+def close_metrics(config: Config) -> None:
     """Lets go of it, in this process."""
     while config.metrics_sockets:
         config.metrics_sockets.pop().close()
@@ -297,7 +297,7 @@ def at(sock: socket.socket) -> str:
     return os.fsdecode(name)
 
 
-def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
+def tell_where(config: Config, sockets: ServerSockets) -> None:
     """Says what is listened on."""
     scheme = "https" if config.is_ssl else "http"
     host, port = config.host or "0.0.0.0", config.port
@@ -314,7 +314,7 @@ def tell_where(config: ServerConfig, sockets: ServerSockets) -> None:
     tell_metrics(config)
 
 
-def tell_metrics(config: ServerConfig) -> None:
+def tell_metrics(config: Config) -> None:
     """And where the metrics are, if they have a port, and the status page that stands there."""
     for sock in config.metrics_sockets:
         logger.info("Metrics on http://%s%s", at(sock), config.metrics_path or METRICS_PATH)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._ports import WORKERS_MAX, Ports
 from uringcore.server._sockets import ServerSockets
 from uringcore.server._startup import STARTUP_FAILURE
@@ -54,7 +54,7 @@ class Supervisor:
     and SIGINT end all of them gracefully, a second SIGINT at once, a third whatever they are doing.
     """
 
-    def __init__(self, config: ServerConfig, sockets: ServerSockets, target: Target) -> None:
+    def __init__(self, config: Config, sockets: ServerSockets, target: Target) -> None:
         self._config = config
         self._sockets = sockets.tcp
         self._target = target

@@ -15,7 +15,7 @@ from typing import Any
 from uvicorn.server import ServerState
 
 from uringcore._uringcore import WebTransportLimits
-from uringcore.quic._errors import DatagramError, QuicError
+from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.webtransport._asgi import Application, AsgiSession
 from uringcore.webtransport._link import SessionLink
 
@@ -74,7 +74,7 @@ class SessionService:
             elif session.was_abandoned:
                 text = "Exception in ASGI application after its client had gone"
                 self._report("departure", text, (client, error))
-            elif is_only(error, DatagramError):
+            elif is_only(error, DatagramSendError):
                 # Clients say how long a datagram they take, and may say next to nothing.
                 text = "Exception in ASGI application, whose client takes no such datagram"
                 self._report("departure", text, (client, error))

@@ -21,7 +21,7 @@ from multiprocessing import resource_tracker
 from typing import Protocol
 
 from uringcore.quic.workers import PortWorker
-from uringcore.server._config import ServerConfig
+from uringcore.server._config import Config
 from uringcore.server._startup import STARTUP_FAILURE
 
 __all__ = [
@@ -60,7 +60,7 @@ class Target(Protocol):
     """Serves in a child process, until it is told to stop."""
 
     def __call__(
-        self, config: ServerConfig, sockets: list[socket.socket], slot: WorkerSlot
+        self, config: Config, sockets: list[socket.socket], slot: WorkerSlot
     ) -> object: ...
 
 
@@ -75,7 +75,7 @@ class WorkerSlot:
     _is_orphan: bool = False
     _server: _Server | None = None
 
-    def take(self, config: ServerConfig) -> None:
+    def take(self, config: Config) -> None:
         """From now on the supervisor's end is noticed, and what it says heard."""
         threading.Thread(
             target=self._listen, args=(config,), name="uringcore-slot", daemon=True
@@ -105,7 +105,7 @@ class WorkerSlot:
         """True if the supervisor has gone, without a chance to clean up."""
         return self._is_orphan
 
-    def _listen(self, config: ServerConfig) -> None:
+    def _listen(self, config: Config) -> None:
         while True:
             try:
                 word = self._channel.recv(1)
@@ -126,7 +126,7 @@ class WorkerSlot:
             self._channel.send(word)
 
 
-def stop_orphan(config: ServerConfig, server: Stoppable | None) -> None:
+def stop_orphan(config: Config, server: Stoppable | None) -> None:
     """Stops this child process, whose parent is gone, as by SIGTERM: nobody else would stop it."""
     if server is None:
         # Start-up may never end, and nobody is served by it.
@@ -145,7 +145,7 @@ class Worker:
     def __init__(
         self,
         target: Target,
-        config: ServerConfig,
+        config: Config,
         sockets: list[socket.socket],
         places: Sequence[PortWorker],
     ) -> None:
@@ -230,7 +230,7 @@ class Worker:
 
 def begin(
     target: Target,
-    config: ServerConfig,
+    config: Config,
     sockets: list[socket.socket],
     slot: WorkerSlot,
     stdin: int | None,

@@ -48,9 +48,9 @@ from __future__ import annotations
 from uringcore.quic._native.config import ClientConfig, ServerConfig
 from uringcore.webtransport._client import connect_webtransport
 from uringcore.webtransport._errors import (
+    SessionClosedError,
+    SessionRefusedError,
     WebTransportError,
-    WebTransportRefused,
-    WebTransportSessionClosed,
 )
 from uringcore.webtransport._request import WebTransportRequest
 from uringcore.webtransport._server import Serving, WebTransportServer, serve_webtransport
@@ -61,12 +61,12 @@ __all__ = [
     "Connecting",
     "ServerConfig",
     "Serving",
+    "SessionClosedError",
+    "SessionRefusedError",
     "WebTransportError",
-    "WebTransportRefused",
     "WebTransportRequest",
     "WebTransportServer",
     "WebTransportSession",
-    "WebTransportSessionClosed",
     "connect_webtransport",
     "serve_webtransport",
 ]

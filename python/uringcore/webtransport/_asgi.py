@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
-from uringcore.quic._errors import DatagramError, QuicError, StreamClosed
+from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
 from uringcore.quic._native.leaving import wait_delivered
 from uringcore.webtransport._link import SessionLink, check_close
 from uringcore.webtransport._numbered import NumberedStreams, Words
@@ -173,9 +173,9 @@ class AsgiSession:
             raise RuntimeError(f"unexpected message {kind!r}")
         try:
             await handle(self, self.session, message)
-        except StreamClosed as error:
+        except StreamClosedError as error:
             raise RuntimeError(str(error)) from None
-        except DatagramError:
+        except DatagramSendError:
             # It is a ValueError too.
             raise
         except QuicError:

@@ -52,7 +52,7 @@ def connect_webtransport(
     SHA-256 hashes of certificates in DER, as browsers take them: the server has to show one of these,
     whoever signed it. ``timeout`` is how many seconds it may all take.
 
-    Raises :class:`WebTransportRefused` when the server does not want the session,
+    Raises :class:`SessionRefusedError` when the server does not want the session,
     :class:`WebTransportError` when it does not speak WebTransport, ``TimeoutError``, ``ValueError`` for
     a URL or a header that cannot be, and what :func:`uringcore.quic.connect` raises.
     """

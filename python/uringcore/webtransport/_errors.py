@@ -1,6 +1,7 @@
-"""What ends a WebTransport session otherwise than well, as exceptions of :mod:`uringcore.quic`'s family.
+"""Exceptions of WebTransport sessions, in the family of :mod:`uringcore.quic`'s exceptions.
 
-Streams of a session raise :class:`~uringcore.quic.StreamReset` and the like, with the application's codes.
+Streams of a session raise :class:`~uringcore.quic.StreamResetError` and its siblings, with the
+application's codes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 from uringcore.quic._errors import QuicError
 
-__all__ = ["WebTransportError", "WebTransportRefused", "WebTransportSessionClosed"]
+__all__ = ["SessionClosedError", "SessionRefusedError", "WebTransportError"]
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -23,7 +24,7 @@ class WebTransportError(QuicError):
         self.reason = reason
 
 
-class WebTransportRefused(WebTransportError):
+class SessionRefusedError(WebTransportError):
     """The server does not want the session: it has answered with a ``status`` that is not 2xx."""
 
     def __init__(self, status: int, headers: Headers = ()) -> None:
@@ -32,7 +33,7 @@ class WebTransportRefused(WebTransportError):
         self.headers = list(headers)
 
 
-class WebTransportSessionClosed(WebTransportError):
+class SessionClosedError(WebTransportError):
     """The session is over: one side has closed it, with a ``code`` and a ``reason`` of its own."""
 
     def __init__(self, code: int = 0, reason: str = "") -> None:

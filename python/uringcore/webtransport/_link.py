@@ -17,9 +17,9 @@ from uringcore.quic._errors import QuicError
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._errors import (
     Headers,
+    SessionClosedError,
+    SessionRefusedError,
     WebTransportError,
-    WebTransportRefused,
-    WebTransportSessionClosed,
 )
 from uringcore.webtransport._fields import HeadersLike, as_headers
 
@@ -164,7 +164,7 @@ class SessionLink:
             self.core.refuse(status, [*self._default_headers, *headers])
             self._is_ended_here = True
             self.refused_with = status
-            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+            self._end(functools.partial(SessionRefusedError, status, headers), is_orderly=False)
 
     def drain(self) -> None:
         # One that is accepted later is asked then.
@@ -188,7 +188,7 @@ class SessionLink:
             self._accepted(*args)
         elif what == "refused":
             status, headers = args
-            self._end(functools.partial(WebTransportRefused, status, headers), is_orderly=False)
+            self._end(functools.partial(SessionRefusedError, status, headers), is_orderly=False)
             self._release()
         elif what == "draining":
             self.draining.set()
@@ -200,7 +200,7 @@ class SessionLink:
     def _ended(self, code: int, reason: str, is_clean: bool) -> None:
         """One side has closed the session; or it was reset, and nobody knows why."""
         make_error: Callable[[], QuicError]
-        make_error = functools.partial(WebTransportSessionClosed, code, reason)
+        make_error = functools.partial(SessionClosedError, code, reason)
         if is_clean:
             self.close_code, self.close_reason = code, reason
         elif not self.is_open:

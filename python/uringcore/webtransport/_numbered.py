@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from uringcore._uringcore import ReceiveStream, SendStream, Stream
-from uringcore.quic._errors import QuicError, StreamReset, StreamStopped
+from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedError
 from uringcore.webtransport._link import SessionLink
 from uringcore.webtransport._session import WebTransportSession
 
@@ -266,14 +266,14 @@ class NumberedStreams(Generic[_Message]):
                 if kept.gate is not None:
                     await kept.gate.wait()
                 await self._tell(word(stream.id, data, not data))
-        except StreamReset as error:
+        except StreamResetError as error:
             await self._tell(self._words.reset(stream.id, error.code))
 
     async def _watch(self, kept: _Kept, stream: SendStream) -> None:
         """Until everything has arrived, or the peer wants no more of it."""
         try:
             await stream.wait_finished()
-        except StreamStopped as error:
+        except StreamStoppedError as error:
             # Before the program hears of it, which may want to send at once.
             kept.is_stopped = True
             self._tell_over(stream.id)

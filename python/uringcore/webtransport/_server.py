@@ -14,7 +14,7 @@ from uringcore._client_log import ClientLog
 from uringcore._uringcore import AsgiService
 from uringcore.quic._acceptance import Acceptance
 from uringcore.quic._endpoint import open_server
-from uringcore.quic._errors import DatagramError, QuicError
+from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
 from uringcore.quic._native.making import Making
@@ -340,7 +340,7 @@ class WebTransportServer:
                 self._failed(session, link, error)
 
     def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
-        if link.is_abandoned or isinstance(error, DatagramError):
+        if link.is_abandoned or isinstance(error, DatagramSendError):
             # Clients leave, and say how long a datagram they take, as often as they like.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"
             text = f"Exception in the handler of {session!r}, {why}"

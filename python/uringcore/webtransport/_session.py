@@ -106,7 +106,7 @@ class WebTransportSession(OfSession, ConnectionBase):
         share its congestion window and its receive window: each ends by itself, and the connection with the
         last of them. A program that opens one after the other keeps one open meanwhile.
 
-        Raises :class:`WebTransportRefused` when the server does not want the session, and
+        Raises :class:`SessionRefusedError` when the server does not want the session, and
         :class:`WebTransportError` when it takes no further one on this connection: some take no more than
         one, others say how many, and one that is going away takes none, which :attr:`is_draining` tells
         before. Raises the session's error when this one is over, ``TimeoutError``, ``ValueError`` for a path

@@ -18,7 +18,7 @@ from uringcore._uringcore import (
     WebTransportSessionCore,
 )
 from uringcore.quic._errors import QuicError
-from uringcore.quic._native.config import Config
+from uringcore.quic._native.config import EndpointConfig
 from uringcore.quic._native.link import Life
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.configuration import QuicConfiguration
@@ -40,7 +40,7 @@ SESSIONS_MAX = 1024
 """Sessions of a client's at once, where nobody says another number."""
 
 
-def quic_configuration(config: Config) -> QuicConfiguration:
+def quic_configuration(config: EndpointConfig) -> QuicConfiguration:
     """What QUIC is set up with: the program's numbers are for sessions, and HTTP/3 has streams too. Places
     for those of sessions come with the first one."""
     made = config._configuration
@@ -74,7 +74,7 @@ def request_limits() -> Http3Limits:
     )
 
 
-def session_limits(config: Config, sessions: int = SESSIONS_MAX) -> WebTransportLimits:
+def session_limits(config: EndpointConfig, sessions: int = SESSIONS_MAX) -> WebTransportLimits:
     """What a peer may ask of sessions: a client so many."""
     return WebTransportLimits(
         sessions=sessions,

@@ -101,7 +101,7 @@ impl ConnectionBase {
     /// Queues one datagram (RFC 9221), which may be lost. This never waits: when 1 MiB is queued, the oldest datagrams
     /// are dropped, and ``stats()["datagram_frames_dropped"]`` counts them.
     ///
-    /// Raises :class:`DatagramError` if it is longer than :attr:`max_datagram_size`, which depends on the peer and the
+    /// Raises :class:`DatagramSendError` if it is longer than :attr:`max_datagram_size`, which depends on the peer and the
     /// network, or if one side does not support datagrams. Raises the connection's error after its end.
     fn send_datagram(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let data = buffer::contiguous(data, "data")?;

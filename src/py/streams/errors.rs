@@ -8,12 +8,12 @@ use uringcore_quic::DatagramError;
 
 /// The peer has abandoned its side of the stream.
 pub fn stream_reset(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_quic(py, "StreamReset", (stream_id, applications(code)))
+    of_quic(py, "StreamResetError", (stream_id, applications(code)))
 }
 
 /// The peer accepts no more data.
 pub fn stream_stopped(py: Python<'_>, stream_id: u64, code: u64) -> PyErr {
-    of_quic(py, "StreamStopped", (stream_id, applications(code)))
+    of_quic(py, "StreamStoppedError", (stream_id, applications(code)))
 }
 
 /// An application's code. A session's peer may have sent none; then it is the code of no error.
@@ -26,19 +26,19 @@ fn applications(code: u64) -> u64 {
 
 /// This side has ended the stream, or this direction of it.
 pub fn stream_closed(py: Python<'_>, stream_id: u64, what: &str) -> PyErr {
-    of_quic(py, "StreamClosed", (stream_id, what))
+    of_quic(py, "StreamClosedError", (stream_id, what))
 }
 
 /// A datagram that cannot be sent.
 pub fn datagram(py: Python<'_>, error: DatagramError) -> PyErr {
-    of_quic(py, "DatagramError", (error.to_string(),))
+    of_quic(py, "DatagramSendError", (error.to_string(),))
 }
 
 /// This side has closed the connection, and the event of its end has not come yet.
 pub fn connection_closed(py: Python<'_>) -> PyErr {
     let (code, frame_type) = (0, py.None());
     let message = "the connection was closed on this side";
-    of_quic(py, "ConnectionClosed", (code, frame_type, "", message))
+    of_quic(py, "ConnectionClosedError", (code, frame_type, "", message))
 }
 
 /// The end came too early; `expected` is the requested number of bytes, if there is one.

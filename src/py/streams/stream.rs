@@ -106,7 +106,7 @@ impl SendStream {
     /// Returns at once while less than ``send_buffer`` bytes are queued, else waits until that is the case. If it is
     /// cancelled while it waits, it has sent nothing. A mutable object is copied at the call.
     ///
-    /// Raises :class:`StreamStopped` if the peer accepts no more data, :class:`StreamClosed` after :meth:`finish` and
+    /// Raises :class:`StreamStoppedError` if the peer accepts no more data, :class:`StreamClosedError` after :meth:`finish` and
     /// :meth:`reset`, and the connection's error after its end.
     #[pyo3(signature = (data, *, finish = false))]
     fn send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, finish: bool) -> PyResult<Waiting> {
@@ -199,7 +199,7 @@ impl ReceiveStream {
     /// Returns at once with the bytes that have arrived; the peer gets credit for the bytes that were read. If it is
     /// cancelled, it has taken nothing.
     ///
-    /// Raises :class:`StreamReset` if the peer abandons sending, :class:`StreamClosed` after :meth:`stop`, and the
+    /// Raises :class:`StreamResetError` if the peer abandons sending, :class:`StreamClosedError` after :meth:`stop`, and the
     /// connection's error if that ends before the stream does.
     #[pyo3(signature = (n = -1), text_signature = "($self, n=-1)")]
     fn read(slf: &Bound<'_, Self>, n: isize) -> Waiting {

@@ -13,7 +13,7 @@ import signal
 from urllib.parse import parse_qsl, urlsplit
 
 import uringcore
-from uringcore.quic._errors import QuicError, StreamReset, StreamStopped
+from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedError
 from uringcore.webtransport import serve_webtransport
 
 
@@ -114,7 +114,7 @@ async def record(session, query):
         try:
             async for _ in stream:
                 pass
-        except StreamReset as reset:
+        except StreamResetError as reset:
             tell(token=token, event="reset", kind=kind, code=reset.code)
         else:
             tell(token=token, event="end", kind=kind)
@@ -125,7 +125,7 @@ async def record(session, query):
             while True:
                 await stream.send(b"more")
                 await asyncio.sleep(0.05)
-        except StreamStopped as stopped:
+        except StreamStoppedError as stopped:
             tell(token=token, event="stopped", kind=kind, code=stopped.code)
 
     async with asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ from typing import Any
 
 import uringcore
 from tests.server.harness import Server
-from uringcore.http3 import Client, RequestReset
+from uringcore.http3 import Client, RequestResetError
 
 WAIT_SECONDS = 40.0
 
@@ -139,7 +139,7 @@ class Side:
                     try:
                         async for part in response.iter_bytes():
                             reply.body += part
-                    except RequestReset:
+                    except RequestResetError:
                         reply.cut = True
             return reply
 

@@ -285,7 +285,7 @@ def test_a_block_that_is_cancelled_resets_its_stream(run_anywhere, pki):
             task = await settled(asyncio.ensure_future(client()))
             async with await other.accept_stream() as there:
                 task.cancel()
-                with pytest.raises(quic.StreamReset):
+                with pytest.raises(quic.StreamResetError):
                     await there.read()
             await asyncio.wait([task])
             assert task.cancelled()

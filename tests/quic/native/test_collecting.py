@@ -63,9 +63,9 @@ def test_a_forgotten_stream_is_ended(run_anywhere, pki):
             ref = weakref.ref(stream)
             del stream
             await gone([ref])
-            with pytest.raises(quic.StreamReset):
+            with pytest.raises(quic.StreamResetError):
                 await there.read()
-            with pytest.raises(quic.StreamStopped):
+            with pytest.raises(quic.StreamStoppedError):
                 while True:
                     await there.send(b"x")
                     await asyncio.sleep(0)
@@ -123,7 +123,7 @@ def test_a_forgotten_connection_is_closed(run_anywhere, pki):
             del one
             await gone([ref])
             await other.wait_closed()
-            with pytest.raises(quic.ConnectionClosed):
+            with pytest.raises(quic.ConnectionClosedError):
                 await other.accept_stream()
 
     run_anywhere(main())
@@ -313,7 +313,7 @@ def test_waiters_of_a_dead_connection_go(run_anywhere, pki):
             refs = [weakref.ref(task) for task in tasks]
             other.close(3)
             await asyncio.wait(tasks)
-            assert all(isinstance(task.exception(), quic.ConnectionClosed) for task in tasks)
+            assert all(isinstance(task.exception(), quic.ConnectionClosedError) for task in tasks)
         tasks.clear()
         await gone(refs)
 

@@ -113,14 +113,14 @@ def test_a_close_has_its_code_and_reason_for_everybody(run_anywhere, pki):
                 await asyncio.wait(tasks)
                 errors = [task.exception() for task in tasks]
                 for error in errors:
-                    assert type(error) is quic.ConnectionClosed
+                    assert type(error) is quic.ConnectionClosedError
                     assert (error.code, error.reason) == (42, "the reason")
                 # Each has one of its own: a traceback grows with each `raise`.
                 assert len({id(error) for error in errors}) == len(errors)
                 for call in (lambda: other.open_stream(), lambda: stream.send(b"x"), other.ping):
-                    with pytest.raises(quic.ConnectionClosed):
+                    with pytest.raises(quic.ConnectionClosedError):
                         await call()
-            with pytest.raises(quic.ConnectionClosed, match="this side"):
+            with pytest.raises(quic.ConnectionClosedError, match="this side"):
                 await one.accept_uni_stream()
 
     run_anywhere(main())
@@ -142,7 +142,7 @@ def test_what_had_arrived_is_read_after_the_peers_close(run_anywhere, pki):
             assert await first.read() == b"whole" * 999
             second = await other.accept_uni_stream()
             assert await second.read(100) == b"part"
-            with pytest.raises(quic.ConnectionClosed):
+            with pytest.raises(quic.ConnectionClosedError):
                 await second.read(100)
 
     run_anywhere(main())
@@ -241,12 +241,12 @@ def test_a_listener_that_is_closed(run_anywhere, pki):
                 accepting = await settled(asyncio.ensure_future(listener.accept()))
                 listener.close(7, "over")
                 listener.close()
-                with pytest.raises(quic.ListenerClosed):
+                with pytest.raises(quic.ListenerClosedError):
                     await accepting
                 assert await iterating == []
-                with pytest.raises(quic.ListenerClosed):
+                with pytest.raises(quic.ListenerClosedError):
                     await listener.accept()
-                with pytest.raises(quic.ConnectionClosed) as caught:
+                with pytest.raises(quic.ConnectionClosedError) as caught:
                     await one.accept_stream()
                 assert (caught.value.code, caught.value.reason) == (7, "over")
                 await other.wait_closed()

@@ -126,7 +126,7 @@ def test_requests_that_make_no_sense_are_refused(tmp_path):
                 async with connection.open_stream() as stream:
                     await stream.send(request)
                     await stream.finish()
-                    with pytest.raises(quic.StreamReset) as caught:
+                    with pytest.raises(quic.StreamResetError) as caught:
                         await stream.read()
                     assert caught.value.code == 0x400
 

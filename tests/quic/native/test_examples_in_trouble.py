@@ -109,7 +109,7 @@ def test_a_client_of_a_server_that_is_not_there_hears_why(pki):
     async def main(port, authority):
         config = quic.ClientConfig(alpn=["h3"], authorities=authority)
         async with quic.connect("localhost", int(port), config) as client:
-            with pytest.raises(quic.ConnectionClosed) as closed:
+            with pytest.raises(quic.ConnectionClosedError) as closed:
                 await client.accept_stream()
         assert closed.value.code == 0x102
 
@@ -141,7 +141,7 @@ def test_a_stop_of_a_silent_stream_reaches_the_server(pki):
             await there.send(b"answer")
             assert await here.readexactly(6) == b"answer"
             here.stop(7)
-            with pytest.raises(quic.StreamStopped) as stopped:
+            with pytest.raises(quic.StreamStoppedError) as stopped:
                 await there.wait_finished()
             assert stopped.value.code == 7
             # The other direction goes on, with its end.
@@ -158,7 +158,7 @@ def test_an_error_of_one_side_is_told_to_the_other(pki):
             await upstream.accept() as server,
         ):
             server.close(0x107, "a flood")
-            with pytest.raises(quic.ConnectionClosed) as closed:
+            with pytest.raises(quic.ConnectionClosedError) as closed:
                 await client.accept_stream()
             assert (closed.value.code, closed.value.reason) == (0x107, "a flood")
 
@@ -267,7 +267,7 @@ def test_groups_of_one_number_are_let_go_one_by_one():
         async def open_uni_stream(self):
             self.gates.append(asyncio.Event())
             await self.gates[-1].wait()
-            raise quic.StreamStopped(3, 0)
+            raise quic.StreamStoppedError(3, 0)
             yield
 
     async def main():

@@ -137,10 +137,10 @@ def test_aioquics_resets_stops_and_close(run_anywhere, pki):
                 client._quic.stop_stream(4, 12)
                 client.transmit()
                 first, second = await other.accept_stream(), await other.accept_stream()
-                with pytest.raises(quic.StreamReset) as reset:
+                with pytest.raises(quic.StreamResetError) as reset:
                     await first.read()
                 assert reset.value.code == 11
-                with pytest.raises(quic.StreamStopped) as stopped:
+                with pytest.raises(quic.StreamStoppedError) as stopped:
                     while True:
                         await second.send(b"z")
                         await asyncio.sleep(0)
@@ -154,7 +154,7 @@ def test_aioquics_resets_stops_and_close(run_anywhere, pki):
 
                 await eventually(lambda: {13, 14} <= codes())
                 client.close(error_code=15, reason_phrase="enough")
-                with pytest.raises(quic.ConnectionClosed) as closed:
+                with pytest.raises(quic.ConnectionClosedError) as closed:
                     await other.accept_stream()
                 assert (closed.value.code, closed.value.reason) == (15, "enough")
 

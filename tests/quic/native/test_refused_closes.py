@@ -24,7 +24,7 @@ def test_a_listener_whose_close_was_refused_is_open_and_ends(run_anywhere, pki):
                 all_refused(listener.close, 62)
                 await one.ping()
                 listener.close(LARGEST, "enough")
-                with pytest.raises(quic.ConnectionClosed) as caught:
+                with pytest.raises(quic.ConnectionClosedError) as caught:
                     await one.ping()
                 assert (caught.value.code, caught.value.reason) == (LARGEST, "enough")
                 await other.wait_closed()
@@ -42,7 +42,7 @@ def test_a_connection_whose_close_was_refused_is_open(run_anywhere, pki):
                 assert not end.is_closed
             await one.ping()
             one.close(LARGEST, "enough")
-            with pytest.raises(quic.ConnectionClosed) as caught:
+            with pytest.raises(quic.ConnectionClosedError) as caught:
                 await other.accept_stream()
             assert caught.value.code == LARGEST
             all_refused(one.close, 62)
@@ -58,7 +58,7 @@ def test_a_stream_whose_reset_or_stop_was_refused_goes_on(run_anywhere, pki):
             await here.send(b"more")
             assert await there.readexactly(4) == b"more"
             there.stop(LARGEST)
-            with pytest.raises(quic.StreamStopped) as caught:
+            with pytest.raises(quic.StreamStoppedError) as caught:
                 while True:
                     await here.send(b"x")
                     await asyncio.sleep(0)
@@ -68,7 +68,7 @@ def test_a_stream_whose_reset_or_stop_was_refused_goes_on(run_anywhere, pki):
             all_codes_refused(there.stop, 62)
             there.reset(LARGEST)
             all_codes_refused(there.reset, 62)
-            with pytest.raises(quic.StreamReset) as caught:
+            with pytest.raises(quic.StreamResetError) as caught:
                 await here.read()
             assert caught.value.code == LARGEST
 

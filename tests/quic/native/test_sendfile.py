@@ -136,7 +136,7 @@ def test_what_cannot_be_sent(run_anywhere, pki, tmp_path):
                 await stream.sendfile(file)
                 there = await other.accept_uni_stream()
                 there.stop(4)
-                with pytest.raises(quic.StreamStopped):
+                with pytest.raises(quic.StreamStoppedError):
                     while True:
                         await stream.sendfile(file)
                         await one.ping()

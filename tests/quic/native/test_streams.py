@@ -212,17 +212,17 @@ def test_a_reset_has_its_code(run_anywhere, pki):
         async with stream_pair(pki) as (here, there):
             reading = await settled(asyncio.ensure_future(there.read()))
             here.reset(77)
-            with pytest.raises(quic.StreamReset) as caught:
+            with pytest.raises(quic.StreamResetError) as caught:
                 await reading
             assert (caught.value.code, caught.value.stream_id) == (77, here.id)
             assert isinstance(caught.value, quic.QuicError)
             assert isinstance(caught.value, ConnectionError)
             # And again, whoever asks.
-            with pytest.raises(quic.StreamReset):
+            with pytest.raises(quic.StreamResetError):
                 await there.read(1)
-            with pytest.raises(quic.StreamClosed):
+            with pytest.raises(quic.StreamClosedError):
                 await here.send(b"more")
-            with pytest.raises(quic.StreamClosed):
+            with pytest.raises(quic.StreamClosedError):
                 await here.wait_finished()
             # The other direction is as it was.
             await there.send(b"back")
@@ -236,16 +236,16 @@ def test_a_stop_has_its_code(run_anywhere, pki):
     async def main():
         async with stream_pair(pki, client={"send_buffer": 10_000}) as (here, there):
             there.stop(78)
-            with pytest.raises(quic.StreamStopped) as caught:
+            with pytest.raises(quic.StreamStoppedError) as caught:
                 while True:
                     await here.send(b"x" * 1000)
                     await asyncio.sleep(0)
             assert (caught.value.code, caught.value.stream_id) == (78, here.id)
-            with pytest.raises(quic.StreamStopped):
+            with pytest.raises(quic.StreamStoppedError):
                 await here.finish()
-            with pytest.raises(quic.StreamStopped):
+            with pytest.raises(quic.StreamStoppedError):
                 await here.wait_finished()
-            with pytest.raises(quic.StreamClosed):
+            with pytest.raises(quic.StreamClosedError):
                 await there.read()
 
     run_anywhere(main())
@@ -258,7 +258,7 @@ def test_a_sender_that_waits_hears_of_the_stop(run_anywhere, pki):
             sending = await settled(asyncio.ensure_future(here.send_all(bytes(1 << 20))))
             assert not sending.done()
             there.stop(5)
-            with pytest.raises(quic.StreamStopped):
+            with pytest.raises(quic.StreamStoppedError):
                 await sending
 
     run_anywhere(main())
@@ -274,7 +274,7 @@ def test_a_reader_and_a_sender_hear_of_their_own_side(run_anywhere, pki):
             here.stop()
             here.reset()
             for waiting in (reading, sending, delivered):
-                with pytest.raises(quic.StreamClosed):
+                with pytest.raises(quic.StreamClosedError):
                     await waiting
 
     run_anywhere(main())
@@ -285,7 +285,7 @@ def test_after_the_finish_nothing_is_sent(run_anywhere, pki):
         async with stream_pair(pki) as (here, there):
             await here.finish()
             await here.finish()
-            with pytest.raises(quic.StreamClosed):
+            with pytest.raises(quic.StreamClosedError):
                 await here.send(b"more")
             assert await there.read() == b""
             await here.wait_finished()
@@ -303,7 +303,7 @@ def test_the_last_message_finishes_the_stream(run_anywhere, pki):
             await here.send(b"last", finish=True)
             await here.finish()
             for more in (here.send(b"more"), here.send(b"", finish=True)):
-                with pytest.raises(quic.StreamClosed):
+                with pytest.raises(quic.StreamClosedError):
                     await more
             assert await there.read() == b"first, last"
             await there.send(b"", finish=True)
@@ -352,7 +352,7 @@ def test_a_stream_that_was_reset_is_at_no_end(run_anywhere, pki):
         async with stream_pair(pki) as (here, there):
             await here.send(b"ab")
             here.reset(4)
-            with pytest.raises(quic.StreamReset):
+            with pytest.raises(quic.StreamResetError):
                 while True:
                     await there.read(1)
             assert not there.at_eof()
@@ -381,7 +381,7 @@ def test_leaving_a_block_ends_the_stream(run_anywhere, pki):
                 await stream.send(b"done")
             there = await other.accept_stream()
             assert await there.read() == b"done"
-            with pytest.raises(quic.StreamStopped):
+            with pytest.raises(quic.StreamStoppedError):
                 while True:
                     await there.send(b"nobody reads this")
                     await asyncio.sleep(0)
@@ -390,7 +390,7 @@ def test_leaving_a_block_ends_the_stream(run_anywhere, pki):
                     await stream.send(b"not done")
                     raise RuntimeError("of the program")
             there = await other.accept_stream()
-            with pytest.raises(quic.StreamReset):
+            with pytest.raises(quic.StreamResetError):
                 await there.read()
 
     run_anywhere(main())

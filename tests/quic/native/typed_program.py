@@ -60,7 +60,7 @@ async def survive(connection: quic.Connection) -> str:
         await collect(incoming)
         batch: list[bytes] = await connection.receive_datagrams()
         return f"{len(batch)} datagrams"
-    except quic.StreamReset as error:
+    except quic.StreamResetError as error:
         return f"stream {error.stream_id} was reset: {error.code}"
     except quic.QuicError as error:
         return f"{error.code} {error.reason}"

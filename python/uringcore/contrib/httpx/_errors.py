@@ -17,12 +17,12 @@ __all__ = ["mapped"]
 
 # The first that fits.
 _KINDS: tuple[tuple[type[errors.HTTP3Error], str], ...] = (
-    (errors.ConnectTimeout, "ConnectTimeout"),
-    (errors.ReadTimeout, "ReadTimeout"),
-    (errors.WriteTimeout, "WriteTimeout"),
-    (errors.PoolTimeout, "PoolTimeout"),
-    (errors.ConnectFailed, "ConnectError"),
-    (errors.RequestInvalid, "LocalProtocolError"),
+    (errors.ConnectTimeoutError, "ConnectTimeout"),
+    (errors.ReadTimeoutError, "ReadTimeout"),
+    (errors.WriteTimeoutError, "WriteTimeout"),
+    (errors.PoolTimeoutError, "PoolTimeout"),
+    (errors.ConnectError, "ConnectError"),
+    (errors.InvalidRequestError, "LocalProtocolError"),
     (errors.URLError, "UnsupportedProtocol"),
     (errors.HTTP3Error, "RemoteProtocolError"),
 )
@@ -39,7 +39,7 @@ def mapped(request: httpx.Request) -> Iterator[None]:
 
 
 def _kind(error: errors.HTTP3Error) -> str:
-    if isinstance(error, errors.ConnectionLost):
+    if isinstance(error, errors.ConnectionLostError):
         # Silence and unreachable networks are nobody's breach of the protocol.
         network = isinstance(error.__cause__, (QuicIdleTimeoutError, QuicConnectionRefusedError))
         return "ReadError" if network else "RemoteProtocolError"

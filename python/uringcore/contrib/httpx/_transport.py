@@ -26,15 +26,15 @@ from uringcore.contrib.httpx._trust import quic_configuration, tls_context
 from uringcore.http3 import (
     Alternative,
     AlternativeCache,
-    ConnectFailed,
-    ConnectTimeout,
+    ConnectError,
+    ConnectTimeoutError,
     HTTP3Error,
+    InvalidRequestError,
     Limits,
     Origin,
     Pool,
-    PoolTimeout,
+    PoolTimeoutError,
     Request,
-    RequestInvalid,
     Response,
     Route,
     Timeouts,
@@ -239,9 +239,9 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             )
         except HTTP3Error as exc:
             silent = isinstance(exc.__cause__, QuicIdleTimeoutError)
-            if isinstance(exc, (ConnectFailed, ConnectTimeout)) or silent:
+            if isinstance(exc, (ConnectError, ConnectTimeoutError)) or silent:
                 self.alternatives.broke(origin, alternative)
-            if isinstance(exc, PoolTimeout) or not asked.may_repeat(exc):
+            if isinstance(exc, PoolTimeoutError) or not asked.may_repeat(exc):
                 raise
             return None
         self.alternatives.works(origin, alternative)
@@ -389,7 +389,7 @@ def _text(target: bytes) -> str:
     try:
         return target.decode("ascii")
     except UnicodeDecodeError:
-        raise RequestInvalid(f"target: {target!r} is not ASCII") from None
+        raise InvalidRequestError(f"target: {target!r} is not ASCII") from None
 
 
 def _timeouts(request: httpx.Request) -> Timeouts:

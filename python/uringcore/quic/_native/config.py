@@ -20,7 +20,7 @@ from uringcore.quic.logger import QuicLogger
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import MemorySessionStore, SessionTicket
 
-__all__ = ["Certificate", "ClientConfig", "Config", "PemSource", "ServerConfig"]
+__all__ = ["Certificate", "ClientConfig", "EndpointConfig", "PemSource", "ServerConfig"]
 
 PemSource = str | os.PathLike[str] | bytes
 """A path, or PEM (a certificate or a key may be DER) in bytes."""
@@ -32,7 +32,7 @@ _MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class EndpointConfig:
     """What both sides have in common."""
 
     alpn: Sequence[str] = ()
@@ -135,7 +135,7 @@ class Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig(Config):
+class ClientConfig(EndpointConfig):
     """The settings of a client. Raises :class:`QuicConfigurationError`, which names the field."""
 
     server_name: str | None = None
@@ -178,7 +178,7 @@ class ClientConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerConfig(Config):
+class ServerConfig(EndpointConfig):
     """The settings of a server. Raises :class:`QuicConfigurationError`, which names the field."""
 
     certificate: Certificate = field(repr=False)

@@ -12,7 +12,7 @@ from typing import Any
 from uringcore.quic._acceptance import Acceptance
 from uringcore.quic._closing import check_close
 from uringcore.quic._endpoint import open_server
-from uringcore.quic._errors import ListenerClosed
+from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
 from uringcore.quic._native.connection import Connection
@@ -59,11 +59,11 @@ class Listener:
     async def accept(self) -> Connection:
         """The next connection. Cancelled, it has taken none.
 
-        Raises :class:`ListenerClosed` once the listener is closed.
+        Raises :class:`ListenerClosedError` once the listener is closed.
         """
         while (link := self._backlog.take()) is None:
             if self._is_closed:
-                raise ListenerClosed("the listener is closed")
+                raise ListenerClosedError("the listener is closed")
             await self._backlog.wait()
         return Connection(link)
 
@@ -73,7 +73,7 @@ class Listener:
     async def __anext__(self) -> Connection:
         try:
             return await self.accept()
-        except ListenerClosed:
+        except ListenerClosedError:
             raise StopAsyncIteration from None
 
     def stop_accepting(self) -> None:

@@ -333,8 +333,8 @@ fn refused(error: CommandError) -> PyResult<()> {
     match error {
         CommandError::Stream { error, .. } => match error {
             StreamError::Closed => Ok(()),
-            StreamError::Reset => Err(python_error("QuicStreamResetError", message)),
-            StreamError::Over => Err(python_error("QuicStreamOverError", message)),
+            StreamError::Reset => Err(python_error("WriteAfterResetError", message)),
+            StreamError::Over => Err(python_error("StreamEndedError", message)),
             StreamError::Finished => Err(PyRuntimeError::new_err(message)),
             StreamError::Unknown | StreamError::WrongDirection | StreamError::OutOfRange => {
                 Err(PyValueError::new_err(message))

@@ -10,7 +10,7 @@ from typing import Any
 import uringcore
 from tests.interop.web.clients import SECONDS, Orders, expect, httpx, name
 from tests.support.children import bound
-from uringcore.http3 import Limits, Pool, RequestFailed, Response
+from uringcore.http3 import Limits, Pool, RequestFailedError, Response
 
 run = uringcore.run
 altsvc = httpx.altsvc
@@ -68,7 +68,7 @@ async def broken(orders: Orders) -> None:
         first = await pool.get(orders.urls[0])
         try:
             await pool.get(orders.url("/broken"))
-        except RequestFailed as error:
+        except RequestFailedError as error:
             print("as expected:", error, file=sys.stderr)
         else:
             raise ValueError("what was cut short passed for whole")

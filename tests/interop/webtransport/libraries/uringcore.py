@@ -9,9 +9,9 @@ from typing import Any
 
 import uringcore
 from tests.interop.webtransport.session import Ended, Handler, Refused, Reset
-from uringcore.quic import ClientConfig, QuicError, StreamReset, StreamStopped
+from uringcore.quic import ClientConfig, QuicError, StreamResetError, StreamStoppedError
 from uringcore.webtransport import (
-    WebTransportRefused,
+    SessionRefusedError,
     connect_webtransport,
     serve_webtransport,
 )
@@ -35,7 +35,7 @@ class WTStream:
     async def read(self) -> bytes:
         try:
             found: bytes = await self.stream.read(65536)
-        except StreamReset as error:
+        except StreamResetError as error:
             raise Reset(error.code) from error
         return found
 
@@ -48,7 +48,7 @@ class WTStream:
     async def stopped(self) -> int:
         try:
             await self.stream.wait_finished()
-        except StreamStopped as error:
+        except StreamStoppedError as error:
             return error.code
         raise ValueError("the stream was finished")
 
@@ -99,7 +99,7 @@ async def connect(
     opening = connect_webtransport(f"https://{host}:{port}{path}", config, protocols=protocols)
     try:
         session = await opening
-    except WebTransportRefused as error:
+    except SessionRefusedError as error:
         raise Refused(error.status) from error
     async with session:
         yield WTSession(session)
