@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
-from uringcore.quic._native.leaving import wait_delivered
+from uringcore.quic._native.contexts import wait_delivered
 from uringcore.webtransport._link import SessionLink, check_close
 from uringcore.webtransport._numbered import NumberedStreams, Words
 from uringcore.webtransport._request import WebTransportRequest

@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from types import TracebackType
 from typing import Any
 
 from uringcore._client_log import ClientLog
@@ -17,6 +16,7 @@ from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
+from uringcore.quic._native.contexts import ClosedOnExit
 from uringcore.quic._native.making import Making
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
@@ -118,7 +118,7 @@ class _Allowed:
         return None
 
 
-class WebTransportServer:
+class WebTransportServer(ClosedOnExit):
     """A server's socket. Without a handler, requests wait to be taken, ``config.backlog`` of them; more
     are refused with 503.
 
@@ -253,18 +253,6 @@ class WebTransportServer:
         await self._transport.wait_closed()
         self._log.close()
         self._ended.set()
-
-    async def __aenter__(self) -> WebTransportServer:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-        await self.wait_closed()
 
     # What comes in
 

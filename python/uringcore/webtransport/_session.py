@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from uringcore import _within
 from uringcore._uringcore import ConnectionBase
-from uringcore.quic._native.leaving import leave
+from uringcore.quic._native.contexts import DeliveredOnExit
 from uringcore.quic._native.making import Making
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
@@ -22,7 +21,7 @@ __all__ = ["Connecting", "WebTransportSession", "within"]
 _Result = TypeVar("_Result")
 
 
-class WebTransportSession(OfSession, ConnectionBase):
+class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
     """A session, which :func:`~uringcore.webtransport.connect_webtransport` and a request's ``accept`` make.
 
     Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
@@ -145,16 +144,9 @@ class WebTransportSession(OfSession, ConnectionBase):
         connection is over then as well, if it was its last session."""
         await self._link.wait_gone()
 
-    async def __aenter__(self) -> WebTransportSession:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await leave(self, exc_type, self._link.close_timeout)
+    @property
+    def _close_timeout(self) -> float:
+        return self._link.close_timeout
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

@@ -8,7 +8,7 @@
 | ``config`` | ``ClientConfig`` and ``ServerConfig`` |
 | ``link`` | a connection's handshake, pings and end |
 | ``making`` | the awaitable context managers that ``connect`` and ``listen`` return |
-| ``leaving`` | how ``async with`` ends for a connection or a session |
+| ``contexts`` | ``async with`` of connections, sessions and listeners |
 | ``origin`` | warnings about connections, streams and listeners that a program forgot |
 | ``files`` | ``sendfile`` |
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import cast
 
 from uringcore._uringcore import ConnectionBase
@@ -10,7 +9,7 @@ from uringcore.quic._closing import check_close
 
 # The core calls it for a stream's `sendfile`; a running loop imports nothing.
 from uringcore.quic._native import files as files
-from uringcore.quic._native.leaving import leave
+from uringcore.quic._native.contexts import DeliveredOnExit
 from uringcore.quic._native.link import Link
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
@@ -19,7 +18,7 @@ from uringcore.tls import SessionTicket
 __all__ = ["Connection"]
 
 
-class Connection(ConnectionBase):
+class Connection(DeliveredOnExit, ConnectionBase):
     """A connection, which :func:`~uringcore.quic.connect` and a listener make.
 
     ``async with connection:`` closes it at the end of the block. If the block ends well, what was
@@ -147,16 +146,9 @@ class Connection(ConnectionBase):
         """Waits until the connection is over, by whatever ended it; never raises for that."""
         await self._link.wait_closed()
 
-    async def __aenter__(self) -> Connection:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await leave(self, exc_type, self._link.close_timeout)
+    @property
+    def _close_timeout(self) -> float:
+        return self._link.close_timeout
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import functools
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from uringcore.quic._acceptance import Acceptance
@@ -16,6 +15,7 @@ from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
 from uringcore.quic._native.connection import Connection
+from uringcore.quic._native.contexts import ClosedOnExit
 from uringcore.quic._native.link import Link
 from uringcore.quic._native.making import Making
 from uringcore.quic._native.origin import end_forgotten, made_at
@@ -26,7 +26,7 @@ from uringcore.quic.packet import QuicErrorCode
 __all__ = ["Listener", "Listening", "listen"]
 
 
-class Listener:
+class Listener(ClosedOnExit):
     """A server's socket. Connections whose handshake is complete wait to be accepted, and with
     ``early_data`` those that bring some before that: ``backlog`` of them; more are refused.
 
@@ -95,18 +95,6 @@ class Listener:
     async def wait_closed(self) -> None:
         """Waits until the socket is released: until each peer has heard, or had the time to."""
         await self._transport.wait_closed()
-
-    async def __aenter__(self) -> Listener:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-        await self.wait_closed()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'closed' if self._is_closed else 'open'}>"

@@ -1,0 +1,78 @@
+"""``async with`` of connections, sessions and listeners: leaving the block closes the object.
+
+A connection or a session waits first until the peer has acknowledged the data that was finished on its
+streams, because a close drops queued data. After an exception it closes at once. Data that arrived before the
+peer closed can still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["ClosedOnExit", "DeliveredOnExit", "wait_delivered"]
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+    async def wait_closed(self) -> None: ...
+
+
+class _Delivering(_Closing, Protocol):
+    @property
+    def is_closed(self) -> bool: ...
+    @property
+    def _close_timeout(self) -> float: ...
+    async def wait_delivered(self) -> None: ...
+
+
+class ClosedOnExit:
+    """Leaving the block closes the object and waits until it is closed."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self: _Closing,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        await self.wait_closed()
+
+
+class DeliveredOnExit(ClosedOnExit):
+    """Leaving the block without an exception waits for acknowledgements, ``_close_timeout`` seconds at
+    most. Then, or after an exception at once, it closes the object and waits until it is closed."""
+
+    __slots__ = ()
+
+    async def __aexit__(
+        self: _Delivering,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None and not self.is_closed:
+                await wait_delivered(self, self._close_timeout)
+        finally:
+            self.close()
+        await self.wait_closed()
+
+
+async def wait_delivered(thing: _Delivering, timeout: float) -> None:
+    """Waits until the peer has acknowledged the data that was finished on the streams, ``timeout`` seconds
+    at most."""
+    delivered = asyncio.ensure_future(thing.wait_delivered())
+    try:
+        await asyncio.wait([delivered], timeout=timeout)
+    finally:
+        delivered.cancel()
