@@ -16,14 +16,9 @@ import struct
 import time
 
 import uringcore
+from uringcore import webtransport
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic import ClientConfig, QuicError, ReceiveStream, ServerConfig, StreamResetError
-from uringcore.webtransport import (
-    Serving,
-    WebTransportSession,
-    connect_webtransport,
-    serve_webtransport,
-)
 
 Identity = tuple[str, str] | tuple[bytes, bytes]
 HEAD = struct.Struct("!BI")
@@ -68,7 +63,7 @@ class Group:
 class Subscriber:
     """Somebody who watches."""
 
-    def __init__(self, session: WebTransportSession) -> None:
+    def __init__(self, session: webtransport.Session) -> None:
         self.session = session
         self.sending: dict[asyncio.Task[None], Group] = {}
         self.dropped = 0
@@ -108,7 +103,7 @@ class Relay:
     def __init__(self) -> None:
         self.subscribers: set[Subscriber] = set()
 
-    async def handle(self, session: WebTransportSession) -> None:
+    async def handle(self, session: webtransport.Session) -> None:
         """Serves one session."""
         if session.path == "/publish":
             async with contextlib.AsyncExitStack() as stack:
@@ -146,11 +141,13 @@ class Relay:
                     group.reset(code)
 
 
-def serve(port: int, identity: Identity, relay: Relay) -> Serving:
+def serve(
+    port: int, identity: Identity, relay: Relay
+) -> contextlib.AbstractAsyncContextManager[webtransport.Server]:
     """The relay's server; ``identity`` is its certificate and the key."""
     config = ServerConfig(certificate=identity, send_buffer=64 * 1024)
     paths = ["/publish", "/watch"]
-    return serve_webtransport("::", port, config=config, paths=paths, handler=relay.handle)
+    return webtransport.serve("::", port, config=config, paths=paths, handler=relay.handle)
 
 
 # What plays the other parts --------------------------------------------------------------------
@@ -160,7 +157,7 @@ async def publish(url: str, hashes: list[bytes], seconds: float, megabits: float
     """Publishes pictures that are made up: groups of half a second, 30 of them a second. Each begins with
     the time. Returns how many groups it were."""
     size = max(int(megabits * 1e6 / 8 / 30), 8)
-    async with connect_webtransport(url, server_certificate_hashes=hashes) as session:
+    async with webtransport.connect(url, server_certificate_hashes=hashes) as session:
         groups = int(seconds * 2)
         for number in range(groups):
             async with session.open_uni_stream() as stream:
@@ -183,7 +180,7 @@ class Watcher:
         """Takes groups until the session ends. A ``pause`` after each picture makes a slow one."""
         config = ClientConfig(receive_window=1 << 16, connection_receive_window=1 << 18)
         with contextlib.suppress(QuicError):
-            async with connect_webtransport(
+            async with webtransport.connect(
                 url, config, server_certificate_hashes=hashes
             ) as session:
                 async with contextlib.AsyncExitStack() as stack:

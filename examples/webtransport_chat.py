@@ -13,9 +13,9 @@ import contextlib
 import json
 
 import uringcore
+from uringcore import webtransport
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic import BidirectionalStream
-from uringcore.webtransport import WebTransportError, WebTransportSession, serve_webtransport
 
 LINE_MAX, BACKLOG_MAX = 4000, 100
 BAD_MESSAGE, TOO_SLOW = 1, 2
@@ -78,7 +78,7 @@ try {
 class Guest:
     """Somebody in the room, and what waits to be told to them."""
 
-    def __init__(self, session: WebTransportSession) -> None:
+    def __init__(self, session: webtransport.Session) -> None:
         self.session = session
         self.lines: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG_MAX)
 
@@ -100,7 +100,7 @@ class Room:
     def __init__(self) -> None:
         self.guests: set[Guest] = set()
 
-    async def enter(self, session: WebTransportSession) -> None:
+    async def enter(self, session: webtransport.Session) -> None:
         """Serves one guest until they leave."""
         guest, stream = Guest(session), await session.accept_stream()
         tasks = [asyncio.create_task(guest.write(stream)), asyncio.create_task(self.relay(guest))]
@@ -123,11 +123,11 @@ class Room:
 
     async def relay(self, guest: Guest) -> None:
         """Passes on what a guest says by datagrams."""
-        with contextlib.suppress(WebTransportError):
+        with contextlib.suppress(webtransport.WebTransportError):
             async for data in guest.session.datagrams():
                 for other in self.guests - {guest}:
                     # One who is about to leave, or whose datagrams are smaller, hears nothing.
-                    with contextlib.suppress(WebTransportError, ValueError):
+                    with contextlib.suppress(webtransport.WebTransportError, ValueError):
                         other.session.send_datagram(data)
 
     def say(self, name: str, text: str) -> None:
@@ -155,7 +155,7 @@ async def main(port: int, page_port: int) -> None:
     certificate = DevelopmentCertificate.make()
     identity = (certificate.certificate_pem, certificate.key_pem)
     room = Room()
-    async with serve_webtransport(
+    async with webtransport.serve(
         "127.0.0.1", port, certificate=identity, paths=["/chat"], handler=room.enter
     ) as server:
         hash_ = str(list(certificate.sha256))

@@ -19,7 +19,7 @@ import uringcore
 from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 from benchmarks.servers.bulk import ALPN, WINDOW, pattern
 from uringcore import quic
-from uringcore.quic._native.making import Making
+from uringcore.quic._native.contexts import AwaitableContext
 
 MESSAGE = bytes(100)
 AT_ONCE = 100
@@ -38,7 +38,7 @@ class Work:
             receive_window=WINDOW,
         )
 
-    def connect(self) -> Making[quic.Connection]:
+    def connect(self) -> AwaitableContext[quic.Connection]:
         """What is to be entered."""
         return quic.connect("localhost", self._port, self._config)
 

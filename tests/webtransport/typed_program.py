@@ -9,14 +9,14 @@ from uringcore import quic, webtransport
 Refusals = dict[str, int]
 
 
-async def handle(session: webtransport.WebTransportSession) -> None:
+async def handle(session: webtransport.Session) -> None:
     async for stream in session.streams():
         async with stream:
             line: bytes = await stream.read()
             await stream.send(line + (session.protocol or "").encode())
 
 
-async def ask(session: webtransport.WebTransportSession, question: bytes) -> bytes:
+async def ask(session: webtransport.Session, question: bytes) -> bytes:
     async with session.open_stream() as stream:
         await stream.send(question)
         await stream.finish()
@@ -24,7 +24,7 @@ async def ask(session: webtransport.WebTransportSession, question: bytes) -> byt
     return reply
 
 
-async def several(first: webtransport.WebTransportSession) -> tuple[bytes, Refusals]:
+async def several(first: webtransport.Session) -> tuple[bytes, Refusals]:
     refusals: Refusals = {}
     async with first.open_session("/second", protocols=["loud"]) as second:
         reply = await ask(second, b"how ")

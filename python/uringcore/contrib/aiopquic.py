@@ -2,7 +2,7 @@
 
 ``events()`` of a session gives the classes below but stream data, which ``receive_stream_data`` gives;
 commands name streams by their numbers. It is a thin layer over
-:class:`~uringcore.webtransport.WebTransportSession`, which new programs use. Not here: what aiopquic has of
+:class:`uringcore.webtransport.Session`, which new programs use. Not here: what aiopquic has of
 its rings and its transport object, which nobody needs: a ``transport=`` is refused, ``cnx_ptr`` and
 ``path_quality`` are missing, and there is no ring of events that could be full. Nor does a program make
 clients of its own: ``WebTransportClient(transport, host, port, path, ...)`` raises ``TypeError`` and has no
@@ -23,7 +23,7 @@ from uringcore.quic._closing import check_code, check_reason
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamResetError
 from uringcore.quic._native.link import Life
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.webtransport._client import connect_webtransport as connect_session
+from uringcore.webtransport._client import connect as connect_session
 from uringcore.webtransport._configured import client_config, server_config
 from uringcore.webtransport._event_classes import (
     WT_SESSION_GONE,
@@ -42,10 +42,9 @@ from uringcore.webtransport._event_classes import (
 from uringcore.webtransport._link import CODE_BITS, REASON_BYTES_MAX, check_path
 from uringcore.webtransport._numbered import PIECE_MAX, NumberedStreams, Words
 from uringcore.webtransport._outbox import Outboxes
-from uringcore.webtransport._server import WebTransportServer as SessionServer
-from uringcore.webtransport._server import serve_webtransport as serve_sessions
-from uringcore.webtransport._session import WebTransportSession as Session
-from uringcore.webtransport._session import within
+from uringcore.webtransport._server import Server as SessionServer
+from uringcore.webtransport._server import serve as serve_sessions
+from uringcore.webtransport._session import Session, within
 
 __all__ = [
     "WT_SESSION_GONE",

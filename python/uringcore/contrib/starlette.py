@@ -31,8 +31,8 @@ from starlette.routing import BaseRoute, Match, NoMatchFound, compile_path, get_
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._request import WebTransportRequest
-from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._request import SessionRequest
+from uringcore.webtransport._session import Session
 
 __all__ = [
     "WebTransport",
@@ -50,7 +50,7 @@ class WebTransport:
         self.receive = receive
         """ASGI's own, instead of :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
         self.send = send
-        self.request: WebTransportRequest = scope["extensions"]["uringcore.webtransport"]["request"]
+        self.request: SessionRequest = scope["extensions"]["uringcore.webtransport"]["request"]
         """A question and its answer."""
 
     @property
@@ -79,10 +79,8 @@ class WebTransport:
         """The path's query."""
         return QueryParams(self.scope["query_string"])
 
-    async def accept(
-        self, *, protocol: str | None = None, headers: HeadersLike = ()
-    ) -> WebTransportSession:
-        """Opens the session: see :meth:`WebTransportRequest.accept`."""
+    async def accept(self, *, protocol: str | None = None, headers: HeadersLike = ()) -> Session:
+        """Opens the session: see :meth:`SessionRequest.accept`."""
         return await self.request.accept(protocol=protocol, headers=headers)
 
     def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:

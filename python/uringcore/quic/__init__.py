@@ -82,22 +82,20 @@ if TYPE_CHECKING:
         StreamResetError,
         StreamStoppedError,
     )
-    from uringcore.quic._native.client import Connecting, connect
+    from uringcore.quic._native.client import connect
     from uringcore.quic._native.config import ClientConfig, ServerConfig
     from uringcore.quic._native.connection import Connection
-    from uringcore.quic._native.server import Listener, Listening, listen
+    from uringcore.quic._native.server import Listener, listen
     from uringcore.quic.limits import ServerLimits
 
 __all__ = [
     "BidirectionalStream",
     "ClientConfig",
-    "Connecting",
     "Connection",
     "ConnectionClosedError",
     "DatagramSendError",
     "Listener",
     "ListenerClosedError",
-    "Listening",
     "QuicAlpnError",
     "QuicCertificateError",
     "QuicConfigurationError",
@@ -124,10 +122,10 @@ __all__ = [
 _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
-    "quic._native.client": {"Connecting", "connect"},
+    "quic._native.client": {"connect"},
     "quic._native.config": {"ClientConfig", "ServerConfig"},
     "quic._native.connection": {"Connection"},
-    "quic._native.server": {"Listener", "Listening", "listen"},
+    "quic._native.server": {"Listener", "listen"},
 }
 
 

@@ -2,9 +2,9 @@
 
 A client and a server, typed, without events::
 
-    from uringcore.webtransport import connect_webtransport, serve_webtransport
+    from uringcore import webtransport
 
-    async with connect_webtransport("https://example.org/chat", protocols=["chat"]) as session:
+    async with webtransport.connect("https://example.org/chat", protocols=["chat"]) as session:
         async with session.open_stream() as stream:
             await stream.send(b"hello")
             await stream.finish()
@@ -15,58 +15,61 @@ A client and a server, typed, without events::
             await stream.send(await stream.read())
             await stream.finish()
 
-    async with serve_webtransport("::", 4433, certificate=(cert, key), handler=handler) as server:
+    async with webtransport.serve("::", 4433, certificate=(cert, key), handler=handler) as server:
         await server.wait_closed()
 
-Streams and datagrams are those of :mod:`uringcore.quic`. Further sessions on a client's connection are
-opened beside its first one: ``session.open_session("/path")``. The drafts of the protocol that browsers and
-others speak are offered together: 02, 07, 14 and the newest.
+Streams, datagrams, ``ClientConfig`` and ``ServerConfig`` are those of :mod:`uringcore.quic`. A client opens
+further sessions on the connection of its first one: ``session.open_session("/path")``. Drafts 02, 07, 14 and
+15 of the protocol are offered together.
 
 The ASGI server serves sessions as well, with a scope of the type ``webtransport``
-(:mod:`uringcore.webtransport._asgi`), which :mod:`uringcore.contrib.starlette` brings to Starlette and
-FastAPI. :mod:`uringcore.contrib.aiopquic` has the names of aiopquic, for programs that are written in
-events.
+(:mod:`uringcore.webtransport._asgi`). :mod:`uringcore.contrib.starlette` has routes for Starlette and
+FastAPI, :mod:`uringcore.contrib.aiopquic` has aiopquic's names, for programs that are written with events.
 
 | file | noun |
 | --- | --- |
-| ``_client`` | ``connect_webtransport`` |
-| ``_server`` | ``serve_webtransport`` |
-| ``_session`` | ``WebTransportSession`` |
-| ``_request`` | a client's request for a session, before the answer |
-| ``_errors`` | why a session ended, as exceptions |
+| ``_client`` | ``connect`` |
+| ``_server`` | ``serve`` and ``Server`` |
+| ``_session`` | ``Session`` |
+| ``_request`` | ``SessionRequest``: a client's request for a session, before the answer |
+| ``_errors`` | exceptions |
 | ``_link`` | how a session is answered, drained and ended |
-| ``_session_transport`` | a server's connection that has sessions alone |
+| ``_session_transport`` | a server's connection that carries sessions only |
 | ``_configured`` | a ``QuicConfiguration`` as settings of clients and servers |
 | ``_fields`` | header fields |
-| ``_asgi``, ``starlette`` | the ASGI scope ``webtransport``; its route for Starlette and FastAPI |
-| ``events``, ``_event_classes`` | sessions in aiopquic's names, and the classes of their events |
-| ``_numbered``, ``_outbox`` | streams by number, for ``asgi`` and ``events``; data queued on one of them |
+| ``_asgi`` | the ASGI scope ``webtransport`` |
+| ``_event_classes`` | the classes of aiopquic's events |
+| ``_numbered``, ``_outbox`` | streams by number, for ASGI and aiopquic's names; data queued on one of them |
+| ``events``, ``starlette`` | former names of the modules in ``contrib`` |
 """
 
 from __future__ import annotations
 
-from uringcore.quic._native.config import ClientConfig, ServerConfig
-from uringcore.webtransport._client import connect_webtransport
+from uringcore.webtransport._client import connect
+from uringcore.webtransport._client import connect as connect_webtransport
 from uringcore.webtransport._errors import (
     SessionClosedError,
     SessionRefusedError,
     WebTransportError,
 )
-from uringcore.webtransport._request import WebTransportRequest
-from uringcore.webtransport._server import Serving, WebTransportServer, serve_webtransport
-from uringcore.webtransport._session import Connecting, WebTransportSession
+from uringcore.webtransport._request import SessionRequest
+from uringcore.webtransport._server import Server, serve
+from uringcore.webtransport._server import Server as WebTransportServer
+from uringcore.webtransport._server import serve as serve_webtransport
+from uringcore.webtransport._session import Session
+from uringcore.webtransport._session import Session as WebTransportSession
 
 __all__ = [
-    "ClientConfig",
-    "Connecting",
-    "ServerConfig",
-    "Serving",
+    "Server",
+    "Session",
     "SessionClosedError",
     "SessionRefusedError",
+    "SessionRequest",
     "WebTransportError",
-    "WebTransportRequest",
     "WebTransportServer",
     "WebTransportSession",
+    "connect",
     "connect_webtransport",
+    "serve",
     "serve_webtransport",
 ]

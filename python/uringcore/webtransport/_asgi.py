@@ -19,8 +19,8 @@ the session, with ``status`` or 403. ``data`` may be left out where it is empty,
 is false.
 
 An application that speaks to this server alone can do without messages: ``scope["extensions"]`` has
-``"uringcore.webtransport"`` with the ``request``, a :class:`WebTransportRequest`, whose ``accept`` gives a
-:class:`WebTransportSession`.
+``"uringcore.webtransport"`` with the ``request``, a :class:`SessionRequest`, whose ``accept`` gives a
+:class:`Session`.
 
 Bounds: :data:`MESSAGES_MAX` messages wait for the application, and behind them of each stream one piece of at
 most 64 KiB. More is not read, and where 256 pieces wait no further stream is taken: the client has to wait.
@@ -36,8 +36,8 @@ from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedErr
 from uringcore.quic._native.contexts import wait_delivered
 from uringcore.webtransport._link import SessionLink, check_close
 from uringcore.webtransport._numbered import NumberedStreams, Words
-from uringcore.webtransport._request import WebTransportRequest
-from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._request import SessionRequest
+from uringcore.webtransport._session import Session
 
 __all__ = ["MESSAGES_MAX", "Application", "AsgiSession"]
 
@@ -89,11 +89,11 @@ class AsgiSession:
 
     def __init__(self, link: SessionLink, scope: Message) -> None:
         self._link = link
-        self.request = WebTransportRequest(link)
+        self.request = SessionRequest(link)
         self.scope = scope
         self._extension = _Extension(request=self.request)
         scope["extensions"]["uringcore.webtransport"] = self._extension
-        self.session: WebTransportSession | None = None
+        self.session: Session | None = None
         self.was_over = False
         """True if the session was over before the application was through."""
         self.was_abandoned = False
@@ -199,17 +199,17 @@ class AsgiSession:
             check_close(code, reason)
             await self._close(code, reason)
 
-    async def _send_stream(self, session: WebTransportSession, message: Message) -> None:
+    async def _send_stream(self, session: Session, message: Message) -> None:
         data, end = message.get("data", b""), bool(message.get("end"))
         await self._streams.send(message["stream"], data, end)
 
-    async def _open(self, session: WebTransportSession, message: Message) -> None:
+    async def _open(self, session: Session, message: Message) -> None:
         both = bool(message.get("bidirectional", True))
         number = await self._streams.open(session, both)
         kind = "webtransport.stream.opened"
         self._streams.put({"type": kind, "stream": number, "bidirectional": both})
 
-    async def _reset(self, session: WebTransportSession, message: Message) -> None:
+    async def _reset(self, session: Session, message: Message) -> None:
         stream, code = self._streams.find(message["stream"]), message.get("code", 0)
         if isinstance(stream, SendStream):
             stream.reset(code)
@@ -217,13 +217,13 @@ class AsgiSession:
             stream.stop(code)
         self._streams.resume(message["stream"])
 
-    async def _pause(self, session: WebTransportSession, message: Message) -> None:
+    async def _pause(self, session: Session, message: Message) -> None:
         self._streams.pause(message["stream"])
 
-    async def _resume(self, session: WebTransportSession, message: Message) -> None:
+    async def _resume(self, session: Session, message: Message) -> None:
         self._streams.resume(message["stream"])
 
-    async def _send_datagram(self, session: WebTransportSession, message: Message) -> None:
+    async def _send_datagram(self, session: Session, message: Message) -> None:
         session.send_datagram(message["data"])
 
     _HANDLERS: ClassVar[dict[str, Callable[..., Coroutine[Any, Any, None]]]] = {

@@ -1,4 +1,4 @@
-"""``connect_webtransport``: a client's connection, with its first session.
+"""``connect``: a client's connection, with its first session.
 
 A connection belongs to its sessions, which are equals: each can open others (``open_session``), and the
 connection ends with the last one. A connection object beside them would need an end and a warning of its
@@ -20,19 +20,20 @@ from uringcore.quic._endpoint import connect_first
 from uringcore.quic._errors import QuicError
 from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic._native.config import ClientConfig
+from uringcore.quic._native.contexts import AwaitableContext
 from uringcore.quic._native.link import Life
 from uringcore.quic._sockets import resolve
 from uringcore.quic._targets import check_target, server_name_of
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._fields import HeadersLike
 from uringcore.webtransport._link import Asked, SessionLink
-from uringcore.webtransport._session import Connecting
+from uringcore.webtransport._session import Session, opening
 from uringcore.webtransport._session_transport import quic_configuration, session_limits
 
-__all__ = ["connect_webtransport"]
+__all__ = ["connect"]
 
 
-def connect_webtransport(
+def connect(
     url: str,
     config: ClientConfig | None = None,
     *,
@@ -42,10 +43,10 @@ def connect_webtransport(
     server_certificate_hashes: Sequence[bytes] | None = None,
     timeout: float | None = 30.0,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
-) -> Connecting:
-    """Opens a WebTransport session on a connection of its own: ``async with connect_webtransport(...) as
-    session:``, or ``session = await connect_webtransport(...)``, and then the program closes it. Further
-    sessions on the same connection are opened by :meth:`WebTransportSession.open_session`.
+) -> AwaitableContext[Session]:
+    """Opens a WebTransport session on a connection of its own: ``async with connect(...) as
+    session:``, or ``session = await connect(...)``, and then the program closes it. Further
+    sessions on the same connection are opened by :meth:`Session.open_session`.
 
     ``url`` begins with ``https:``. ``origin`` and ``headers`` are said in the request, and ``protocols``
     are the application protocols offered, the preferred one first. ``server_certificate_hashes`` are
@@ -64,7 +65,7 @@ def connect_webtransport(
     host, port, authority, path = _read(url)
     asked = Asked.by_program(path, authority, origin, headers, protocols, said_in="url")
     target = (host, port)
-    return Connecting(
+    return opening(
         functools.partial(_connect, target, config, asked, happy_eyeballs_delay), timeout
     )
 

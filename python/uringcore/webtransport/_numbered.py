@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from uringcore._uringcore import ReceiveStream, SendStream, Stream
 from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedError
 from uringcore.webtransport._link import SessionLink
-from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._session import Session
 
 __all__ = ["NumberedStreams", "Words"]
 
@@ -89,7 +89,7 @@ class NumberedStreams(Generic[_Message]):
         """Called with a stream that the peer has stopped or that is let go, and maybe with both."""
         self.spawn(self._wait_for_end)
 
-    def begin(self, session: WebTransportSession) -> None:
+    def begin(self, session: Session) -> None:
         """The session is open."""
         self.spawn(self._take_streams, session.accept_stream)
         self.spawn(self._take_streams, session.accept_uni_stream)
@@ -134,7 +134,7 @@ class NumberedStreams(Generic[_Message]):
         self._wake()
         return self._taken + len(self._messages)
 
-    async def open(self, session: WebTransportSession, bidirectional: bool) -> int:
+    async def open(self, session: Session, bidirectional: bool) -> int:
         """Opens a stream."""
         stream: Stream
         if bidirectional:
@@ -219,7 +219,7 @@ class NumberedStreams(Generic[_Message]):
             # Not kept in a variable, while the next one is waited for.
             self._begun(await accept())
 
-    async def _take_datagrams(self, session: WebTransportSession) -> None:
+    async def _take_datagrams(self, session: Session) -> None:
         async for data in session.datagrams():
             await self._tell(self._words.datagram(data))
 

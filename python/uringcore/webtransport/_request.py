@@ -1,4 +1,4 @@
-"""``WebTransportRequest``: a client that asks for a session and waits for the answer."""
+"""``SessionRequest``: a client that asks for a session and waits for the answer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uringcore.quic._native.origin import made_at, on_loop
 from uringcore.webtransport._errors import Headers, WebTransportError
 from uringcore.webtransport._fields import HeadersLike, as_headers, first
 from uringcore.webtransport._link import Asked, OfSession, SessionLink
-from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._session import Session
 
-__all__ = ["WebTransportRequest", "accepted", "asked_in"]
+__all__ = ["SessionRequest", "accepted", "asked_in"]
 
 _Result = TypeVar("_Result")
 
@@ -31,9 +31,9 @@ def asked_in(scope: dict[str, Any]) -> Asked:
 
 def accepted(
     link: SessionLink, served: Sequence[str], protocol: str | None = None, headers: Headers = ()
-) -> WebTransportSession:
+) -> Session:
     """The session that was asked for, with the first of the protocols ``served`` that the client offers
-    unless one is named. Raises as :meth:`WebTransportRequest.accept`."""
+    unless one is named. Raises as :meth:`SessionRequest.accept`."""
     offered = link.asked.protocols
     if protocol is None:
         protocol = next((name for name in served if name in offered), None) if offered else None
@@ -43,10 +43,10 @@ def accepted(
         raise WebTransportError("the client has gone")
     link.accept(headers, protocol)
     link.made_at = made_at(link.loop)
-    return WebTransportSession(link)
+    return Session(link)
 
 
-class WebTransportRequest(OfSession):
+class SessionRequest(OfSession):
     """A client that asks for a session. It waits until it is accepted or refused; one that the program
     forgets is refused."""
 
@@ -71,9 +71,7 @@ class WebTransportRequest(OfSession):
         """True if the client does not wait any more."""
         return self._link.is_closed
 
-    async def accept(
-        self, *, protocol: str | None = None, headers: HeadersLike = ()
-    ) -> WebTransportSession:
+    async def accept(self, *, protocol: str | None = None, headers: HeadersLike = ()) -> Session:
         """Opens the session. ``protocol`` is one of those offered; without it, the first of the server's
         that is offered, if one is.
 

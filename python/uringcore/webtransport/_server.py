@@ -1,4 +1,4 @@
-"""``serve_webtransport``: a server, whose sessions are accepted one by one or handled each in a task."""
+"""``serve``: a server, whose sessions are accepted one by one or handled each in a task."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
-from uringcore.quic._native.contexts import ClosedOnExit
-from uringcore.quic._native.making import Making
+from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._errors import WebTransportError
 from uringcore.webtransport._link import SessionLink, check_close
-from uringcore.webtransport._request import WebTransportRequest, accepted
-from uringcore.webtransport._session import WebTransportSession
+from uringcore.webtransport._request import SessionRequest, accepted
+from uringcore.webtransport._session import Session
 from uringcore.webtransport._session_transport import (
     SESSIONS_MAX,
     SessionTransport,
@@ -33,9 +32,9 @@ from uringcore.webtransport._session_transport import (
     session_limits,
 )
 
-__all__ = ["Serving", "WebTransportServer", "serve_webtransport"]
+__all__ = ["Server", "serve"]
 
-Handler = Callable[[WebTransportSession], Awaitable[object]]
+Handler = Callable[[Session], Awaitable[object]]
 
 HANDLER_FAILED = 1
 """The code of sessions whose handler has raised."""
@@ -43,7 +42,7 @@ HANDLER_FAILED = 1
 logger = logging.getLogger("uringcore.webtransport")
 
 
-def serve_webtransport(
+def serve(
     host: str,
     port: int,
     *,
@@ -55,9 +54,9 @@ def serve_webtransport(
     handler: Handler | None = None,
     max_sessions: int = SESSIONS_MAX,
     reuse_port: bool = False,
-) -> Serving:
-    """Serves WebTransport over HTTP/3: ``async with serve_webtransport(...) as server:``, or
-    ``server = await serve_webtransport(...)``, and then the program closes it.
+) -> AwaitableContext[Server]:
+    """Serves WebTransport over HTTP/3: ``async with serve(...) as server:``, or
+    ``server = await serve(...)``, and then the program closes it.
 
     Without a ``handler``, ``async for request in server`` gives who asks for a session. With one,
     each session is accepted, with the first of ``protocols`` that its client offers, and ``handler(session)``
@@ -77,7 +76,7 @@ def serve_webtransport(
     """
     if config is None:
         if certificate is None:
-            raise TypeError("serve_webtransport() needs a certificate or a config")
+            raise TypeError("serve() needs a certificate or a config")
         config = ServerConfig(certificate=certificate)
     elif certificate is not None:
         config = dataclasses.replace(config, certificate=certificate)
@@ -92,13 +91,13 @@ def serve_webtransport(
         None if origins is None else frozenset(origins),
     )
 
-    async def serve() -> WebTransportServer:
+    async def start() -> Server:
         loop = asyncio.get_running_loop()
-        server = WebTransportServer(loop, config, allowed, tuple(protocols), handler, max_sessions)
+        server = Server(loop, config, allowed, tuple(protocols), handler, max_sessions)
         await server._listen((host, port), reuse_port=reuse_port)
         return server
 
-    return Serving(serve)
+    return AwaitableContext(start)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +117,7 @@ class _Allowed:
         return None
 
 
-class WebTransportServer(ClosedOnExit):
+class Server(ClosedOnExit):
     """A server's socket. Without a handler, requests wait to be taken, ``config.backlog`` of them; more
     are refused with 503.
 
@@ -176,17 +175,17 @@ class WebTransportServer(ClosedOnExit):
         )
         return {**self._transport.stats(), **self._counts, "sessions_open": open_now}
 
-    def __aiter__(self) -> WebTransportServer:
+    def __aiter__(self) -> Server:
         return self
 
-    async def __anext__(self) -> WebTransportRequest:
+    async def __anext__(self) -> SessionRequest:
         """The next request. Cancelled, it has taken none."""
         if self._handler is not None:
             raise RuntimeError("the server has a handler, which gets the sessions")
         while True:
             link = self._next()
             if link is not None:
-                return WebTransportRequest(link, self._protocols)
+                return SessionRequest(link, self._protocols)
             if self._is_closed:
                 raise StopAsyncIteration
             await self._backlog.wait()
@@ -327,7 +326,7 @@ class WebTransportServer(ClosedOnExit):
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
                 self._failed(session, link, error)
 
-    def _failed(self, session: WebTransportSession, link: SessionLink, error: Exception) -> None:
+    def _failed(self, session: Session, link: SessionLink, error: Exception) -> None:
         if link.is_abandoned or isinstance(error, DatagramSendError):
             # Clients leave, and say how long a datagram they take, as often as they like.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"
@@ -336,10 +335,6 @@ class WebTransportServer(ClosedOnExit):
         else:
             logger.error("Exception in the handler of %r", session, exc_info=error)
         session.close(HANDLER_FAILED, "")
-
-
-class Serving(Making[WebTransportServer]):
-    """What :func:`serve_webtransport` returns: nothing happens before it is awaited or entered."""
 
 
 def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:

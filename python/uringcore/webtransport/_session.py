@@ -1,4 +1,4 @@
-"""``WebTransportSession``: a session as a program has it. Its streams and datagrams are in Rust."""
+"""``Session``: a session as a program has it. Its streams and datagrams are in Rust."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any, TypeVar
 
 from uringcore import _within
 from uringcore._uringcore import ConnectionBase
-from uringcore.quic._native.contexts import DeliveredOnExit
-from uringcore.quic._native.making import Making
+from uringcore.quic._native.contexts import AwaitableContext, DeliveredOnExit
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._fields import HeadersLike
 from uringcore.webtransport._link import Asked, OfSession, SessionLink
 
-__all__ = ["Connecting", "WebTransportSession", "within"]
+__all__ = ["Session", "opening", "within"]
 
 _Result = TypeVar("_Result")
 
 
-class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
-    """A session, which :func:`~uringcore.webtransport.connect_webtransport` and a request's ``accept`` make.
+class Session(DeliveredOnExit, OfSession, ConnectionBase):
+    """A session, which :func:`~uringcore.webtransport.connect` and a request's ``accept`` make.
 
     Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
     peer sends is read when the program asks for it, and a peer that sends more has to wait.
@@ -35,7 +34,7 @@ class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
     that says where it was made.
     """
 
-    def __new__(cls, link: SessionLink) -> WebTransportSession:
+    def __new__(cls, link: SessionLink) -> Session:
         """Not for programs."""
         self = super().__new__(cls, link.core.manager)
         self._link = link
@@ -96,12 +95,12 @@ class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
         origin: str | None = None,
         protocols: Sequence[str] = (),
         timeout: float | None = 30.0,
-    ) -> Connecting:
+    ) -> AwaitableContext[Session]:
         """Opens another session on a client's connection, beside this one: ``async with
         session.open_session("/chat") as other:``, or ``other = await session.open_session("/chat")``.
 
         ``path``, with the query, is asked for at the same host; the rest is as with
-        :func:`~uringcore.webtransport.connect_webtransport`. Sessions of one connection are equals, which
+        :func:`~uringcore.webtransport.connect`. Sessions of one connection are equals, which
         share its congestion window and its receive window: each ends by itself, and the connection with the
         last of them. A program that opens one after the other keeps one open meanwhile.
 
@@ -115,7 +114,7 @@ class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
         if link.connection is None:
             raise RuntimeError("sessions are a client's to open")
         asked = Asked.by_program(path, self.authority, origin, headers, protocols)
-        return Connecting(functools.partial(link.open_another, link.connection, asked), timeout)
+        return opening(functools.partial(link.open_another, link.connection, asked), timeout)
 
     def stats(self) -> dict[str, int]:
         """Counters of the session: streams, datagrams and bytes in both directions."""
@@ -163,27 +162,22 @@ class WebTransportSession(DeliveredOnExit, OfSession, ConnectionBase):
             end_forgotten("session", self, link.made_at, link.loop, link.close, 0, "")
 
 
-class Connecting(Making[WebTransportSession]):
-    """What :func:`~uringcore.webtransport.connect_webtransport` and
-    :meth:`WebTransportSession.open_session` return: nothing happens before it is awaited or entered."""
+def opening(
+    ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
+) -> AwaitableContext[Session]:
+    """A session to await or to enter; ``ask()`` returns it when it is open, and has ``timeout`` seconds."""
 
-    def __init__(
-        self, ask: Callable[[], Coroutine[Any, Any, SessionLink]], timeout: float | None
-    ) -> None:
-        """Not for programs. ``ask()`` gives the session when it is open, ``timeout`` seconds are left for
-        that."""
-        super().__init__(self._open)
-        self._ask = ask
-        self._timeout = timeout
-
-    async def _open(self) -> WebTransportSession:
-        origin = made_at(asyncio.get_running_loop())
-        return await within(self._timeout, self._session(origin), missed="no session")
-
-    async def _session(self, origin: str | None) -> WebTransportSession:
-        link = await self._ask()
+    async def make(origin: str | None) -> Session:
+        # Within the time limit: a session that comes too late is forgotten, and closes itself.
+        link = await ask()
         link.made_at = origin
-        return WebTransportSession(link)
+        return Session(link)
+
+    async def make_in_time() -> Session:
+        origin = made_at(asyncio.get_running_loop())
+        return await within(timeout, make(origin), missed="no session")
+
+    return AwaitableContext(make_in_time)
 
 
 async def within(

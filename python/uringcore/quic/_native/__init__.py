@@ -7,8 +7,7 @@
 | ``connection`` | ``Connection`` |
 | ``config`` | ``ClientConfig`` and ``ServerConfig`` |
 | ``link`` | a connection's handshake, pings and end |
-| ``making`` | the awaitable context managers that ``connect`` and ``listen`` return |
-| ``contexts`` | ``async with`` of connections, sessions and listeners |
+| ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``origin`` | warnings about connections, streams and listeners that a program forgot |
 | ``files`` | ``sendfile`` |
 """

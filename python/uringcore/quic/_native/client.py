@@ -11,17 +11,13 @@ from uringcore.quic._endpoint import begin_at, connect_first
 from uringcore.quic._eyeballs import ATTEMPT_DELAY, interleaved
 from uringcore.quic._native.config import ClientConfig
 from uringcore.quic._native.connection import Connection
+from uringcore.quic._native.contexts import AwaitableContext
 from uringcore.quic._native.link import Link
-from uringcore.quic._native.making import Making
 from uringcore.quic._sockets import resolve
 from uringcore.quic._targets import check_target, server_name_of
 from uringcore.quic.connection import QuicConnection
 
-__all__ = ["Connecting", "connect"]
-
-
-class Connecting(Making[Connection]):
-    """What :func:`connect` returns: nothing happens before it is awaited or entered."""
+__all__ = ["connect"]
 
 
 def connect(
@@ -32,7 +28,7 @@ def connect(
     alpn: Sequence[str] | None = None,
     local_address: tuple[str, int] | None = None,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
-) -> Connecting:
+) -> AwaitableContext[Connection]:
     """Connects to a QUIC server: ``async with connect(...) as connection:``, or
     ``connection = await connect(...)``, and then the program closes it.
 
@@ -51,7 +47,7 @@ def connect(
     if alpn is not None:
         config = dataclasses.replace(config, alpn=alpn)
     target = (host, port)
-    return Connecting(
+    return AwaitableContext(
         functools.partial(_connect, target, config, local_address, happy_eyeballs_delay)
     )
 

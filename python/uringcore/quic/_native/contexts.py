@@ -1,6 +1,7 @@
-"""``async with`` of connections, sessions and listeners: leaving the block closes the object.
+"""``await`` and ``async with`` of connections, sessions and listeners.
 
-A connection or a session waits first until the peer has acknowledged the data that was finished on its
+``connect`` and ``listen`` return an :class:`AwaitableContext`. Leaving its block closes the object. A
+connection or a session waits first until the peer has acknowledged the data that was finished on its
 streams, because a close drops queued data. After an exception it closes at once. Data that arrived before the
 peer closed can still be read.
 """
@@ -8,13 +9,14 @@ peer closed can still be read.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ClosedOnExit", "DeliveredOnExit", "wait_delivered"]
+__all__ = ["AwaitableContext", "ClosedOnExit", "DeliveredOnExit", "wait_delivered"]
 
 
 class _Closing(Protocol):
@@ -28,6 +30,54 @@ class _Delivering(_Closing, Protocol):
     @property
     def _close_timeout(self) -> float: ...
     async def wait_delivered(self) -> None: ...
+
+
+class _Ending(Protocol):
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+_Made = TypeVar("_Made", bound=_Ending)
+
+
+class AwaitableContext(Generic[_Made]):
+    """An object that is made when this is awaited or entered. Leaving the block closes the object; until then
+    the block cannot be entered again.
+    """
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, _Made]]) -> None:
+        self._make = make
+        self._made: _Made | None = None
+        self._is_entered = False
+
+    def __await__(self) -> Generator[Any, None, _Made]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> _Made:
+        if self._is_entered:
+            raise RuntimeError("it is entered already; another block needs another one")
+        self._is_entered = True
+        try:
+            self._made = await self._make()
+        except BaseException:
+            self._is_entered = False
+            raise
+        return self._made
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        made, self._made = self._made, None
+        self._is_entered = False
+        if made is not None:
+            await made.__aexit__(exc_type, exc_value, traceback)
 
 
 class ClosedOnExit:

@@ -15,15 +15,14 @@ from uringcore.quic._errors import ListenerClosedError
 from uringcore.quic._native.backlog import Backlog
 from uringcore.quic._native.config import Certificate, ServerConfig
 from uringcore.quic._native.connection import Connection
-from uringcore.quic._native.contexts import ClosedOnExit
+from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
 from uringcore.quic._native.link import Link
-from uringcore.quic._native.making import Making
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
 from uringcore.quic.packet import QuicErrorCode
 
-__all__ = ["Listener", "Listening", "listen"]
+__all__ = ["Listener", "listen"]
 
 
 class Listener(ClosedOnExit):
@@ -113,10 +112,6 @@ def _close(transport: QuicTransport, backlog: Backlog[Link], code: int, reason: 
     backlog.clear()
 
 
-class Listening(Making[Listener]):
-    """What :func:`listen` returns: nothing happens before it is awaited or entered."""
-
-
 def listen(
     host: str,
     port: int,
@@ -125,7 +120,7 @@ def listen(
     certificate: Certificate | None = None,
     alpn: Sequence[str] | None = None,
     reuse_port: bool = False,
-) -> Listening:
+) -> AwaitableContext[Listener]:
     """Listens for QUIC connections: ``async with listen(...) as listener:``, or
     ``listener = await listen(...)``, and then the program closes it.
 
@@ -144,7 +139,7 @@ def listen(
         given = {"certificate": certificate, "alpn": alpn}
         changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
         config = dataclasses.replace(config, **changes) if changes else config
-    return Listening(functools.partial(_listen, (host, port), config, reuse_port))
+    return AwaitableContext(functools.partial(_listen, (host, port), config, reuse_port))
 
 
 async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bool) -> Listener:
