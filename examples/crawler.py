@@ -42,8 +42,8 @@ class Links(HTMLParser):
 class Crawl:
     """The pages of one site that were found, and those still to be read."""
 
-    def __init__(self, pool: http3.Pool, start: str) -> None:
-        self.pool = pool
+    def __init__(self, client: http3.Client, start: str) -> None:
+        self.client = client
         self.site = origin(start)
         self.found = {start}
         self.waiting: asyncio.Queue[str] = asyncio.Queue()
@@ -76,7 +76,7 @@ class Crawl:
 
     async def read(self, url: str) -> None:
         """Reads a page and follows its links, on this site alone."""
-        async with self.pool.stream("GET", url, headers=[("user-agent", "crawler")]) as response:
+        async with self.client.stream("GET", url, headers=[("user-agent", "crawler")]) as response:
             if response.status in (301, 302, 303, 307, 308):
                 self.follow({urljoin(url, response.header("location", "") or "")})
                 return
@@ -105,8 +105,8 @@ class Crawl:
 async def crawl(start: str, authorities: str | None) -> int:
     """Reads a site; returns the exit status."""
     limits = http3.Limits(connections_per_origin=1)
-    async with http3.Pool(cafile=authorities, limits=limits) as pool:
-        crawl = Crawl(pool, start)
+    async with http3.Client(cafile=authorities, limits=limits) as client:
+        crawl = Crawl(client, start)
         await crawl.run()
     said = f"{len(crawl.found)} pages, {crawl.bytes} bytes, {len(crawl.broken)} broken links"
     print("\n".join([said, *sorted(crawl.broken)]))

@@ -254,7 +254,7 @@ def command(origin: str, certificate: str) -> tuple[int, int, int]:
 
 async def over_http3(table: Table, origin: str, certificate: str) -> None:
     """Our own client."""
-    async with uringcore.http3.connect(origin, cafile=certificate) as client:
+    async with uringcore.http3.Client(base_url=origin, cafile=certificate) as client:
         before, size = await later(table.begin), 0
         for _ in range(SMALL_REQUESTS):
             response = await client.get("/")

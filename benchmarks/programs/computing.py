@@ -160,7 +160,7 @@ async def ask_by_quic(wire: str, port: int, bursts: int, counting: Counting) -> 
                     return bytes(await stream.readexactly(len(ANSWER)))
             else:
                 url = f"https://localhost:{port}/"
-                client = await stack.enter_async_context(http3.connect(url, cafile=cafile))
+                client = await stack.enter_async_context(http3.Client(base_url=url, cafile=cafile))
 
                 async def ask(client: Any = client) -> bytes:
                     async with client.stream("GET", "/") as response:

@@ -21,12 +21,12 @@ from benchmarks.programs.deployed import SERVERS, Deployed, beside_the_server, c
 from benchmarks.programs.rows import arguments
 from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
-from uringcore.http3 import Limits, Pool
+from uringcore.http3 import Client, Limits
 
 ONE_WAY_SECONDS = 0.025
 SAMPLES = 5
 IDLE_SECONDS = 0.3
-"""After which a pool closes a connection, so that the next request begins anew."""
+"""After which a client closes a connection, so that the next request begins anew."""
 INSIDE = "BENCHMARK_LINK"
 """In the environment of the process in the namespace."""
 LINK = f"ip link set lo up && tc qdisc add dev lo root netem delay {ONE_WAY_SECONDS * 1000:g}ms limit 100000"
@@ -52,10 +52,10 @@ async def over_tcp(port: int, context: ssl.SSLContext) -> float:
     return took
 
 
-async def ask(pool: Pool, port: int, *, early: bool) -> float:
+async def ask(client: Client, port: int, *, early: bool) -> float:
     """Milliseconds to the head of a response, whose first byte comes with it."""
     began = time.perf_counter()
-    async with pool.stream("GET", f"https://localhost:{port}/") as response:
+    async with client.stream("GET", f"https://localhost:{port}/") as response:
         took = (time.perf_counter() - began) * 1000
         await response.read()
         if response.status != 200 or response.was_early != early:
@@ -64,19 +64,19 @@ async def ask(pool: Pool, port: int, *, early: bool) -> float:
 
 
 async def anew(cafile: str, port: int) -> float:
-    """With a pool that knows nothing."""
-    async with Pool(cafile=cafile) as pool:
-        return await ask(pool, port, early=False)
+    """With a client that knows nothing."""
+    async with Client(cafile=cafile) as client:
+        return await ask(client, port, early=False)
 
 
 async def again(cafile: str, port: int, *, early: bool) -> float:
-    """With a pool that has been there, and has no connection any more."""
+    """With a client that has been there, and has no connection any more."""
     limits = Limits(idle_timeout=IDLE_SECONDS)
-    async with Pool(cafile=cafile, limits=limits, early_data=early) as pool:
-        await ask(pool, port, early=False)
+    async with Client(cafile=cafile, limits=limits, early_data=early) as client:
+        await ask(client, port, early=False)
         # Its ticket comes a round trip later; then the connection is closed.
         await asyncio.sleep(IDLE_SECONDS + 10 * ONE_WAY_SECONDS)
-        return await ask(pool, port, early=early)
+        return await ask(client, port, early=early)
 
 
 @contextlib.asynccontextmanager

@@ -25,26 +25,26 @@ def expect(response: uringcore.http3.Response, content: bytes) -> None:
         raise ValueError(f"a wrong answer: {response}")
 
 
-async def hello(client: uringcore.http3.Pool, url: str, count: int) -> None:
+async def hello(client: uringcore.http3.Client, url: str, count: int) -> None:
     """A few bytes each."""
     for _ in range(count):
         expect(await client.get(f"{url}/"), HELLO)
 
 
-async def download(client: uringcore.http3.Pool, url: str, count: int) -> None:
+async def download(client: uringcore.http3.Client, url: str, count: int) -> None:
     """100 KiB each."""
     for _ in range(count):
         expect(await client.get(f"{url}/100k"), LARGE)
 
 
-async def upload(client: uringcore.http3.Pool, url: str, count: int) -> None:
+async def upload(client: uringcore.http3.Client, url: str, count: int) -> None:
     """100 KiB each; the answer is how many."""
     for _ in range(count):
         response = await client.request("POST", f"{url}/upload", content=LARGE)
         expect(response, len(LARGE).to_bytes(8, "big"))
 
 
-async def websocket(client: uringcore.http3.Pool, url: str, count: int) -> None:
+async def websocket(client: uringcore.http3.Client, url: str, count: int) -> None:
     """100 bytes each, echoed."""
     async with client.websocket(f"{url}/echo") as connection:
         for _ in range(count):
@@ -53,7 +53,7 @@ async def websocket(client: uringcore.http3.Pool, url: str, count: int) -> None:
                 raise ValueError("a wrong echo")
 
 
-MODES: dict[str, Callable[[uringcore.http3.Pool, str, int], Awaitable[None]]] = {
+MODES: dict[str, Callable[[uringcore.http3.Client, str, int], Awaitable[None]]] = {
     "hello": hello,
     "download": download,
     "upload": upload,
@@ -66,7 +66,7 @@ async def main() -> None:
     port, certificate, mode, at_once = sys.argv[1:]
     url = f"https://localhost:{port}"
     yield_the_core()
-    async with uringcore.http3.Pool(cafile=certificate) as client:
+    async with uringcore.http3.Client(cafile=certificate) as client:
 
         async def ask(count: int) -> None:
             numbers = shares(count, int(at_once))

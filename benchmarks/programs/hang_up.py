@@ -12,10 +12,10 @@ import ssl
 import time
 
 import uringcore
-import uringcore.http3
 from benchmarks.applications.bare import HELLO
 from benchmarks.programs.deployed import SERVERS, Deployed, certificate, use_every_core
 from benchmarks.programs.rows import arguments
+from uringcore.http3._origin_connection import connect
 
 WORKERS = 2
 AT_ONCE = 4
@@ -70,7 +70,7 @@ async def over_tcp(port: int, context: ssl.SSLContext) -> None:
 
 async def over_quic(port: int, cafile: str) -> None:
     """The same over HTTP/3."""
-    async with uringcore.http3.connect(f"https://localhost:{port}", cafile=cafile) as client:
+    async with connect(f"https://localhost:{port}", cafile=cafile) as client:
         response = await client.get("/")
         if (response.status, response.content) != (200, HELLO):
             raise ConnectionError(f"a wrong answer: {response}")

@@ -81,7 +81,7 @@ class Answers(QuicConnectionProtocol):
         request = self.requests[stream_id]
         path = request[b":path"].decode()
         self.peer.log.append((self.number, path, request["early"]))
-        name = path.strip("/").replace("-", "_") or "root"
+        name = path.strip("/").replace("-", "_").replace("/", "_") or "root"
         getattr(self, f"do_{name}")(stream_id, request)
 
     def answer(self, stream_id, content=b"", status=200, fields=()):
@@ -105,6 +105,17 @@ class Answers(QuicConnectionProtocol):
 
     def do_authority(self, stream_id, request):
         self.answer(stream_id, request[b":authority"])
+
+    def do_repeat(self, stream_id, request):
+        """The request itself: method, target, fields and content."""
+        asked = [b":method", b":path", *sorted(name for name in list(request) if name[:2] == b"x-")]
+        self.answer(stream_id, b"|".join([*(request[name] for name in asked), request[b"content"]]))
+
+    def do_api_repeat(self, stream_id, request):
+        self.do_repeat(stream_id, request)
+
+    def do_nothing(self, stream_id, request):
+        self.answer(stream_id)
 
     def do_body(self, stream_id, request):
         self.http.send_headers(stream_id, [(b":status", b"200")])

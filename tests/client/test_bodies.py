@@ -11,7 +11,7 @@ import traceback
 import pytest
 
 from tests.client.peer import BODY, until
-from tests.client.test_pool import pool_for
+from tests.client.test_pool import client_for
 from uringcore._within import within
 from uringcore.http3 import (
     HTTP3Error,
@@ -32,7 +32,7 @@ def test_a_response_behind_stop_sending_is_read_whatever_the_code(peer, run, cod
             yield bytes(10_000)
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             for content in (endless(), bytes(10 << 20)):
                 response = await pool.request(
                     "POST", peer.url + "/enough", headers={"x-code": code}, content=content
@@ -51,7 +51,7 @@ def test_without_an_answer_behind_stop_sending_the_read_timeout_ends_the_request
 
     async def main():
         timeouts = Timeouts(read=0.3)
-        async with pool_for(peer, timeouts=timeouts) as pool:
+        async with client_for(peer, timeouts=timeouts) as pool:
             with pytest.raises(ReadTimeoutError):
                 await pool.request(
                     "POST", peer.url + "/stops", headers={"x-code": "0"}, content=endless()
@@ -68,7 +68,7 @@ def test_without_an_answer_behind_stop_sending_the_read_timeout_ends_the_request
 @pytest.mark.parametrize("saying", ["large", "huge"])
 def test_a_message_that_is_too_large_closes_with_1009(peer, run, saying):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(f"wss://localhost:{peer.port}/chat") as websocket:
                 await websocket.send(saying)
                 for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_message_that_is_too_large_closes_with_1009(peer, run, saying):
 
 def test_a_response_that_is_read_after_its_block_raises(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.stream("GET", peer.url + "/stalls") as response:
                 pass
             with pytest.raises(RuntimeError, match="closed"):
@@ -99,7 +99,7 @@ def test_a_response_that_is_read_after_its_block_raises(peer, run):
 
 def test_a_body_that_was_begun_in_parts_is_not_taken_for_whole(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.stream("GET", peer.url + "/body") as response:
                 async with contextlib.aclosing(response.iter_bytes()) as parts:
                     first = await parts.__anext__()
@@ -114,7 +114,7 @@ def test_a_body_that_was_begun_in_parts_is_not_taken_for_whole(peer, run):
 
 def test_a_body_that_was_read_is_read_again(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.stream("GET", peer.url + "/body") as response:
                 assert await response.read() == BODY
                 assert await response.read() == BODY
@@ -139,7 +139,7 @@ CONTENTS = {
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_content_of_every_kind(peer, run, kind):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             response = await pool.request("POST", peer.url + "/echo", content=CONTENTS[kind])
             assert response.content == b"caf\xc3\xa9"
 
@@ -148,7 +148,7 @@ def test_content_of_every_kind(peer, run, kind):
 
 def test_content_that_cannot_be_sent_is_named(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             for content in (5, [1, 2], [None], object()):
                 with pytest.raises(InvalidRequestError, match="content"):
                     await pool.request("POST", peer.url + "/echo", content=content)
@@ -238,7 +238,7 @@ def frames_of(error):
 
 def test_an_exception_that_is_raised_again_and_again_does_not_grow(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             lengths = []
             async with pool.websocket(f"wss://localhost:{peer.port}/chat") as websocket:
                 await websocket.send("leave")

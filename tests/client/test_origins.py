@@ -6,7 +6,8 @@ import pytest
 from aioquic.h3.connection import encode_frame
 
 from tests.client.peer import until
-from uringcore.http3 import ConnectionLostError, Pool, connect
+from uringcore.http3 import Client, ConnectionLostError
+from uringcore.http3._origin_connection import connect
 
 ORIGIN = 0xC
 
@@ -84,7 +85,7 @@ def test_endless_origins_are_bounded(peer, run):
 def test_the_pool_asks_each_origin_on_a_connection_of_its_own(peer, run):
     async def main():
         other = f"https://127.0.0.1:{peer.port}"
-        async with Pool(cafile=peer.certificate) as pool:
+        async with Client(cafile=peer.certificate) as pool:
             response = await pool.request(
                 "POST", peer.url + "/origins", content=naming(other.encode())
             )

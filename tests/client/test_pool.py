@@ -10,12 +10,12 @@ import pytest
 from tests.client.peer import BODY, until
 from tests.support.ports import free_port
 from uringcore.http3 import (
+    Client,
     ConnectError,
     ConnectTimeoutError,
     HTTP3Error,
     InvalidRequestError,
     Limits,
-    Pool,
     PoolTimeoutError,
     ReadTimeoutError,
     Timeouts,
@@ -25,15 +25,15 @@ from uringcore.http3 import (
 from uringcore.quic._errors import QuicCertificateError, QuicConnectionRefusedError
 
 
-def pool_for(peer, **options):
+def client_for(peer, **options):
     """Time-outs are off unless a test is about one: the machine may be busy."""
     options.setdefault("timeouts", Timeouts(None, None, None, None))
-    return Pool(cafile=peer.certificate, **options)
+    return Client(cafile=peer.certificate, **options)
 
 
 def test_requests_of_an_origin_share_a_connection(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             first = await pool.get(peer.url + "/")
             assert (first.status, first.content) == (200, b"hello")
             bodies = [b"%d" % number * 1000 for number in range(20)]
@@ -49,13 +49,65 @@ def test_requests_of_an_origin_share_a_connection(peer, run):
     run(main())
 
 
+def test_methods(peer, run):
+    async def main():
+        async with client_for(peer, base_url=peer.url) as client:
+            for name in ("get", "options", "delete"):
+                response = await getattr(client, name)("/repeat")
+                assert response.content == name.upper().encode() + b"|/repeat|"
+            for name in ("post", "put", "patch"):
+                response = await getattr(client, name)("/repeat", content="text")
+                assert response.content == name.upper().encode() + b"|/repeat|text"
+            assert (await client.head("/nothing")).status == 200
+            assert peer.log[-1][1] == "/nothing"
+
+    run(main())
+
+
+def test_a_base_url_is_the_beginning_of_urls_without_a_scheme(peer, run):
+    async def main():
+        for base in (peer.url + "/api", peer.url + "/api/"):
+            async with client_for(peer, base_url=base) as client:
+                for url in ("repeat", "/repeat", "//repeat"):
+                    assert (await client.get(url)).content == b"GET|/api/repeat|"
+                assert (await client.get(peer.url + "/repeat")).content == b"GET|/repeat|"
+        async with client_for(peer, base_url=peer.url) as client:
+            async with client.websocket("/chat") as socket:
+                await socket.send("hello")
+                assert await socket.receive() == "hello"
+            with pytest.raises(URLError):
+                await client.get("http://localhost/")
+
+    run(main())
+
+
+@pytest.mark.parametrize("base", ["http://localhost", "/api", "https://h/?a=1", "https://h/#part"])
+def test_a_base_url_that_cannot_be_used(base):
+    with pytest.raises(URLError):
+        Client(base_url=base)
+
+
+def test_a_clients_headers_give_way_to_those_of_a_request(peer, run):
+    async def main():
+        async with client_for(peer, headers={"X-One": "1", "X-Two": "2"}) as client:
+            url = peer.url + "/repeat"
+            assert (await client.get(url)).content == b"GET|/repeat|1|2|"
+            headers = [("x-two", "b"), (b"X-Three", b"c")]
+            assert (await client.get(url, headers=headers)).content == b"GET|/repeat|1|c|b|"
+            assert (await client.get(url, headers=iter(headers))).content == b"GET|/repeat|1|c|b|"
+
+    run(main())
+    with pytest.raises(InvalidRequestError):
+        Client(headers=["ab"])
+
+
 def test_streaming_both_ways(peer, run):
     async def parts():
         for start in range(0, len(BODY), 100_000):
             yield BODY[start : start + 100_000]
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.stream("POST", peer.url + "/echo", content=parts()) as response:
                 received = [part async for part in response.iter_bytes()]
             assert b"".join(received) == BODY
@@ -73,7 +125,7 @@ def test_a_body_that_raises_ends_the_request_with_that(peer, run):
         raise LookupError("no more")
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(LookupError, match="no more"):
                 await pool.request("POST", peer.url + "/echo", content=parts())
             assert (await pool.get(peer.url + "/")).status == 200
@@ -86,7 +138,7 @@ def test_streams_beyond_a_connections_get_another_and_then_wait(peer, run):
     limits = Limits(streams_per_connection=1, connections_per_origin=2)
 
     async def main():
-        async with pool_for(peer, limits=limits) as pool:
+        async with client_for(peer, limits=limits) as pool:
             url = peer.url + "/gate"
             busy = [asyncio.ensure_future(pool.get(url)) for _ in range(2)]
             await peer.wait_gated(2)
@@ -109,7 +161,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(peer, run):
     limits = Limits(streams_per_connection=1, connections_per_origin=1, waiting=1)
 
     async def main():
-        async with pool_for(peer, limits=limits) as pool:
+        async with client_for(peer, limits=limits) as pool:
             busy = asyncio.ensure_future(pool.get(peer.url + "/gate"))
             await peer.wait_gated(1)
             waiting = asyncio.ensure_future(pool.get(peer.url + "/"))
@@ -124,7 +176,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(peer, run):
 
 def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
     async def main():
-        async with pool_for(peer, limits=Limits(idle_timeout=0.2), early_data=False) as pool:
+        async with client_for(peer, limits=Limits(idle_timeout=0.2), early_data=False) as pool:
             first = await pool.get(peer.url + "/")
             assert not first.get_extra_info("session_resumed")
             await until(lambda: not pool._slots)
@@ -137,7 +189,7 @@ def test_an_idle_connection_is_closed_and_the_next_resumes(peer, run):
 
 def test_an_idle_connection_makes_room_for_another_origin(peer, run):
     async def main():
-        async with pool_for(peer, limits=Limits(connections=1, idle_timeout=600)) as pool:
+        async with client_for(peer, limits=Limits(connections=1, idle_timeout=600)) as pool:
             await pool.get(peer.url + "/")
             await pool.get(f"https://127.0.0.1:{peer.port}/")
             await until(lambda: len(pool._slots) == 1)
@@ -158,7 +210,7 @@ def test_a_cancelled_request_frees_its_stream(peer, run):
     limits = Limits(streams_per_connection=1, connections_per_origin=1)
 
     async def main():
-        async with pool_for(peer, limits=limits) as pool:
+        async with client_for(peer, limits=limits) as pool:
             for _ in range(3):
                 task = asyncio.ensure_future(pool.get(peer.url + "/silent"))
                 await until(lambda: any(path == "/silent" for _, path in peer.paths))
@@ -181,7 +233,7 @@ def test_a_cancelled_request_frees_its_stream(peer, run):
 
 def test_closing_the_pool_ends_its_requests(peer, run):
     async def main():
-        pool = pool_for(peer)
+        pool = client_for(peer)
         task = asyncio.ensure_future(pool.get(peer.url + "/silent"))
         await until(lambda: peer.log)
         await pool.aclose()
@@ -194,7 +246,7 @@ def test_closing_the_pool_ends_its_requests(peer, run):
 
 
 def test_a_pool_serves_one_loop_after_the_other(peer, run):
-    pool = pool_for(peer)
+    pool = client_for(peer)
 
     async def main():
         return (await pool.get(peer.url + "/")).content
@@ -208,7 +260,7 @@ def test_nobody_listens(run):
     url = f"https://127.0.0.1:{free_port()}/"
 
     async def main():
-        async with Pool() as pool:
+        async with Client() as pool:
             results = await asyncio.gather(
                 *(pool.get(url) for _ in range(3)), return_exceptions=True
             )
@@ -225,7 +277,7 @@ def test_a_server_that_takes_no_requests(peer, run, host):
     peer.leaves_at_once = True
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             url = f"https://{host}:{peer.port}/"
             for error in await asyncio.gather(
                 *(pool.request("POST", url, content=b"x") for _ in range(3)), return_exceptions=True
@@ -238,11 +290,11 @@ def test_a_server_that_takes_no_requests(peer, run, host):
 
 def test_a_certificate_that_is_not_trusted(peer, run):
     async def main():
-        async with Pool() as pool:
+        async with Client() as pool:
             with pytest.raises(ConnectError, match="certificate") as raised:
                 await pool.get(peer.url + "/")
             assert isinstance(raised.value.__cause__, QuicCertificateError)
-        async with Pool(verify=False) as pool:
+        async with Client(verify=False) as pool:
             assert (await pool.get(peer.url + "/")).status == 200
 
     run(main())
@@ -250,7 +302,7 @@ def test_a_certificate_that_is_not_trusted(peer, run):
 
 def test_what_cannot_be_asked(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(URLError):
                 await pool.get("http://localhost/")
             for name, value in (("bad name", "x"), ("x", "a\nb"), ("te", "gzip")):
@@ -272,7 +324,7 @@ def test_time_to_connect(run):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
             silent.bind(("127.0.0.1", 0))
             url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-            async with Pool(timeouts=Timeouts(connect=0.1)) as pool:
+            async with Client(timeouts=Timeouts(connect=0.1)) as pool:
                 with pytest.raises(ConnectTimeoutError, match=r"0\.1 s"):
                     await pool.get(url)
                 # Who has more time gets it, also beside those who have less.
@@ -289,7 +341,7 @@ def test_time_to_connect(run):
 def test_time_to_read(peer, run):
     async def main():
         timeouts = Timeouts(connect=None, read=0.2)
-        async with pool_for(peer, timeouts=timeouts) as pool:
+        async with client_for(peer, timeouts=timeouts) as pool:
             with pytest.raises(ReadTimeoutError, match=r"nothing for 0\.2 s"):
                 await pool.get(peer.url + "/silent")
             # Whether the server is slow or dead: the next request is not given to the same connection.
@@ -313,7 +365,7 @@ def test_a_body_that_is_slow_to_come_is_no_slow_server(peer, run):
         yield b"end"
 
     async def main():
-        async with pool_for(peer, timeouts=Timeouts(connect=None, read=2.0)) as pool:
+        async with client_for(peer, timeouts=Timeouts(connect=None, read=2.0)) as pool:
             response = await pool.request("POST", peer.url + "/echo", content=parts())
             assert response.content == b"begin end"
 
@@ -322,7 +374,9 @@ def test_a_body_that_is_slow_to_come_is_no_slow_server(peer, run):
 
 def test_time_to_write(server, run):
     async def main():
-        async with pool_for(server, timeouts=Timeouts(connect=None, read=None, write=0.3)) as pool:
+        async with client_for(
+            server, timeouts=Timeouts(connect=None, read=None, write=0.3)
+        ) as pool:
             with pytest.raises(WriteTimeoutError, match=r"nothing for 0\.3 s"):
                 await pool.request("POST", server.url + "/hold", content=bytes(64 << 20))
             await pool.get(server.url + "/release")
@@ -334,7 +388,7 @@ def test_a_download_goes_no_faster_than_it_is_read(server, run):
     size = 256 << 20
 
     async def main():
-        async with pool_for(server) as pool:
+        async with client_for(server) as pool:
             async with pool.stream("GET", f"{server.url}/flood/{size}") as response:
                 parts = response.iter_bytes()
                 await parts.__anext__()
@@ -350,7 +404,7 @@ def test_a_download_goes_no_faster_than_it_is_read(server, run):
 
 def test_a_connection_that_is_waited_on_is_kept_open(server, run_ours):
     async def main():
-        async with pool_for(server) as pool:
+        async with client_for(server) as pool:
             pool._configuration.idle_timeout = 2.5
             pool._configuration.keep_alive = 0.5
             response = await pool.request("POST", server.url + "/sleep/4", content=b"")
@@ -373,7 +427,7 @@ def test_requests_that_cross_a_graceful_end_are_served(start, run):
         yield b"%d" % number * 1000
 
     async def main():
-        async with Pool(cafile=server.certificate, limits=Limits(connections=4)) as pool:
+        async with Client(cafile=server.certificate, limits=Limits(connections=4)) as pool:
             answers = await asyncio.gather(
                 *(
                     pool.request("POST", server.url + "/echo", content=once(number))

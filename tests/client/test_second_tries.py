@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from tests.client.peer import Peer, until
-from tests.client.test_pool import pool_for
+from tests.client.test_pool import client_for
 from tests.support.ports import free_port
 from uringcore.http3 import (
     ConnectionLostError,
@@ -36,7 +36,7 @@ def others():
 @pytest.mark.parametrize("path", ["/rejected-once", "/goaway-once"])
 def test_what_the_server_has_not_processed_is_sent_again(peer, run, path):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             response = await pool.request("POST", peer.url + path, content=b"body")
             assert response.content == b"body"
             assert peer.paths == [(0, path), (1, path)]
@@ -52,7 +52,7 @@ def test_a_body_that_was_read_is_not_sent_again(peer, run):
         yield b"once"
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED") as raised:
                 await pool.request("POST", peer.url + "/rejected-once", content=parts())
             assert raised.value.retryable
@@ -62,7 +62,7 @@ def test_a_body_that_was_read_is_not_sent_again(peer, run):
 
 def test_a_second_rejection_is_told(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(RequestResetError, match="H3_REQUEST_REJECTED"):
                 await pool.get(peer.url + "/rejected")
             assert peer.paths == [(0, "/rejected"), (1, "/rejected")]
@@ -72,7 +72,7 @@ def test_a_second_rejection_is_told(peer, run):
 
 def test_after_a_lost_connection_an_idempotent_request_is_sent_again(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             assert (await pool.get(peer.url + "/closed-once")).status == 200
             assert peer.paths == [(0, "/closed-once"), (1, "/closed-once")]
 
@@ -81,7 +81,7 @@ def test_after_a_lost_connection_an_idempotent_request_is_sent_again(peer, run):
 
 def test_after_a_lost_connection_another_request_is_not(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(ConnectionLostError, match="enough") as raised:
                 await pool.request("POST", peer.url + "/closed-once", content=b"order")
             assert not raised.value.retryable
@@ -93,7 +93,7 @@ def test_after_a_lost_connection_another_request_is_not(peer, run):
 
 def test_a_connection_that_ended_while_idle_is_not_used(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             await pool.get(peer.url + "/")
             peer.close_connections()
             await until(lambda: not pool._slots)
@@ -112,7 +112,7 @@ def test_a_connection_that_died_while_idle_is_found_out(certificate, run, others
     dead = Peer(certificate, port=free_port())
 
     async def main():
-        async with pool_for(dead) as pool:
+        async with client_for(dead) as pool:
             await pool.get(dead.url + "/")
             dead.vanish()
             others.append(Peer(certificate, port=dead.port))
@@ -131,7 +131,7 @@ def test_what_a_dead_server_said_while_the_loop_was_busy_is_no_sign_of_life(
     dead = Peer(certificate, port=free_port())
 
     async def main():
-        async with pool_for(dead) as pool:
+        async with client_for(dead) as pool:
             await pool.get(dead.url + "/")
             # The loop does nothing from here on: the packet waits in its socket.
             dead.speak()
@@ -152,7 +152,7 @@ def test_one_dead_connection_is_enough_to_find_out(certificate, run, others, mon
 
     async def main():
         limits = Limits(streams_per_connection=1, connections_per_origin=4)
-        async with pool_for(dead, limits=limits) as pool:
+        async with client_for(dead, limits=limits) as pool:
             gated = [asyncio.ensure_future(pool.get(dead.url + "/gate")) for _ in range(3)]
             await dead.wait_gated(3)
             dead.release()
@@ -172,7 +172,7 @@ def test_after_a_silence_a_request_that_cannot_be_repeated_waits_alone(peer, run
     monkeypatch.setattr(pooled, "SILENCE_SECONDS", 0.0)
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             await pool.get(peer.url + "/")
             slow = asyncio.ensure_future(
                 pool.request("POST", peer.url + "/echo", content=b"once only")
@@ -229,7 +229,7 @@ def test_an_error_of_the_connection_fails_all(peer, run):
 def test_interim_responses(peer, run):
     async def main():
         interim = []
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             response = await pool.request(
                 "GET",
                 peer.url + "/hints",
@@ -252,7 +252,7 @@ FORGETFUL = Limits(idle_timeout=0.1)
 
 def test_safe_requests_of_the_next_connection_are_early(peer, run):
     async def main():
-        async with pool_for(peer, limits=FORGETFUL) as pool:
+        async with client_for(peer, limits=FORGETFUL) as pool:
             assert not (await pool.get(peer.url + "/")).was_early
             await until(lambda: not pool._slots)
             early = asyncio.ensure_future(pool.get(peer.url + "/"))
@@ -269,7 +269,7 @@ def test_safe_requests_of_the_next_connection_are_early(peer, run):
 
 def test_a_request_that_was_too_early_is_sent_again(peer, run):
     async def main():
-        async with pool_for(peer, limits=FORGETFUL) as pool:
+        async with client_for(peer, limits=FORGETFUL) as pool:
             await pool.get(peer.url + "/")
             await until(lambda: not pool._slots)
             response = await pool.get(peer.url + "/early")
@@ -281,7 +281,7 @@ def test_a_request_that_was_too_early_is_sent_again(peer, run):
 
 def test_early_data_that_the_server_does_not_take_is_sent_again(peer, run):
     async def main():
-        async with pool_for(peer, limits=FORGETFUL) as pool:
+        async with client_for(peer, limits=FORGETFUL) as pool:
             await pool.get(peer.url + "/")
             await until(lambda: not pool._slots)
             peer._tickets.clear()
@@ -301,7 +301,7 @@ def test_an_address_that_has_changed_costs_no_request(peer, run, silent):
             address = other.getsockname()
             if not silent:
                 other.close()
-            async with pool_for(peer, limits=FORGETFUL) as pool:
+            async with client_for(peer, limits=FORGETFUL) as pool:
                 await pool.get(peer.url + "/")
                 await until(lambda: not pool._slots)
                 route = Route.direct(parse_url(peer.url)[0])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.client.test_pool import pool_for
+from tests.client.test_pool import client_for
 from tests.server.harness import ROOT, environment
 from tests.support.children import bound
 from tests.support.ports import free_port
@@ -38,7 +38,7 @@ def chat(peer):
 
 def test_messages(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(chat(peer), subprotocols=["first", "second"]) as websocket:
                 assert websocket.subprotocol == "second"
                 for message in ("text", "", "ü" * 200, b"bytes", b"", os.urandom(300_000)):
@@ -60,7 +60,7 @@ def test_messages(peer, run):
 
 def test_a_close_that_is_refused_closes_nothing(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(chat(peer)) as websocket:
                 for code in (-1, 999, 1004, 1005, 1006, 1015, 5000, 1 << 16, 1 << 70, None, "1000"):
                     with refusal("code"):
@@ -79,7 +79,7 @@ def test_a_close_that_is_refused_closes_nothing(peer, run):
 
 def test_the_server_closes(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(chat(peer)) as websocket:
                 await websocket.send("one")
                 await websocket.send("leave")
@@ -104,7 +104,7 @@ def test_the_server_closes(peer, run):
 )
 def test_bad_ends(peer, run, word, error, said):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(chat(peer)) as websocket:
                 await websocket.send(word)
                 with pytest.raises(error, match=said):
@@ -120,7 +120,7 @@ def test_what_a_server_sent_is_received_though_it_takes_no_more(peer, run):
     """STOP_SENDING ends one direction only."""
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             async with pool.websocket(chat(peer)) as websocket:
                 await websocket.send("full")
                 for _ in range(2):
@@ -141,7 +141,7 @@ def test_what_a_server_sent_is_received_though_it_takes_no_more(peer, run):
 
 def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(LookupError):
                 async with pool.websocket(chat(peer)):
                     raise LookupError
@@ -153,7 +153,7 @@ def test_a_program_that_raises_leaves_no_stream_behind(peer, run):
 
 def test_refusals(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(WebSocketRefusedError, match="403") as raised:
                 async with pool.websocket(f"wss://localhost:{peer.port}/refused"):
                     raise AssertionError("it was refused")
@@ -170,7 +170,7 @@ def test_a_server_without_extended_connect(peer, run):
     peer.has_websockets = False
 
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(WebSocketRefusedError, match="does not offer") as raised:
                 async with pool.websocket(chat(peer)):
                     raise AssertionError("there is none")
@@ -187,7 +187,7 @@ def test_a_server_that_says_nothing(peer, run, where):
     peer.is_mute = where == "settings"
 
     async def main():
-        async with pool_for(peer, timeouts=Timeouts(connect=None, read=0.3)) as pool:
+        async with client_for(peer, timeouts=Timeouts(connect=None, read=0.3)) as pool:
             with pytest.raises(ReadTimeoutError, match=r"0\.3 s"):
                 async with pool.websocket(f"wss://localhost:{peer.port}/unanswered"):
                     raise AssertionError("nobody has answered")
@@ -234,7 +234,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
     Hypercorn.port, Hypercorn.certificate = port, certificate[0]
 
     async def main():
-        async with pool_for(Hypercorn) as pool:
+        async with client_for(Hypercorn) as pool:
             while True:
                 assert process.poll() is None
                 try:
@@ -255,7 +255,7 @@ def test_hypercorn(certificate, tmp_path, run_ours):
 
 def test_a_connection_that_ends_under_it(peer, run):
     async def main():
-        async with pool_for(peer) as pool:
+        async with client_for(peer) as pool:
             with pytest.raises(ConnectionLostError):
                 async with pool.websocket(chat(peer)) as websocket:
                     ending = asyncio.ensure_future(

@@ -62,7 +62,7 @@ async def serving(certificate: DevelopmentCertificate, folder: Path) -> AsyncIte
     while not server.started:
         await asyncio.sleep(0.01)
     url = f"https://localhost:{server._listener.port}/"
-    async with http3.connect(url, cafile=str(files[0])) as client:
+    async with http3.Client(base_url=url, cafile=str(files[0])) as client:
         asking = asyncio.ensure_future(client.get("/"))
         await application.is_asked.wait()
         yield [*application.kept, server, client]

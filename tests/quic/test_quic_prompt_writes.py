@@ -160,7 +160,7 @@ def test_a_response_leaves(run, pki):
 
         async def ask():
             url = f"https://localhost:{port}/"
-            async with http3.connect(url, cafile=str(pki.authority.certfile)) as client:
+            async with http3.Client(base_url=url, cafile=str(pki.authority.certfile)) as client:
                 async for one in rounds.each():
                     async with client.stream("GET", "/") as response:
                         assert await response.read() == b"hello"

@@ -87,7 +87,7 @@ async def serving(application, certificate, key):
     while not server.started:
         await asyncio.sleep(0.01)
     url = f"https://127.0.0.1:{server._listener.port}/"
-    async with http3.connect(url, cafile=certificate) as client:
+    async with http3.Client(base_url=url, cafile=certificate) as client:
         yield client
         server.should_exit = server.force_exit = True
     await task

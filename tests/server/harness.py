@@ -18,6 +18,7 @@ from pathlib import Path
 import uringcore
 import uringcore.http3
 from tests.support.children import bound
+from uringcore.http3._origin_connection import connect as connect_origin
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = "tests.server.application:app"
@@ -129,7 +130,7 @@ class Server:
 
     def connect(self):
         """Our own HTTP/3 client."""
-        return uringcore.http3.connect(self.url, cafile=self.certificate)
+        return connect_origin(self.url, cafile=self.certificate)
 
     def get(self, path, method="GET", headers=(), content=None):
         """One request over HTTP/3 with our own client."""

@@ -24,9 +24,10 @@ from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from tests.support.programs import Unavailable
 from uringcore.asyncio.client import connect
-from uringcore.http3._client import Client, client_configuration
 from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._limits import NO_TIMEOUTS
+from uringcore.http3._origin_connection import OriginConnection, client_configuration
+from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.http3._url import parse_url
 
 pytestmark = pytest.mark.skipif(
@@ -146,7 +147,7 @@ def check_both_ways(server, proxy_port):
             create_protocol=HTTP3ClientProtocol,
             local_host="127.0.0.2",
         ) as protocol:
-            client = Client(protocol, parse_url(server.url)[0], NO_TIMEOUTS)
+            client = OriginConnection(protocol, parse_url(server.url)[0], NO_TIMEOUTS)
             return await client.request("GET", "/", headers=[("x-forwarded-for", FORGED)])
 
     shown = json.loads(uringcore.run(past()).content)
@@ -265,7 +266,7 @@ def test_several_machines_behind_nginx(machine):
 
         async def through():
             url = f"https://localhost:{port}"
-            async with uringcore.http3.connect(url, cafile=first.certificate) as client:
+            async with connect_origin(url, cafile=first.certificate) as client:
                 return [json.loads((await client.request("GET", "/")).content) for _ in range(3)]
 
         for shown in uringcore.run(through()):

@@ -14,7 +14,8 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.server.conftest import backends
-from uringcore.http3 import RequestResetError, URLError, connect
+from uringcore.http3 import RequestResetError, URLError
+from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,

@@ -14,7 +14,8 @@ from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
 from tests.server.conftest import backends
-from uringcore.http3 import RequestNotProcessedError, RequestResetError, connect
+from uringcore.http3 import RequestNotProcessedError, RequestResetError
+from uringcore.http3._origin_connection import connect
 
 GOAWAY = 0x7
 REJECTED = 0x10B

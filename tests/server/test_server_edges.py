@@ -10,6 +10,8 @@ from examples.aioquic_peer import Answer, connect_peer
 from tests.server.conftest import backends
 from tests.server.harness import Server
 from uringcore.h3.connection import ErrorCode
+from uringcore.http3._origin_connection import connect as connect_origin
+from uringcore.http3._request import Request
 from uringcore.quic.configuration import QuicConfiguration
 
 EDGES = "tests.server.edges:app"
@@ -134,7 +136,7 @@ def test_server_address_is_that_of_the_connections_socket(start, address, socket
 
     async def main():
         url = f"https://{address}:{server.port}"
-        async with uringcore.http3.connect(url, cafile=server.certificate) as client:
+        async with connect_origin(url, cafile=server.certificate) as client:
             return json.loads((await client.get("/scope")).content)
 
     scope = uringcore.run(main())
@@ -175,13 +177,13 @@ def test_responses_that_nobody_reads_take_little_memory(edges):
     configuration.load_verify_locations(edges.certificate)
 
     async def main():
-        async with uringcore.http3.connect(edges.url, configuration=configuration) as client:
+        async with connect_origin(edges.url, configuration=configuration) as client:
             before = edges.resident_bytes()
             protocol = client._protocol
             exchanges = []
             # Room is left for another one.
             for _ in range(99):
-                request = uringcore.http3.Request.to("GET", "/whole", base=client.origin)
+                request = Request.to("GET", "/whole", base=client.origin)
                 exchange = protocol.open(request)
                 protocol.pause_stream(exchange.stream_id)
                 exchanges.append(exchange)

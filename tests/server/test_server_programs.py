@@ -17,6 +17,7 @@ import uringcore
 from tests.server.harness import APPLICATION, ROOT, STARTED, environment, until
 from tests.support.children import bound
 from tests.support.ports import free_port
+from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config
 from uringcore.server._startup import StartupError
 
@@ -91,7 +92,7 @@ def test_standard_streams_that_are_closed(certificate, tmp_path, closed):
             while True:
                 assert process.poll() is None, (tmp_path / "log").read_text()
                 with contextlib.suppress(OSError, uringcore.http3.HTTP3Error):
-                    async with uringcore.http3.connect(
+                    async with connect_origin(
                         f"https://localhost:{port}", cafile=certificate[0]
                     ) as client:
                         return await client.get("/")
@@ -127,7 +128,7 @@ def test_a_standard_output_that_nobody_reads_any_more(certificate, tmp_path):
                 assert process.poll() is None, path.read_text()
                 await asyncio.sleep(0.05)
             url = f"https://localhost:{found[1]}"
-            async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+            async with connect_origin(url, cafile=certificate[0]) as client:
                 for _ in range(5):
                     assert (await client.get("/")).content == b"hello"
 

@@ -14,9 +14,9 @@ import anyio
 import pytest
 import uvicorn
 
-import uringcore
 from tests.server.harness import until
 from tests.support.ports import free_port
+from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.server import Config, Server
 
 
@@ -98,7 +98,7 @@ def test_serve_that_is_cancelled_twice_stops_at_once(run, certificate):
         serving = asyncio.create_task(server.serve())
         await until(lambda: server.started)
         url = f"https://localhost:{port}"
-        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+        async with connect_origin(url, cafile=certificate[0]) as client:
             asking = asyncio.create_task(client.get("/"))
             await application.asked.wait()
             serving.cancel()
@@ -126,7 +126,7 @@ def test_serve_in_a_cancelled_scope_of_anyio_leaves_nothing_behind(run, certific
             async with anyio.create_task_group() as group:
                 group.start_soon(server.serve)
                 await until(lambda: server.started)
-                connecting = uringcore.http3.connect(url, cafile=certificate[0])
+                connecting = connect_origin(url, cafile=certificate[0])
                 client = await clients.enter_async_context(connecting)
                 asking = asyncio.create_task(client.get("/"))
                 await application.asked.wait()
@@ -184,7 +184,7 @@ def test_serve_in_a_cancelled_scope_of_anyio_stops_gracefully(run, certificate, 
                     inner = anyio.CancelScope()
                     group.start_soon(serve, inner)
                 await until(lambda: server.started)
-                connecting = uringcore.http3.connect(url, cafile=certificate[0])
+                connecting = connect_origin(url, cafile=certificate[0])
                 client = await clients.enter_async_context(connecting)
                 asking = asyncio.create_task(client.get("/"))
                 await application.asked.wait()
@@ -395,7 +395,7 @@ def test_a_scope_of_anyio_does_not_keep_task_cancel_from_stopping_at_once(run, c
 
         serving = asyncio.create_task(serve())
         await until(lambda: server.started)
-        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+        async with connect_origin(url, cafile=certificate[0]) as client:
             asking = asyncio.create_task(client.get("/"))
             await application.asked.wait()
             serving.cancel()
@@ -489,7 +489,7 @@ def test_endless_responses_end_when_serve_is_cancelled(run, certificate, monkeyp
         serving = asyncio.create_task(server.serve())
         await until(lambda: server.started)
         url = f"https://localhost:{server.config.port}"
-        async with uringcore.http3.connect(url, cafile=certificate[0]) as client:
+        async with connect_origin(url, cafile=certificate[0]) as client:
             asking = asyncio.create_task(client.get("/"))
             await asked.wait()
             serving.cancel()
@@ -522,7 +522,7 @@ def test_a_server_serves_again_after_a_cancellation(run, certificate):
             url = f"https://localhost:{port}"
             await until(lambda: not can_bind(port))
             # No request, which the application would not answer.
-            async with uringcore.http3.connect(url, cafile=certificate[0]):
+            async with connect_origin(url, cafile=certificate[0]):
                 pass
             serving.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -36,12 +36,14 @@ TOLD = [GoAwayReceived(stream_id=2**62 - 4), GoAwayReceived(stream_id=0), 0x100]
 
 VANISHING = """
 import asyncio, os, sys
-import uringcore, uringcore.http3
+import uringcore
+from uringcore.http3._origin_connection import connect
+from uringcore.http3._request import Request
 
 async def main(url, certificate, path):
-    async with uringcore.http3.connect(url, cafile=certificate) as client:
+    async with connect(url, cafile=certificate) as client:
         for _ in range(5):
-            request = uringcore.http3.Request.to("GET", path, base=client.origin)
+            request = Request.to("GET", path, base=client.origin)
             exchange = client._protocol.open(request)
             client._protocol.pause_stream(exchange.stream_id)
         await asyncio.sleep(0.5)

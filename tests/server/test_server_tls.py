@@ -11,7 +11,7 @@ import uringcore
 from tests.server.certificates import make_certificate
 from tests.server.conftest import backends
 from tests.server.harness import environment
-from uringcore.http3 import connect
+from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 

@@ -154,8 +154,8 @@ QUIC = [
 PORT_GROUP = ("docs/aioquic.md", "Servers in production", 0)
 APPLICATION = ("README.md", "A server", 0)
 SERVER = ("docs/server.md", "From a program", 0)
-POOL = ("docs/client.md", "`uringcore.http3.Pool`", 0)
-SHORT_POOL = ("README.md", "A client", 0)
+CLIENT = ("docs/client.md", "`uringcore.http3.Client`", 0)
+SHORT_CLIENT = ("README.md", "A client", 0)
 HTTPX = ("docs/client.md", "httpx", 0)
 AIOFASTNET = ("docs/aiofastnet.md", "", 0)
 
@@ -168,8 +168,8 @@ def test_every_program_is_run():
         PORT_GROUP,
         APPLICATION,
         SERVER,
-        POOL,
-        SHORT_POOL,
+        CLIENT,
+        SHORT_CLIENT,
         HTTPX,
         AIOFASTNET,
     ]
@@ -264,11 +264,11 @@ def test_a_client(tmp_path):
     server = Server(tmp_path, certificate)
     try:
         for program, printed in (
-            (POOL, "200 b'hello'\nb'one two'\n"),
-            (SHORT_POOL, "200 b'hello'\n"),
+            (CLIENT, "200 b'hello'\nb'one two'\n"),
+            (SHORT_CLIENT, "200 b'hello'\n"),
         ):
             text = _replaced(PROGRAMS[program], "https://example.org", server.url)
-            text = _replaced(text, "Pool()", "Pool(verify=False)")
+            text = _replaced(text, "Client()", "Client(verify=False)")
             assert _printed(text, tmp_path) == printed
         text = _replaced(PROGRAMS[HTTPX], "https://example.org", server.url)
         # A busy machine may be slow to connect: this tests the choice, not how soon it falls back.

@@ -2,41 +2,41 @@
 
 ::
 
-    async with uringcore.http3.Pool() as pool:
-        response = await pool.request("GET", "https://example.org/")
+    async with uringcore.http3.Client() as client:
+        response = await client.get("https://example.org/")
         print(response.status, response.content)
 
-        async with pool.stream("PUT", "https://example.org/upload", content=chunks()) as response:
+        async with client.stream("PUT", "https://example.org/upload", content=chunks()) as response:
             async for part in response.iter_bytes():
                 ...
 
-:func:`connect` gives one connection to one origin, with the same requests.
-:class:`uringcore.contrib.httpx.AsyncHTTP3Transport` puts httpx on a pool.
+:class:`uringcore.contrib.httpx.AsyncHTTP3Transport` puts httpx on such a client.
 
 | file | noun |
 | --- | --- |
-| ``_pool`` | connections to any origin, kept, and second tries |
-| ``_connection_slots`` | those to one origin, and the requests that wait for them |
-| ``_pooled`` | one of them, from its first packet to its last |
-| ``_resolution`` | where a pool connects, and what it remembers of that |
-| ``_client`` | a connection that a program opens itself |
+| ``_client`` | ``Client``: requests to any origin, and second tries |
+| ``_methods`` | ``request``, ``get``, ``post`` and others, on top of ``stream`` |
+| ``_connection_slots`` | the connections to one origin, and the requests that wait for them |
+| ``_pooled`` | one of these connections, from its first packet to its last |
+| ``_resolution`` | the address of an origin, with the tickets and tokens of its last connections |
+| ``_origin_connection`` | one connection without a pool, for ``uringcore get`` |
 | ``_connection`` | QUIC's events made HTTP's, and requests sent |
-| ``_request`` | what is asked, and whether it may be asked twice |
+| ``_request`` | a request, and the rule whether it may be repeated |
 | ``_exchange`` | one request and its response on their stream, with flow control |
-| ``_websocket`` | messages in both directions on a stream |
-| ``_limits`` | time-outs by phase, and a pool's bounds |
-| ``_alternatives`` | ``Alt-Svc``: where an origin says that it speaks HTTP/3 |
-| ``_url`` | what a URL says about where to connect and what to ask |
-| ``_errors`` | what can go wrong, one family |
+| ``_websocket`` | WebSocket messages on a stream |
+| ``_limits`` | time limits by phase, and bounds of connections |
+| ``_alternatives`` | ``Alt-Svc``: the places where an origin says that it speaks HTTP/3 |
+| ``_url`` | origin and target of a URL |
+| ``_errors`` | exceptions |
 | ``_command`` | ``uringcore get`` |
-| ``_transfer``, ``_redirects`` | one transfer of it; the request after a redirect |
-| ``_download``, ``_progress`` | where it puts a body; its progress bar |
+| ``_transfer``, ``_redirects`` | one transfer of the command; the request after a redirect |
+| ``_download``, ``_progress`` | the file that it writes; its progress bar |
 | ``_failures`` | its exit statuses and error messages |
 | ``_http1`` | its ``--http1.1`` |
 """
 
-from uringcore.http3._alternatives import Alternative, AlternativeCache
-from uringcore.http3._client import Client, connect
+from uringcore.http3._alternatives import AlternativeCache
+from uringcore.http3._client import Client
 from uringcore.http3._errors import (
     ConnectError,
     ConnectionLostError,
@@ -55,14 +55,9 @@ from uringcore.http3._errors import (
 )
 from uringcore.http3._exchange import Response
 from uringcore.http3._limits import Limits, Timeouts
-from uringcore.http3._pool import Pool
-from uringcore.http3._request import Request
-from uringcore.http3._resolution import Route
-from uringcore.http3._url import Origin
 from uringcore.http3._websocket import WebSocket, WebSocketClosedError, WebSocketRefusedError
 
 __all__ = [
-    "Alternative",
     "AlternativeCache",
     "Client",
     "ConnectError",
@@ -72,22 +67,17 @@ __all__ = [
     "InvalidRequestError",
     "Limits",
     "MalformedResponseError",
-    "Origin",
-    "Pool",
     "PoolTimeoutError",
     "ReadTimeoutError",
-    "Request",
     "RequestFailedError",
     "RequestNotProcessedError",
     "RequestResetError",
     "RequestTimeoutError",
     "Response",
-    "Route",
     "Timeouts",
     "URLError",
     "WebSocket",
     "WebSocketClosedError",
     "WebSocketRefusedError",
     "WriteTimeoutError",
-    "connect",
 ]

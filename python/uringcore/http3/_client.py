@@ -1,39 +1,140 @@
-"""A connection to one origin, and the requests made on it.
+"""Requests to any origin, on connections that are kept: :class:`Client`.
 
-:func:`connect` is the entrance. What happens on the connection is _connection.py's; connections to
-many origins are _pool.py's.
+::
+
+    async with uringcore.http3.Client() as client:
+        response = await client.get("https://example.org/")
+        async with client.stream("PUT", "https://example.org/big", content=parts()) as response:
+            async for part in response.iter_bytes():
+                ...
+
+A request goes on an open connection to its origin, or waits for one that is being made
+(``_connection_slots``). Second tries are decided here, and nowhere else.
+
+A malformed response ends its request; a connection error of RFC 9114 ends the connection. 0-RTT data goes to
+the address of the last connection, with a ticket that is used once, and only with safe requests. If nothing
+answers there for four round trips, and at least a quarter of a second, all addresses of the name are tried,
+as in a first connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import ssl
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
 
-from uringcore.asyncio.client import connect as quic_connect
-from uringcore.h3.connection import ErrorCode
-from uringcore.http3._connection import HTTP3ClientProtocol
+from uringcore.http3._connection_slots import ConnectionSlots
+from uringcore.http3._errors import (
+    ConnectError,
+    ConnectionLostError,
+    HTTP3Error,
+    ReadTimeoutError,
+    RequestResetError,
+    URLError,
+)
 from uringcore.http3._exchange import InterimHandler, Response
-from uringcore.http3._limits import NO_TIMEOUTS, Timeouts
-from uringcore.http3._request import Content, Headers, Request
-from uringcore.http3._url import Origin, parse_url
+from uringcore.http3._limits import Limits, Timeouts
+from uringcore.http3._methods import Methods
+from uringcore.http3._origin_connection import client_configuration
+from uringcore.http3._pooled import PooledConnection
+from uringcore.http3._request import Content, Headers, Request, pairs, to_bytes
+from uringcore.http3._resolution import Memories, Route
+from uringcore.http3._url import parse_url
+from uringcore.http3._websocket import (
+    MAX_MESSAGE_BYTES,
+    WebSocket,
+    opened,
+    websocket_request,
+)
+from uringcore.quic._errors import QuicIdleTimeoutError
 from uringcore.quic._targets import server_name_of
 from uringcore.quic.configuration import QuicConfiguration
 
-__all__ = ["Client", "client_configuration", "connect"]
+__all__ = ["Client", "pooled_configuration"]
 
-MAX_STREAM_BYTES = 4 * 1024 * 1024
-MAX_CONNECTION_BYTES = 16 * 1024 * 1024
+# Seconds without a packet after which a connection that is waited on asks whether the server is there
+# (RFC 9114 section 5.1: connections are kept open while responses are outstanding).
+KEEP_ALIVE = 10.0
+
+TOO_EARLY = 425
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class Client:
-    """Requests on one connection. Made by :func:`connect`; safe for many tasks of its loop."""
+class Client(Methods):
+    """Requests to any origin. Connections are opened when requests need them, and kept for later ones.
 
-    def __init__(self, protocol: HTTP3ClientProtocol, origin: Origin, timeouts: Timeouts) -> None:
-        self._protocol = protocol
-        self._timeouts = timeouts
-        self.origin = origin
-        """Where the connection goes."""
+    ``base_url`` is an ``https`` URL without a query; a URL without a scheme, such as ``"/path"``, is
+    appended to it. ``headers`` are sent with each request that does not name the same field itself.
+    ``cafile`` is a PEM file with the authorities to trust instead of the system's; ``verify=False`` accepts
+    any certificate. ``configuration`` replaces ``cafile`` and ``verify`` and sets everything else but the
+    server's name. ``limits`` bounds connections and waiting requests. ``timeouts`` are those of requests that
+    bring none. ``early_data=False`` never sends a request as 0-RTT data.
+
+    - When a server goes away, or all streams of a connection are in use, the next request opens another
+      connection.
+    - A request is sent a second time, on another connection, if the server has certainly not acted on it, or
+      if it is idempotent and its connection ended; but only if its body was given as bytes or has not been
+      read (RFC 9114 section 4.1.1, RFC 9110 section 9.2.2).
+    - A connection gets no further requests after a ``ReadTimeoutError``, or if it was idle and the server
+      then stays silent for a second: the server may have been killed.
+    - Connections are resumed. If the server allows it, requests with a safe method and no body leave as
+      0-RTT data; a request that the server answers with 425 (Too Early) is sent again after the handshake.
+
+    Safe for many tasks of one loop; runs on any loop of asyncio's. Raises :class:`URLError` for a
+    ``base_url`` that cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        headers: Headers = (),
+        cafile: str | None = None,
+        verify: bool = True,
+        configuration: QuicConfiguration | None = None,
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        early_data: bool = True,
+    ) -> None:
+        if configuration is None:
+            configuration = pooled_configuration(cafile, verify)
+        self._configuration = configuration
+        self.limits = Limits() if limits is None else limits
+        self.timeouts = Timeouts() if timeouts is None else timeouts
+        self._early_data = early_data
+        self._slots: dict[Route, ConnectionSlots] = {}
+        self._memories = Memories()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._base = None if base_url is None else _checked_base(base_url)
+        self._headers = [(to_bytes(name).lower(), value) for name, value in pairs(headers)]
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes all connections. Open requests fail, and later ones raise ``RuntimeError``."""
+        self._is_closed = True
+        for slots in self._slots.values():
+            slots.close()
+        if self._loop is asyncio.get_running_loop():
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Requests
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -44,100 +145,247 @@ class Client:
         headers: Headers = (),
         content: Content | None = None,
         on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
     ) -> AsyncIterator[Response]:
-        """Makes a request; the block runs when the response's header section is here.
+        """Sends a request; the block runs when the header section of the response has arrived.
 
-        ``url`` is a path with query, or a whole URL of this origin. ``content`` is sent while the
-        response is being read; what the server does not want of it (STOP_SENDING) is dropped without an
-        error, since the response may still come. Leaving the block early cancels what is left of the
-        exchange.
-        ``on_interim(status, fields)`` is called for each interim response, e.g. 103.
+        ``content`` is sent while the response is being read; the part of it that the server does not want
+        (STOP_SENDING) is dropped without an error. Leaving the block early cancels the rest of the exchange.
+        ``on_interim(status, fields)`` is called for each interim response (RFC 9110 section 15.2).
 
-        Raises an :class:`HTTP3Error`: :class:`URLError` for a URL of another origin,
-        :class:`RequestFailedError` when the server refuses or resets the request, and
-        :class:`ConnectionLostError`, a ``QuicConnectionError`` as well, when the connection is lost. The
-        ``retryable`` of each tells whether the server has left the request alone.
+        Raises an :class:`HTTP3Error`, or an exception that ``content`` raises.
         """
-        request = Request.to(method, url, headers, content, base=self.origin)
-        response = await self._protocol.fetch(request, self._timeouts, on_interim)
+        request = Request.to(method, self._absolute(url), self._with_defaults(headers), content)
+        response = await self._send(request, on_interim=on_interim, timeouts=timeouts)
         try:
             yield response
         finally:
             await response.aclose()
 
-    async def request(
+    @contextlib.asynccontextmanager
+    async def websocket(
         self,
-        method: str,
         url: str,
         *,
         headers: Headers = (),
-        content: Content | None = None,
+        subprotocols: Sequence[str] = (),
+        max_size: int = MAX_MESSAGE_BYTES,
+        timeouts: Timeouts | None = None,
+    ) -> AsyncIterator[WebSocket]:
+        """A WebSocket (RFC 9220) at a ``wss`` or ``https`` URL; leaving the block closes it.
+
+        ``max_size`` bounds a received message, in bytes. ``timeouts.read`` bounds the wait for the server's
+        answer and for each message; by default the wait for messages has no bound. Raises
+        :class:`WebSocketRefusedError`, or another :class:`HTTP3Error`.
+        """
+        headers = self._with_defaults(headers)
+        request = websocket_request(self._absolute(url), headers, subprotocols)
+        given = replace(self.timeouts, read=None) if timeouts is None else timeouts
+        answer = (self.timeouts if timeouts is None else timeouts).read
+        slots = self._slots_of(Route.direct(request.origin))
+        connection = await slots.lease(False, given)
+        try:
+            assert connection.protocol is not None
+            opening = opened(connection.protocol, request, given, max_size, answer)
+            async with opening as websocket:
+                yield websocket
+        finally:
+            slots.release(connection)
+
+    async def _send(
+        self,
+        request: Request,
+        *,
+        route: Route | None = None,
         on_interim: InterimHandler | None = None,
+        timeouts: Timeouts | None = None,
+        patience: float | None = None,
+        repeat: bool = True,
     ) -> Response:
-        """Makes a request and reads the whole response into memory. Arguments as in :meth:`stream`."""
-        async with self.stream(
-            method, url, headers=headers, content=content, on_interim=on_interim
-        ) as response:
-            await response.read()
+        """Sends a request and waits for the header section of its response, which the caller closes.
+
+        ``route`` is the place to connect to, if it is not the origin itself. After ``patience`` seconds
+        without a connection the request ends (``ConnectTimeoutError``); the connection is still tried for
+        ``timeouts.connect`` seconds. ``repeat=False`` leaves second tries to the caller.
+        """
+        route = Route.direct(request.origin) if route is None else route
+        timeouts = self.timeouts if timeouts is None else timeouts
+        safe = request.is_safe
+        while True:
+            slots = self._slots_of(route)
+            connection = await slots.lease(safe, timeouts, patience)
+            try:
+                response = await self._fetch(slots, connection, request, timeouts, on_interim)
+            except HTTP3Error as exc:
+                if self._is_closed or not repeat or not request.may_repeat(exc):
+                    raise
+                repeat = False
+                continue
+            if response.status == TOO_EARLY and response.was_early:
+                # RFC 8470 section 5.2: once more, and not early.
+                await response.aclose()
+                safe = False
+                continue
             return response
 
-    async def get(self, url: str, *, headers: Headers = ()) -> Response:
-        """``request("GET", url)``."""
-        return await self.request("GET", url, headers=headers)
+    def _is_connected(self, route: Route) -> bool:
+        """True if there is a connection to ``route`` that takes any request now."""
+        slots = self._slots.get(route)
+        return slots is not None and slots.free(safe=False) is not None
 
-    def close(self) -> None:
-        """Closes the connection; requests that are under way fail."""
-        self._protocol.close(ErrorCode.H3_NO_ERROR)
-
-
-@contextlib.asynccontextmanager
-async def connect(
-    url: str,
-    *,
-    cafile: str | None = None,
-    verify: bool = True,
-    configuration: QuicConfiguration | None = None,
-    local_port: int = 0,
-    timeouts: Timeouts = NO_TIMEOUTS,
-) -> AsyncIterator[Client]:
-    """Connects to the origin of an ``https`` URL; the path in it is not looked at.
-
-    ``cafile`` is a PEM file of the authorities to trust instead of the system's; ``verify=False``
-    accepts any certificate. ``configuration`` replaces both and sets everything else. ``timeouts``
-    are those of requests: their ``read`` and ``write``.
-
-    Runs on any loop of asyncio's; on uringcore's no packet passes through Python. Raises
-    :class:`~uringcore.http3.URLError`, ``socket.gaierror`` when the host has no address, and
-    ``QuicConnectionError`` when the connection cannot be established; its subclasses say why.
-    """
-    origin, _ = parse_url(url)
-    if configuration is None:
-        configuration = client_configuration(cafile, verify)
-        configuration.server_name = server_name_of(origin.host)
-    async with quic_connect(
-        origin.host,
-        origin.port,
-        configuration=configuration,
-        create_protocol=HTTP3ClientProtocol,
-        local_port=local_port,
-    ) as protocol:
-        client = Client(protocol, origin, timeouts)
+    async def _fetch(
+        self,
+        slots: ConnectionSlots,
+        connection: PooledConnection,
+        request: Request,
+        timeouts: Timeouts,
+        on_interim: InterimHandler | None,
+    ) -> Response:
+        assert connection.protocol is not None
         try:
-            yield client
-        finally:
-            client.close()
+            fetching = connection.protocol.fetch(request, timeouts, on_interim)
+            if connection.is_doubtful:
+                fetching = _watched(slots, connection, request, fetching)
+            response = await fetching
+        except BaseException as exc:
+            if isinstance(exc, ReadTimeoutError) or (
+                isinstance(exc, RequestResetError) and exc.retryable
+            ):
+                # The next one would fare no better: the server may be dead, or rejects it as well.
+                connection.retire()
+            slots.release(connection)
+            if isinstance(exc, ConnectionLostError) and not connection.protocol.is_established:
+                raise ConnectError(str(exc)) from exc.__cause__
+            raise
+        response._on_close = lambda: _give_back(slots, connection, response)
+        return response
+
+    def _absolute(self, url: str) -> str:
+        if self._base is None or _SCHEME.match(url):
+            return url
+        return self._base + url.lstrip("/")
+
+    def _with_defaults(self, headers: Headers) -> Headers:
+        if not self._headers:
+            return headers
+        given = list(pairs(headers))
+        names = {to_bytes(name).lower() for name, _ in given}
+        return [*(field for field in self._headers if field[0] not in names), *given]
+
+    # Connections
+
+    def _slots_of(self, route: Route) -> ConnectionSlots:
+        loop = asyncio.get_running_loop()
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
+        if loop is not self._loop:
+            # Connections of a loop that is no longer run cannot be used, nor closed.
+            self._loop = loop
+            self._slots = {}
+            self._tasks = set()
+        slots = self._slots.get(route)
+        if slots is None:
+            configuration = self._configuration._named(server_name_of(route.origin.host))
+            slots = ConnectionSlots(
+                self.limits,
+                lambda early, timeout: self._open(route, configuration, early, timeout),
+                self._settle_waiting,
+            )
+            self._slots[route] = slots
+        return slots
+
+    def _open(
+        self, route: Route, configuration: QuicConfiguration, early: bool, timeout: float | None
+    ) -> PooledConnection | None:
+        """A new connection, if there is room for one."""
+        if not self._make_room():
+            return None
+        connection = PooledConnection(
+            route,
+            configuration,
+            self._memories.of(route),
+            early=early and self._early_data,
+            timeout=timeout,
+            on_change=self._changed,
+        )
+        self._tasks.add(connection.task)
+        connection.task.add_done_callback(self._tasks.discard)
+        return connection
+
+    def _make_room(self) -> bool:
+        every = [one for slots in self._slots.values() for one in slots.connections]
+        if len(every) < self.limits.connections:
+            return True
+        idle = [one for one in every if one.idle_timer is not None]
+        if not idle:
+            return False
+        min(idle, key=_idle_since).close()
+        return True
+
+    def _changed(self, connection: PooledConnection) -> None:
+        slots = self._slots.get(connection.route)
+        if slots is None or self._is_closed:
+            return
+        slots.changed(connection)
+        if not connection.is_over:
+            return
+        self._settle_waiting()
+        if slots.is_empty:
+            del self._slots[connection.route]
+
+    def _settle_waiting(self) -> None:
+        """There may be room, for which another origin's requests wait."""
+        for slots in list(self._slots.values()):
+            if slots.has_waiters:
+                slots.settle()
 
 
-def client_configuration(cafile: str | None = None, verify: bool = True) -> QuicConfiguration:
-    """What a client of HTTP/3 is set up with, if nobody says otherwise."""
-    configuration = QuicConfiguration(
-        is_client=True,
-        alpn_protocols=["h3"],
-        idle_timeout=30.0,
-        max_data=MAX_CONNECTION_BYTES,
-        max_stream_data=MAX_STREAM_BYTES,
-        verify_mode=None if verify else ssl.CERT_NONE,
-    )
-    if cafile is not None:
-        configuration.load_verify_locations(cafile=cafile)
+def _checked_base(url: str) -> str:
+    """``url`` with a slash at its end, to which paths are appended."""
+    parse_url(url)
+    if "?" in url or "#" in url:
+        raise URLError(f"base_url: {url!r} has a query or a fragment")
+    return url.rstrip("/") + "/"
+
+
+def _give_back(slots: ConnectionSlots, connection: PooledConnection, response: Response) -> None:
+    if response.timed_out:
+        connection.retire()
+    slots.release(connection)
+
+
+async def _watched(
+    slots: ConnectionSlots,
+    connection: PooledConnection,
+    request: Request,
+    fetching: Coroutine[Any, Any, Response],
+) -> Response:
+    """The response, unless the connection turns out dead: then it gets no more requests, and one that may
+    be repeated need not wait for QUIC's idle time-out."""
+    task = asyncio.ensure_future(fetching)
+    try:
+        await asyncio.wait([task], timeout=connection.patience)
+        if not task.done() and connection.is_doubtful:
+            slots.died(connection)
+            why = "the connection died while it was idle: the server is silent"
+            lost = ConnectionLostError.by(QuicIdleTimeoutError(0, None, "", why))
+            if request.may_repeat(lost):
+                raise lost
+        return await task
+    except BaseException:
+        task.cancel()
+        (left,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(left, Response):
+            await left.aclose()
+        raise
+
+
+def pooled_configuration(cafile: str | None = None, verify: bool = True) -> QuicConfiguration:
+    """The default configuration of connections that are kept."""
+    configuration = client_configuration(cafile, verify)
+    configuration.keep_alive = KEEP_ALIVE
     return configuration
+
+
+def _idle_since(connection: PooledConnection) -> float:
+    return 0.0 if connection.idle_timer is None else connection.idle_timer.when()

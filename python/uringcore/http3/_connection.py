@@ -2,7 +2,7 @@
 
 Where a fault ends is decided here and in :mod:`uringcore.h3`: a malformed response ends its request
 (RFC 9114 section 4.1.2), what section 8.1 has a connection error for ends the connection. Not here:
-which connection a request goes to (_client.py, _pool.py).
+which connection a request goes to (``_client``).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class ConnectionSlots:
     def close(self) -> None:
         """Closes all connections. Nobody waits any more."""
         for waiter in self._waiting:
-            waiter.fail(ConnectError("the pool is closed"))
+            waiter.fail(ConnectError("the client is closed"))
         for connection in list(self.connections):
             connection.close()
 

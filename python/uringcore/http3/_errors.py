@@ -1,9 +1,6 @@
-"""What can go wrong with a request: one family, :class:`HTTP3Error`.
+"""Exceptions of requests: one family, :class:`HTTP3Error`.
 
-A :class:`~uringcore.http3.Pool` raises nothing else, beside what a program's own body raises while it
-is being sent. :func:`~uringcore.http3.connect`, which is asked for a connection and not for a
-response, says of one that cannot be had what QUIC says
-(:class:`~uringcore.quic.QuicConnectionError` and its subclasses, ``socket.gaierror``).
+A :class:`~uringcore.http3.Client` raises nothing else, except for exceptions of the program's own body.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def _expire(waiter: asyncio.Future[None], timeout: float) -> None:
 class Response:
     """A response whose header section has arrived; its body is read as it comes.
 
-    Who gets one from :meth:`Pool.send <uringcore.http3.Pool.send>` has to :meth:`aclose` it.
+    :meth:`Client.stream <uringcore.http3.Client.stream>` closes it at the end of its block.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """HTTP/1.1 for ``uringcore get --http1.1``: the standard library's client, on a thread.
 
-It has the shape of :class:`~uringcore.http3.Client` as far as the command needs it. Programs that want
-HTTP/1.1 take a client that is made for it.
+It has the shape of :class:`~uringcore.http3._origin_connection.OriginConnection` as far as the command needs
+it. Programs that want HTTP/1.1 use another client.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class HTTP1Client:
     async def connect(
         cls, url: str, *, cafile: str | None, verify: bool, timeout: float
     ) -> AsyncIterator[HTTP1Client]:
-        """Connects to the origin of a URL; arguments as of :func:`uringcore.http3.connect`, and the
-        seconds that it may take."""
+        """Connects to the origin of a URL, in ``timeout`` seconds at most."""
         context = ssl.create_default_context(cafile=cafile)
         if not verify:
             context.check_hostname = False

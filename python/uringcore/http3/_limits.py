@@ -1,4 +1,4 @@
-"""How long each phase of a request may take, and how much a pool may hold."""
+"""Time limits for the phases of a request; bounds of a client's connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_TIMEOUTS = Timeouts(connect=None, read=None, write=None, pool=None)
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of a :class:`~uringcore.http3.Pool`."""
+    """The bounds of a :class:`~uringcore.http3.Client`."""
 
     connections: int = 100
     """Connections in all. An idle one makes room for another origin's; then requests wait."""

@@ -1,6 +1,6 @@
 """What is asked: a request before it is on any stream, and its body in parts.
 
-Not here: where it is sent (_client.py, _pool.py), and what becomes of it (_exchange.py).
+Not here: the connection that it is sent on (``_client``), and its response (``_exchange``).
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 
 from uringcore import _uringcore
 from uringcore._within import within
-from uringcore.http3._client import Client, client_configuration, connect
 from uringcore.http3._download import Download, remote_name
 from uringcore.http3._exchange import Response
 from uringcore.http3._failures import (
@@ -31,6 +30,7 @@ from uringcore.http3._failures import (
     read_errors,
 )
 from uringcore.http3._http1 import HTTP1Client, HTTP1Response
+from uringcore.http3._origin_connection import OriginConnection, client_configuration, connect
 from uringcore.http3._progress import Progress, bytes_text
 from uringcore.http3._redirects import Asked, redirected
 from uringcore.http3._request import Fields
@@ -56,7 +56,7 @@ class Transfer:
         self.received = 0
         self.progress: Progress | None = None
         self._upload: BinaryIO | None = None
-        self._client: Client | HTTP1Client | None = None
+        self._client: OriginConnection | HTTP1Client | None = None
 
     async def run(self) -> int:
         """Does it; returns the exit status, or raises a :class:`Failure`."""
@@ -91,7 +91,7 @@ class Transfer:
         raise Failure(TOO_MANY_REDIRECTS, f"more than {self.options.max_redirs} redirects")
 
     async def exchange(
-        self, client: Client | HTTP1Client, asked: Asked, output: Download
+        self, client: OriginConnection | HTTP1Client, asked: Asked, output: Download
     ) -> Asked | None:
         """One request; returns the one that follows it, if any."""
         options = self.options
@@ -139,7 +139,7 @@ class Transfer:
 
     async def client(
         self, stack: contextlib.AsyncExitStack, origin: Origin, url: str
-    ) -> Client | HTTP1Client:
+    ) -> OriginConnection | HTTP1Client:
         """That of the request before, if it goes there. HTTP/1.1 would have to read what it got first."""
         known = self._client
         here = None if known is None else (known.origin.host, known.origin.port)
@@ -149,9 +149,11 @@ class Transfer:
             self.connected = time.perf_counter()
         return known
 
-    async def connect(self, stack: contextlib.AsyncExitStack, url: str) -> Client | HTTP1Client:
+    async def connect(
+        self, stack: contextlib.AsyncExitStack, url: str
+    ) -> OriginConnection | HTTP1Client:
         options = self.options
-        connection: contextlib.AbstractAsyncContextManager[Client | HTTP1Client]
+        connection: contextlib.AbstractAsyncContextManager[OriginConnection | HTTP1Client]
         if options.http1:
             connection = HTTP1Client.connect(
                 url,
@@ -176,7 +178,7 @@ class Transfer:
             text = f"cacert: cannot read {options.cacert}: {exc.strerror}"
             raise Failure(CERTIFICATE_REFUSED, text) from None
 
-    def connect_http3(self, url: str) -> contextlib.AbstractAsyncContextManager[Client]:
+    def connect_http3(self, url: str) -> contextlib.AbstractAsyncContextManager[OriginConnection]:
         options = self.options
         configuration = client_configuration(options.cacert, not options.insecure)
         if options.qlog is not None:
@@ -264,7 +266,7 @@ class Transfer:
             self.progress = Progress(sys.stderr, what, total)
         return self.progress
 
-    def show_request(self, client: Client | HTTP1Client, asked: Asked) -> None:
+    def show_request(self, client: OriginConnection | HTTP1Client, asked: Asked) -> None:
         origin = client.origin
         how = "TCP, TLS" if self.options.http1 else "QUIC, TLS 1.3"
         show(f"* connected to {origin.host} port {origin.port} by {self.protocol} ({how})")

@@ -16,7 +16,8 @@ from typing import Any
 
 import uringcore
 from tests.server.harness import Server
-from uringcore.http3 import Client, RequestResetError
+from uringcore.http3 import RequestResetError
+from uringcore.http3._origin_connection import OriginConnection
 
 WAIT_SECONDS = 40.0
 
@@ -152,7 +153,7 @@ class Side:
             yield leave.sends
             await asyncio.Event().wait()
 
-        async def receive(client: Client) -> None:
+        async def receive(client: OriginConnection) -> None:
             got, body = 0, content() if leave.sends else None
             asked = client.stream(case.method, case.path, headers=headers, content=body)
             async with asked as response:

@@ -17,6 +17,7 @@ import uringcore
 import uringcore.http3
 from tests.quic.certificates import make
 from tests.server.harness import command
+from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.server._subject import subject
@@ -44,7 +45,7 @@ def fetch(server, pki, identity=None):
         configuration.load_verify_locations(cafile=str(pki.authority.certfile))
         if identity is not None:
             configuration.load_cert_chain(*files(identity))
-        async with uringcore.http3.connect(server.url, configuration=configuration) as client:
+        async with connect_origin(server.url, configuration=configuration) as client:
             return json.loads((await client.get("/scope")).content)["extensions"]["tls"]
 
     return uringcore.run(main())

@@ -199,7 +199,7 @@ def test_a_proxy_takes_clients_to_the_server_that_they_name(tmp_path, pki):
 
 
 async def _ask(url, authority):
-    async with http3.Pool(cafile=authority) as pool:
+    async with http3.Client(cafile=authority) as pool:
         for size in (0, 1, 3_000_000):
             sent = patterned(size)
             response = await pool.request("POST", f"{url}/echo", content=sent)

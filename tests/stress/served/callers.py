@@ -22,7 +22,7 @@ from examples.aioquic_peer import Peer, connect_peer
 from tests.http.wire import HIGHEST_REQUEST
 from tests.stress.pattern import Pattern, Violation
 from uringcore.contrib.httpx import AsyncHTTP3Transport
-from uringcore.http3 import Pool, Timeouts
+from uringcore.http3 import Client, Timeouts
 
 SIZES = (0, 1, 1000, 20_000, 100_000, 400_000)
 REQUESTS_A_CONNECTION = 8
@@ -89,12 +89,12 @@ def check_pattern(status: int, body: bytes | bytearray, key: str, size: int) -> 
 
 
 class Ours(Caller):
-    """`uringcore.http3.Pool`."""
+    """`uringcore.http3.Client`."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         # What hangs is found by the trial, whichever client it is.
-        self._pool = Pool(cafile=target.cafile, timeouts=Timeouts(None, None, None, None))
+        self._pool = Client(cafile=target.cafile, timeouts=Timeouts(None, None, None, None))
         self._stack.push_async_callback(self._pool.aclose)
 
     async def exchange(self, method: str, path: str, content: bytes | None) -> tuple[int, bytes]:

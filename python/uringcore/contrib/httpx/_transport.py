@@ -1,6 +1,6 @@
 """``AsyncHTTP3Transport``: which requests of httpx's go over HTTP/3, and which over TCP.
 
-HTTP/3 is :class:`uringcore.http3.Pool`'s business, TCP that of another httpx transport. Here: the choice
+HTTP/3 is :class:`uringcore.http3.Client`'s business, TCP that of another httpx transport. Here: the choice
 between them, and httpx's objects made ours and back.
 
 HTTP/3 gets a head start; requests are not raced. Only a request of which no byte has left goes to the
@@ -24,21 +24,21 @@ from uringcore.contrib.httpx._libraries import (
 )
 from uringcore.contrib.httpx._trust import quic_configuration, tls_context
 from uringcore.http3 import (
-    Alternative,
     AlternativeCache,
+    Client,
     ConnectError,
     ConnectTimeoutError,
     HTTP3Error,
     InvalidRequestError,
     Limits,
-    Origin,
-    Pool,
     PoolTimeoutError,
-    Request,
     Response,
-    Route,
     Timeouts,
 )
+from uringcore.http3._alternatives import Alternative
+from uringcore.http3._request import Request
+from uringcore.http3._resolution import Route
+from uringcore.http3._url import Origin
 from uringcore.quic._errors import QuicIdleTimeoutError
 from uringcore.quic.configuration import QuicConfiguration
 
@@ -114,7 +114,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         self._tcp: dict[Any, AsyncBaseTransport] = {}
         self._context: ssl.SSLContext | None = None
         self._configuration = configuration
-        self._pool: Pool | None = None
+        self._client: Client | None = None
         is_the_same = verify is not True or cert is not None
         # Here, since reading the authorities would block the loop at the first request, and may fail.
         self._trust = {
@@ -142,18 +142,18 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     def _makes_tcp(self) -> bool:
         return self._given_tcp is None and not self._always
 
-    def _begin(self, library: Any) -> Pool:
+    def _begin(self, library: Any) -> Client:
         """Sets both sides up, with the authorities that are usual in ``library`` if none are named."""
         self._context, self._configuration = self._trust[library]
         self._trust.clear()
         if self._makes_tcp:
             self._tcp_of(library)
-        self._pool = Pool(
+        self._client = Client(
             configuration=self._configuration,
             limits=_limits(self._limits),
             early_data=self._early_data,
         )
-        return self._pool
+        return self._client
 
     def _tcp_of(self, library: Any) -> AsyncBaseTransport:
         if self._given_tcp is not None:
@@ -181,7 +181,7 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
             asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError("AsyncHTTP3Transport runs on asyncio's loops only") from None
-        if self._pool is None:
+        if self._client is None:
             self._begin(library_of(request))
         if request.url.scheme != "https":
             return await self._over_plain_tcp(request)
@@ -202,8 +202,8 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
     async def aclose(self) -> None:
         """Closes all connections."""
         try:
-            if self._pool is not None:
-                await self._pool.aclose()
+            if self._client is not None:
+                await self._client.aclose()
         finally:
             given = [] if self._given_tcp is None else [self._given_tcp]
             for tcp in [*given, *self._tcp.values()]:
@@ -263,11 +263,11 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         patience: float | None = None,
         repeat: bool = True,
     ) -> httpx.Response:
-        assert self._pool is not None
+        assert self._client is not None
         trace = _Trace(request)
         await trace.tell("started", {"request": request})
         try:
-            response = await self._pool.send(
+            response = await self._client._send(
                 asked,
                 route=route,
                 on_interim=request.extensions.get("on_interim"),
@@ -299,14 +299,14 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
 
     def _choose(self, origin: Origin) -> Alternative | None:
         """The alternative that is connected to, or else the first that is not known to be broken."""
-        assert self._pool is not None
+        assert self._client is not None
         found = [
             one
             for one in self.alternatives.find(origin)
             if self._trusts_other_hosts or one.host == origin.host
         ]
         for alternative in found:
-            if self._pool.is_connected(Route(origin, alternative.host, alternative.port)):
+            if self._client._is_connected(Route(origin, alternative.host, alternative.port)):
                 return alternative
         for alternative in found:
             if not self.alternatives.is_broken(origin, alternative):

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from uringcore.contrib.httpx._libraries import is_httpx2
-from uringcore.http3._pool import pool_configuration
+from uringcore.http3._client import pooled_configuration
 from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["quic_configuration", "tls_context"]
@@ -51,7 +51,7 @@ def quic_configuration(
     Raises ``ValueError`` for a context whose authorities cannot be found.
     """
     verifies = context.verify_mode != ssl.CERT_NONE
-    configuration = pool_configuration(verify=verifies)
+    configuration = pooled_configuration(verify=verifies)
     locations = named(verify, trust_env)
     if locations:
         configuration.load_verify_locations(**locations)

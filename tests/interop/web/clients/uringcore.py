@@ -1,4 +1,4 @@
-"""Our client: `uringcore.http3.Pool`, and `uringcore get` for a download that goes on where it was left."""
+"""Our client: `uringcore.http3.Client`, and `uringcore get` for a download that goes on where it was left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import uringcore
 from tests.interop.web.clients import SECONDS, Orders, expect, httpx, name
 from tests.support.children import bound
-from uringcore.http3 import Limits, Pool, RequestFailedError, Response
+from uringcore.http3 import Client, Limits, RequestFailedError, Response
 
 run = uringcore.run
 altsvc = httpx.altsvc
@@ -111,8 +111,8 @@ async def _twice(orders: Orders, early_data: bool) -> Response:
         return second[0]
 
 
-def _pool(orders: Orders, **options: Any) -> Pool:
-    return Pool(cafile=str(orders.authority), **options)
+def _pool(orders: Orders, **options: Any) -> Client:
+    return Client(cafile=str(orders.authority), **options)
 
 
 def _content(response: Response) -> bytes:
