@@ -58,6 +58,16 @@ def test_messages(peer, run):
     run(main())
 
 
+def test_headers_may_be_a_mapping(peer, run):
+    async def main():
+        async with client_for(peer) as client:
+            async with client.websocket(chat(peer), headers={"X-One": "1"}) as websocket:
+                await websocket.send("hello")
+                assert await websocket.receive() == "hello"
+
+    run(main())
+
+
 def test_a_close_that_is_refused_closes_nothing(peer, run):
     async def main():
         async with client_for(peer) as pool:

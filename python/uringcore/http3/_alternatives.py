@@ -1,7 +1,7 @@
-"""Alternative services (RFC 7838): where an origin says that it is served over HTTP/3.
+"""Alternative services (RFC 7838): other places where an origin is served over HTTP/3.
 
-:func:`parse_alt_svc` reads the header field, :class:`AlternativeCache` keeps what it said, for as long
-as it said, and which alternatives did not answer. Not here: connecting to them.
+:func:`parse_alt_svc` reads the header field. :class:`AlternativeCache` keeps alternatives as long as the
+field allows, and remembers those that did not answer. Not here: connecting to them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from uringcore.http3._url import Origin
 __all__ = ["Alternative", "AlternativeCache", "parse_alt_svc"]
 
 MAX_AGE = 86400.0
-"""Seconds for which an alternative is good that does not say (RFC 7838 section 3.1)."""
+"""Seconds for which an alternative without ``ma`` is valid (RFC 7838 section 3.1)."""
 
 MAX_AGE_MAX = 365 * 86400.0
 
 BROKEN_SECONDS = 60.0
-"""For how long an alternative that did not answer is left alone; twice as long after each time more."""
+"""Seconds for which an alternative that did not answer is not used; doubled after each further failure."""
 
 BROKEN_SECONDS_MAX = 86400.0
 
@@ -34,12 +34,12 @@ _VALUE = re.compile(
     rf"(?P<protocol>{_TOKEN})=(?P<authority>{_QUOTED})"
     rf"(?P<parameters>(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))*)(?:[ \t]*,[ \t,]*|$)"
 )
-# uri-host and port of RFC 3986: what does not follow them would go into Alt-Used, and to the resolver.
+# uri-host and port of RFC 3986: anything else would go into Alt-Used, and to the resolver.
 _AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._~-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
 ALTERNATIVES_MAX = 8
-"""Of one origin; those that it prefers least are not looked at."""
+"""Alternatives of one origin; those that it prefers least are ignored."""
 # A list's elements may be empty (RFC 9110 section 5.6.1.2).
 _EMPTY = " \t,"
 _PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
@@ -47,18 +47,18 @@ _PARAMETER = re.compile(rf";[ \t]*({_TOKEN})=({_TOKEN}|{_QUOTED})")
 
 @dataclass(frozen=True)
 class Alternative:
-    """One place where an origin is served over HTTP/3. An empty ``host`` is the origin's own."""
+    """One place where an origin is served over HTTP/3. An empty ``host`` means the origin's host."""
 
     host: str
     port: int
     max_age: float = MAX_AGE
-    """Seconds for which it is good."""
+    """Seconds for which it is valid."""
     persist: bool = False
-    """True if it outlives a change of networks (RFC 7838 section 3.1)."""
+    """True if it stays valid after a change of networks (RFC 7838 section 3.1)."""
 
     @property
     def authority(self) -> str:
-        """As in ``Alt-Used`` (RFC 7838 section 5)."""
+        """The value of ``Alt-Used`` (RFC 7838 section 5)."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -110,10 +110,9 @@ class _Broken:
 
 
 class AlternativeCache:
-    """What origins have said of where they are served over HTTP/3.
+    """Alternative services of at most ``capacity`` origins; the least recently used origin is removed first.
 
-    Of at most ``capacity`` origins; the one that was asked for longest ago is forgotten first.
-    ``clock`` gives the time in seconds. Several transports of one loop may share a cache.
+    ``clock`` returns the time in seconds. Several transports of one loop may share a cache.
     """
 
     def __init__(
@@ -129,8 +128,8 @@ class AlternativeCache:
         return len(self._known)
 
     def learn(self, origin: Origin, value: str, *, age: float = 0.0) -> None:
-        """Takes an ``Alt-Svc`` field of a response of ``origin``, which was ``age`` seconds old (its
-        ``Age`` field). It stands in the place of everything before (RFC 7838 section 3)."""
+        """Stores the ``Alt-Svc`` field of a response of ``origin`` that was ``age`` seconds old (its ``Age``
+        field). It replaces all earlier alternatives of the origin (RFC 7838 section 3)."""
         key = (origin.host, origin.port)
         self._known.pop(key, None)
         now = self._clock()
@@ -148,7 +147,7 @@ class AlternativeCache:
                 self._known.popitem(last=False)
 
     def find(self, origin: Origin) -> list[Alternative]:
-        """The alternatives of ``origin`` that are still good, the preferred one first, broken or not."""
+        """The valid alternatives of ``origin``, the preferred one first, broken or not."""
         key = (origin.host, origin.port)
         now = self._clock()
         self._keep(key, lambda _, until: until > now)
@@ -158,11 +157,11 @@ class AlternativeCache:
         return [alternative for alternative, _ in self._known[key]]
 
     def forget(self, origin: Origin, alternative: Alternative) -> None:
-        """``alternative`` does not speak for ``origin`` (421, RFC 7838 section 6)."""
+        """Removes an alternative that has answered 421: it does not serve ``origin`` (RFC 7838 section 6)."""
         self._keep((origin.host, origin.port), lambda one, _: one != alternative)
 
     def changed_network(self) -> None:
-        """Forgets what is good in one network only, and what was broken (RFC 7838 section 2.2)."""
+        """Removes alternatives without ``persist``, and the record of broken ones (RFC 7838 section 2.2)."""
         self._broken.clear()
         for key in list(self._known):
             self._keep(key, lambda one, _: one.persist)
@@ -174,10 +173,10 @@ class AlternativeCache:
         else:
             self._known.pop(key, None)
 
-    # Which did not answer
+    # Alternatives that did not answer
 
     def broke(self, origin: Origin, alternative: Alternative) -> None:
-        """``alternative`` did not answer: it is left alone for a while."""
+        """Records that ``alternative`` did not answer: it is not used for a while."""
         key = _broken_key(origin, alternative)
         broken = self._broken.pop(key, None)
         if broken is None:
@@ -191,11 +190,11 @@ class AlternativeCache:
             self._broken.popitem(last=False)
 
     def works(self, origin: Origin, alternative: Alternative) -> None:
-        """``alternative`` has answered."""
+        """Records that ``alternative`` has answered."""
         self._broken.pop(_broken_key(origin, alternative), None)
 
     def is_broken(self, origin: Origin, alternative: Alternative) -> bool:
-        """True if it is to be left alone now."""
+        """True if it is not to be used now."""
         broken = self._broken.get(_broken_key(origin, alternative))
         return broken is not None and broken.until > self._clock()
 

@@ -56,8 +56,8 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["Client", "pooled_configuration"]
 
-# Seconds without a packet after which a connection that is waited on asks whether the server is there
-# (RFC 9114 section 5.1: connections are kept open while responses are outstanding).
+# Seconds without a packet after which a connection with open requests sends a PING (RFC 9114 section 5.1:
+# connections are kept open while responses are outstanding).
 KEEP_ALIVE = 10.0
 
 TOO_EARLY = 425
@@ -222,7 +222,7 @@ class Client(Methods):
                 repeat = False
                 continue
             if response.status == TOO_EARLY and response.was_early:
-                # RFC 8470 section 5.2: once more, and not early.
+                # RFC 8470 section 5.2: the second try is not early.
                 await response.aclose()
                 safe = False
                 continue
@@ -251,7 +251,7 @@ class Client(Methods):
             if isinstance(exc, ReadTimeoutError) or (
                 isinstance(exc, RequestResetError) and exc.retryable
             ):
-                # The next one would fare no better: the server may be dead, or rejects it as well.
+                # The next request would fail as well: the server may be dead, or rejects requests.
                 connection.retire()
             slots.release(connection)
             if isinstance(exc, ConnectionLostError) and not connection.protocol.is_established:
@@ -279,7 +279,7 @@ class Client(Methods):
         if self._is_closed:
             raise RuntimeError("the client is closed")
         if loop is not self._loop:
-            # Connections of a loop that is no longer run cannot be used, nor closed.
+            # Connections of a loop that no longer runs can be neither used nor closed.
             self._loop = loop
             self._slots = {}
             self._tasks = set()
@@ -297,7 +297,7 @@ class Client(Methods):
     def _open(
         self, route: Route, configuration: QuicConfiguration, early: bool, timeout: float | None
     ) -> PooledConnection | None:
-        """A new connection, if there is room for one."""
+        """A new connection, or ``None`` if ``Limits.connections`` are open and none is idle."""
         if not self._make_room():
             return None
         connection = PooledConnection(
@@ -334,7 +334,7 @@ class Client(Methods):
             del self._slots[connection.route]
 
     def _settle_waiting(self) -> None:
-        """There may be room, for which another origin's requests wait."""
+        """Serves requests of other origins that wait for room."""
         for slots in list(self._slots.values()):
             if slots.has_waiters:
                 slots.settle()
@@ -360,8 +360,8 @@ async def _watched(
     request: Request,
     fetching: Coroutine[Any, Any, Response],
 ) -> Response:
-    """The response, unless the connection turns out dead: then it gets no more requests, and one that may
-    be repeated need not wait for QUIC's idle time-out."""
+    """The response. If the connection turns out dead, it gets no more requests, and a request that may be
+    repeated fails before QUIC's idle time-out."""
     task = asyncio.ensure_future(fetching)
     try:
         await asyncio.wait([task], timeout=connection.patience)

@@ -1,5 +1,5 @@
-"""``uringcore get URL``: fetches a URL over HTTP/3. Here are its options; the transfer is in _transfer.py,
-what can go wrong with it in _failures.py."""
+"""``uringcore get URL``: fetches a URL over HTTP/3. Here are its options; ``_transfer`` has the transfer,
+``_failures`` the error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check_loop(backend: Literal["uring", "epoll"] | None) -> None:
-    """A loop that cannot be had is told in one line, apart from what may go wrong on it."""
+    """Reports in one line that no loop can be made, before anything else can fail on it."""
     try:
         new_event_loop(backend).close()
     except (OSError, RuntimeError, ValueError) as exc:

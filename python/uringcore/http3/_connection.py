@@ -1,8 +1,7 @@
 """The client's side of one HTTP/3 connection: QUIC's events in, exchanges fed and requests sent.
 
-Where a fault ends is decided here and in :mod:`uringcore.h3`: a malformed response ends its request
-(RFC 9114 section 4.1.2), what section 8.1 has a connection error for ends the connection. Not here:
-which connection a request goes to (``_client``).
+A malformed response ends its request (RFC 9114 section 4.1.2); a connection error of section 8.1 ends the
+connection (:mod:`uringcore.h3`). Not here: the choice of a connection (``_client``).
 """
 
 from __future__ import annotations
@@ -59,23 +58,23 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         self._settled = asyncio.Event()
         self._misdirected: set[str] = set()
         self.lost: QuicConnectionError | None = None
-        """How the connection ended."""
+        """The exception that ended the connection."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when the handshake is complete, the server goes away, or the connection ends."""
 
     @property
     def is_established(self) -> bool:
-        """True if the handshake is complete: what is sent from now on is no 0-RTT data."""
+        """True if the handshake is complete: data sent from now on is no 0-RTT data."""
         return self._connected or self._quic.is_established
 
     @property
     def takes_requests(self) -> bool:
-        """True if a new request has a chance."""
+        """True if the connection is open and the server has not sent GOAWAY."""
         return self._http is not None and self.lost is None and not self._going_away
 
     def begin(self) -> None:
-        """HTTP/3 begins on the connection, at the latest when QUIC says so. Before the handshake is
-        complete, what is sent is 0-RTT data."""
+        """Begins HTTP/3 on the connection, once. Before the handshake is complete, data sent is 0-RTT
+        data."""
         if self._http is None:
             self._http = H3Connection(
                 self._quic,
@@ -140,7 +139,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     ) -> Response:
         """Sends a request and waits for its response's header section; the body follows both ways.
 
-        Raises an :class:`~uringcore.http3.HTTP3Error`, or what the request's own body raises.
+        Raises an :class:`~uringcore.http3.HTTP3Error`, or an exception of the request's body.
         """
         exchange = self.open(request, on_interim)
         upload = None
@@ -159,7 +158,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             raise
 
     def open(self, request: Request, on_interim: InterimHandler | None = None) -> Exchange:
-        """Sends a request's header section on a new stream; :meth:`finish` lets go of it."""
+        """Sends a request's header section on a new stream, which :meth:`finish` releases."""
         if self.lost is not None:
             raise ConnectionLostError.by(self.lost, unsent=True)
         if self._http is None:
@@ -184,7 +183,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         return exchange
 
     async def offers_extended_connect(self) -> bool:
-        """True if the server takes requests with ``:protocol``, which its SETTINGS say (RFC 9220)."""
+        """True if the server's SETTINGS allow requests with ``:protocol`` (RFC 9220)."""
         await self._settled.wait()
         if self.lost is not None:
             raise ConnectionLostError.by(self.lost, unsent=True)
@@ -192,9 +191,9 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         return (self._http.received_settings or {}).get(Setting.ENABLE_CONNECT_PROTOCOL) == 1
 
     async def _send_body(self, exchange: Exchange, request: Request, timeout: float | None) -> None:
-        """Sends a body, at the pace of the connection, until the server has enough of it.
+        """Sends a body as fast as flow control allows, until the server stops it.
 
-        What goes wrong ends the exchange: who waits for the response learns of it there.
+        An exception ends the exchange, and is raised where the program waits for the response.
         """
         try:
             await self._send_parts(exchange, request, timeout)
@@ -211,7 +210,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
                 try:
                     await self.send(exchange, part, timeout=timeout)
                 except ConnectionResetError:
-                    # Stopped by the server, or the connection is lost: events tell which.
+                    # The server stopped the stream, or the connection is lost; an event follows.
                     return
         if exchange.failed or exchange.request_ended:
             return
@@ -222,9 +221,9 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
     async def send(
         self, exchange: Exchange, data: bytes, *, timeout: float | None, end_stream: bool = False
     ) -> None:
-        """Sends a part of a request's content, and waits until the stream takes more.
+        """Sends a part of a request's content, and waits until the send buffer has room.
 
-        Raises ``ConnectionResetError`` when the server wants none, or the connection is lost.
+        Raises ``ConnectionResetError`` when the server has stopped the stream, or the connection is lost.
         """
         assert self._http is not None
         if exchange.request_stopped:
@@ -235,13 +234,13 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             await self._wait_sent(exchange.stream_id, timeout)
 
     async def _wait_sent(self, stream_id: int, timeout: float | None) -> None:
-        """Waits until the stream takes more. What is queued shrinks meanwhile, or time runs out."""
+        """Waits until the send buffer has room. Raises if it does not shrink for ``timeout`` seconds."""
         quic = self._quic
         if timeout is None or not self._is_stream_full(stream_id):
             await self.drain(stream_id)
             return
         drained = asyncio.ensure_future(self.drain(stream_id))
-        # Of a wait that was given up nobody asks how it ended.
+        # The result of a cancelled wait is not read.
         drained.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not drained.done():
@@ -254,7 +253,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             drained.cancel()
 
     def finish(self, exchange: Exchange) -> None:
-        """Lets go of an exchange, complete or not."""
+        """Releases an exchange, complete or not."""
         del self._exchanges[exchange.stream_id]
         exchange.handle_error(RuntimeError("the response was closed before its end was read"))
         complete = exchange.ended and exchange.request_ended
@@ -262,7 +261,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             try:
                 self._http.cancel_request(exchange.stream_id, ErrorCode.H3_REQUEST_CANCELLED)
             except (ConnectionResetError, ValueError):
-                return  # QUIC has let go of the stream already
+                return  # QUIC has released the stream already
             self.transmit()
 
     def pause_stream(self, stream_id: int) -> None:
@@ -276,8 +275,8 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             self.transmit()
 
     def _origins(self) -> frozenset[str] | None:
-        """The Origin Set (RFC 8336 section 2.3), once the server has sent an ORIGIN frame: what it has
-        named and where the connection leads, without what 421 was the answer for."""
+        """The Origin Set (RFC 8336 section 2.3), once the server has sent an ORIGIN frame: the origins of the
+        frame and that of the connection, without those for which the server answered 421."""
         named = None if self._http is None else self._http.received_origins
         peer = self._quic.get_peer_address()
         host = self._quic.configuration.server_name
@@ -287,7 +286,7 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
         return (named | {own}) - self._misdirected
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What :meth:`Response.get_extra_info <uringcore.http3.Response.get_extra_info>` tells."""
+        """See :meth:`Response.get_extra_info <uringcore.http3.Response.get_extra_info>`."""
         if name == "peername":
             return self._quic.get_peer_address() or default
         if name == "peer_certificates":

@@ -1,7 +1,7 @@
-"""The connections to one route, and the requests that stand in line for them.
+"""The connections to one route, and the queue of requests that wait for them.
 
-A connection's free streams go to those that wait longest, and a new connection is opened while more
-wait than those that are being made can serve.
+Free streams of a connection go to the requests that have waited longest. A new connection is opened while
+more requests wait than the connections that are being made can serve.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Opener = Callable[[bool, float | None], PooledConnection | None]
 
 
 class _Waiter:
-    """One request that waits: first for a connection, and if that has no stream for it, for one."""
+    """A request that waits for a connection, or for a stream if all connections are made."""
 
     def __init__(self, safe: bool, timeouts: Timeouts, patience: float | None) -> None:
         loop = asyncio.get_running_loop()
@@ -32,11 +32,11 @@ class _Waiter:
         self._timer: asyncio.TimerHandle | None = None
 
     def limit_connect(self) -> None:
-        """A connection is being made."""
+        """Starts the time limit for a connection that is being made."""
         self._limit(self._patience, ConnectTimeoutError, "no connection within")
 
     def limit_pool(self) -> None:
-        """All connections are there, and in use."""
+        """Starts the time limit for a stream: all connections are made, and in use."""
         if not self.is_for_stream:
             self.is_for_stream = True
             self._limit(self.timeouts.pool, PoolTimeoutError, "no stream was free within")
@@ -47,20 +47,21 @@ class _Waiter:
             self._timer = self._loop.call_later(seconds, self.fail, kind(f"{why} {seconds:g} s"))
 
     def fail(self, error: HTTP3Error) -> None:
-        """It waits in vain."""
+        """Ends the wait with ``error``."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def end(self) -> None:
-        """It waits no more."""
+        """Stops the time limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class ConnectionSlots:
-    """The connections to one route. ``open(early, timeout)`` begins one, or has no room for it;
-    ``on_idle()`` is called when one has become idle, so that it may make room for another route's."""
+    """The connections to one route. ``open(early, timeout)`` begins one, or returns ``None`` if the client
+    has no room; ``on_idle()`` is called when a connection becomes idle and may be closed for another
+    route."""
 
     def __init__(self, limits: Limits, open: Opener, on_idle: Callable[[], None]) -> None:
         self.connections: list[PooledConnection] = []
@@ -71,7 +72,7 @@ class ConnectionSlots:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is lost with it."""
+        """True if there are neither connections nor waiting requests."""
         return not self.connections and not self._waiting
 
     @property
@@ -80,7 +81,7 @@ class ConnectionSlots:
         return bool(self._waiting)
 
     def free(self, *, safe: bool) -> PooledConnection | None:
-        """A connection that takes a further request now."""
+        """A connection with a free stream."""
         most = self._limits.streams_per_connection
         for connection in self.connections:
             if connection.streams < most and connection.takes(safe=safe):
@@ -90,7 +91,7 @@ class ConnectionSlots:
     async def lease(
         self, safe: bool, timeouts: Timeouts, patience: float | None = None
     ) -> PooledConnection:
-        """A stream's worth of a connection, to be given back with :meth:`release`."""
+        """A connection with a stream for one request, which :meth:`release` returns."""
         if not self._waiting:
             connection = self.free(safe=safe)
             if connection is not None:
@@ -114,13 +115,13 @@ class ConnectionSlots:
                 self._waiting.remove(waiter)
 
     def release(self, connection: PooledConnection) -> None:
-        """A request on the connection is over."""
+        """Returns the stream of a request that has ended."""
         connection.streams -= 1
         self._rest(connection)
         self._settle_after(connection)
 
     def changed(self, connection: PooledConnection) -> None:
-        """Something has happened to one of the connections."""
+        """Called when a connection opens, stops taking requests, or ends."""
         if connection.is_over:
             if connection in self.connections:
                 self.connections.remove(connection)
@@ -131,14 +132,14 @@ class ConnectionSlots:
         self._settle_after(connection)
 
     def died(self, connection: PooledConnection) -> None:
-        """The connection says nothing any more, and those that have rested beside it may be as dead."""
+        """Retires a silent connection, and closes idle ones: their server may be dead as well."""
         connection.retire()
         for other in list(self.connections):
             if other.idle_timer is not None:
                 other.close()
 
     def settle(self) -> None:
-        """Gives those who wait what there is, and opens what they need."""
+        """Assigns free streams to waiting requests, and opens connections for the rest."""
         self._waiting = [waiter for waiter in self._waiting if not waiter.future.done()]
         for waiter in list(self._waiting):
             connection = self.free(safe=waiter.safe)
@@ -157,14 +158,14 @@ class ConnectionSlots:
                 waiter.limit_pool()
 
     def close(self) -> None:
-        """Closes all connections. Nobody waits any more."""
+        """Closes all connections, and fails all waiting requests."""
         for waiter in self._waiting:
             waiter.fail(ConnectError("the client is closed"))
         for connection in list(self.connections):
             connection.close()
 
     def _settle_after(self, connection: PooledConnection) -> None:
-        """The requests of this route come first; what they leave idle is other routes' room."""
+        """Serves the requests of this route first; other routes get the room of idle connections."""
         self.settle()
         if connection.idle_timer is not None:
             self._on_idle()
@@ -180,7 +181,7 @@ class ConnectionSlots:
         return not full and len(self._waiting) > making * self._limits.streams_per_connection
 
     def _rest(self, connection: PooledConnection) -> None:
-        """A connection without a request is kept for a while, or closed if it takes no more."""
+        """Keeps a connection without requests for a while, or closes it if it takes no more."""
         if connection.streams or connection.is_connecting or connection.is_over:
             return
         if not connection.takes(safe=False):
@@ -189,9 +190,9 @@ class ConnectionSlots:
             connection.rest(self._limits.idle_timeout)
 
     def _failed(self, connection: PooledConnection) -> None:
-        """A connection was of no use: those who wait for it learn why, unless there is another
-        way. One that was early went to one address out of many, and one that was given no time says
-        nothing about who has more."""
+        """Fails the waiting requests with the error of a connection that failed, unless another connection
+        can serve them. An early connection has tried one address of many, and one that timed out may have had
+        less time than the waiting requests have: neither is conclusive."""
         other = any(not one.is_leaving for one in self.connections)
         inconclusive = connection.is_early or isinstance(connection.error, ConnectTimeoutError)
         if other or (inconclusive and not connection.is_cancelled):

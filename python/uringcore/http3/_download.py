@@ -1,4 +1,4 @@
-"""Where ``uringcore get`` puts what it receives: stdout, a file, or the rest of a file that is there in part.
+"""The output of ``uringcore get``: stdout, a file, or the rest of a partial file.
 
 A file that is begun carries the response's validator as an extended attribute, where the file system
 has them, so that the rest is only appended if the resource has not changed (``If-Range``, RFC 9110
@@ -38,7 +38,7 @@ class Download:
     ) -> None:
         self.name = None if name == "-" else name
         self.offset = 0
-        """Bytes that are there already."""
+        """Bytes that the file has already."""
         self._resumes = continue_at is not None
         self._file: IO[bytes] = sys.stdout.buffer
         if self.name is None:
@@ -46,7 +46,7 @@ class Download:
                 raise Failure(CANNOT_RESUME, "-C continues a file: name it with -o or -O")
             return
         with write_errors(self.name):
-            # What is there is kept until there is a response to replace it.
+            # The old content stays until a response replaces it.
             mode = "r+b" if self._resumes and os.path.exists(self.name) else "ab"
             self._file = files.enter_context(open(self.name, mode))  # noqa: SIM115 - the stack's
             if continue_at is not None:
@@ -58,7 +58,7 @@ class Download:
 
     @property
     def request_headers(self) -> list[tuple[str, str]]:
-        """What asks for the rest."""
+        """Header fields that request the rest of the file."""
         if not self.offset:
             return []
         headers = [("range", f"bytes={self.offset}-")]

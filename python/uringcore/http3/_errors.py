@@ -29,29 +29,29 @@ __all__ = [
 
 
 class HTTP3Error(PickledWhole, Exception):
-    """A request that got no complete response, whatever the reason."""
+    """A request got no complete response."""
 
     @property
     def retryable(self) -> bool:
-        """True if the server has certainly not acted on the request, so that any request, also one
-        that is not idempotent, can be repeated on a new connection."""
+        """True if the server has certainly not acted on the request. Then any request, idempotent or not, can
+        be repeated on a new connection."""
         return False
 
 
 class URLError(HTTP3Error, ValueError):
-    """A URL that HTTP/3 cannot fetch; the text says what is wrong with it."""
+    """The URL cannot be fetched over HTTP/3; the text has the reason."""
 
 
 class InvalidRequestError(HTTP3Error, ValueError):
-    """A method or header field that HTTP/3 cannot carry (RFC 9114 section 4.2). Nothing was sent."""
+    """A method or header field is not allowed in HTTP/3 (RFC 9114 section 4.2). Nothing was sent."""
 
 
 class RequestFailedError(HTTP3Error):
-    """A request that got no complete response from a server that was there."""
+    """The server was reached and gave no complete response."""
 
 
 class RequestNotProcessedError(RequestFailedError):
-    """The server is going away and told that it will not process the request (RFC 9114 section 5.2)."""
+    """The server has sent GOAWAY and will not process the request (RFC 9114 section 5.2)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -61,12 +61,12 @@ class RequestNotProcessedError(RequestFailedError):
 
     @property
     def retryable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
 
 class RequestResetError(RequestFailedError):
-    """The server gave up on the request. ``error_code`` is its reason (RFC 9114 section 8.1)."""
+    """The server has reset the request's stream with ``error_code`` (RFC 9114 section 8.1)."""
 
     def __init__(self, error_code: int) -> None:
         super().__init__(f"the server reset the request: {code_name(error_code)}")
@@ -74,13 +74,13 @@ class RequestResetError(RequestFailedError):
 
     @property
     def retryable(self) -> bool:
-        """With H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
+        """True for H3_REQUEST_REJECTED (RFC 9114 section 4.1.1)."""
         return self.error_code == ErrorCode.H3_REQUEST_REJECTED
 
 
 class MalformedResponseError(RequestFailedError):
-    """The response is not one (RFC 9114 section 4.1.2): its stream was reset with ``error_code``, and
-    the connection goes on."""
+    """The response is malformed (RFC 9114 section 4.1.2). Its stream was reset with ``error_code``; the
+    connection stays open."""
 
     def __init__(self, error_code: int) -> None:
         super().__init__(f"the server's response is malformed: {code_name(error_code)}")
@@ -88,13 +88,13 @@ class MalformedResponseError(RequestFailedError):
 
 
 class ConnectionLostError(RequestFailedError, QuicConnectionError):
-    """The connection ended under the request. ``__cause__`` is QUIC's exception, whose class says how."""
+    """The connection ended before the response was complete. ``__cause__`` is QUIC's exception."""
 
     _is_unsent = False
 
     @classmethod
     def by(cls, error: QuicConnectionError, *, unsent: bool = False) -> ConnectionLostError:
-        """For one request on the connection that ended with ``error``, perhaps before it was sent."""
+        """The exception of one request on a connection that ended with ``error``."""
         lost = cls(error.error_code, error.frame_type, error.reason_phrase, str(error))
         lost.__cause__ = error
         lost._is_unsent = unsent
@@ -102,46 +102,46 @@ class ConnectionLostError(RequestFailedError, QuicConnectionError):
 
     @property
     def retryable(self) -> bool:
-        """If the connection had ended before anything of the request was sent."""
+        """True if nothing of the request had been sent."""
         return self._is_unsent
 
 
 class ConnectError(HTTP3Error, ConnectionError):
-    """No connection could be made. ``__cause__`` says why: a
-    :class:`~uringcore.quic.QuicConnectionError`, a ``socket.gaierror``, another ``OSError``."""
+    """No connection could be made. ``__cause__`` is a :class:`~uringcore.quic.QuicConnectionError`, a
+    ``socket.gaierror`` or another ``OSError``."""
 
     @classmethod
     def by(cls, error: Exception) -> ConnectError:
-        """For one request that waited for the connection that failed with ``error``."""
+        """The exception of one request that waited for a connection that failed with ``error``."""
         failed = cls(str(error))
         failed.__cause__ = error
         return failed
 
     @property
     def retryable(self) -> bool:
-        """Always: nothing was sent."""
+        """True: nothing was sent."""
         return True
 
 
 class RequestTimeoutError(HTTP3Error, TimeoutError):
-    """A limit of :class:`~uringcore.http3.Timeouts` passed."""
+    """A time limit of :class:`~uringcore.http3.Timeouts` has passed."""
 
 
 class ConnectTimeoutError(RequestTimeoutError):
-    """No connection within ``Timeouts.connect`` seconds."""
+    """No connection was made within ``Timeouts.connect`` seconds."""
 
     @property
     def retryable(self) -> bool:
-        """Always: nothing was sent."""
+        """True: nothing was sent."""
         return True
 
 
 class ReadTimeoutError(RequestTimeoutError):
-    """Nothing arrived for ``Timeouts.read`` seconds."""
+    """Nothing of the response arrived for ``Timeouts.read`` seconds."""
 
 
 class WriteTimeoutError(RequestTimeoutError):
-    """The server took nothing more of the body for ``Timeouts.write`` seconds."""
+    """The server read nothing of the request's body for ``Timeouts.write`` seconds."""
 
 
 class PoolTimeoutError(RequestTimeoutError):
@@ -149,7 +149,7 @@ class PoolTimeoutError(RequestTimeoutError):
 
     @property
     def retryable(self) -> bool:
-        """Always: nothing was sent."""
+        """True: nothing was sent."""
         return True
 
 

@@ -1,8 +1,8 @@
 """One request and its response on their stream.
 
-An :class:`Exchange` is fed by the connection's events (_connection.py) and read by the program through
-a :class:`Response`. At most :data:`BODY_HIGH_WATER` bytes (and one event's worth) of a body wait for
-the program; above that the stream is paused, and the server's ``send`` waits in its turn.
+``_connection`` feeds an :class:`Exchange` with events, the program reads it through a :class:`Response`. At
+most :data:`BODY_HIGH_WATER` bytes of a body, and one event more, wait for the program; then the stream is
+paused, and flow control stops the server.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ BODY_HIGH_WATER = 1024 * 1024
 """Bytes of a response's body that may wait for the program before the stream is paused."""
 
 INTERIM_MAX = 64
-"""Interim responses before the final one; a server that goes on has none."""
+"""Interim responses before the final one; a further one is an error."""
 
 InterimHandler = Callable[[int, Fields], object]
 """Called with the status, 100 to 199, and the header fields of each interim response (RFC 9110
-section 15.2), such as 103 (Early Hints), before the response itself is there."""
+section 15.2), such as 103 (Early Hints)."""
 
 
 class _Connection(Protocol):
-    """What an exchange asks of its connection."""
+    """The part of a connection that an exchange uses."""
 
     def pause_stream(self, stream_id: int) -> None: ...
     def resume_stream(self, stream_id: int) -> None: ...
@@ -69,7 +69,7 @@ class Exchange:
         self.timed_out = False
         self.request_ended = False
         self.request_stopped = False
-        """The server wants no more of the request's body (STOP_SENDING)."""
+        """The server has sent STOP_SENDING for the request's body."""
 
     # Fed by the connection
 
@@ -92,7 +92,7 @@ class Exchange:
         elif self._on_interim is not None:
             try:
                 self._on_interim(status, fields)
-            except Exception as exc:  # noqa: BLE001 - the program's; it is told where it waits
+            except Exception as exc:  # noqa: BLE001 - the program's; raised where it waits
                 self._interim_error = exc
 
     def handle_data(self, data: bytes, *, ended: bool) -> None:
@@ -106,12 +106,10 @@ class Exchange:
         self._end(ended)
 
     def handle_stop(self, code: int) -> None:
-        """The server wants no more of the request. Its response goes on, or is to come (RFC 9114 section
-        4.1), whatever the code: servers send 0, H3_NO_ERROR and others before they answer. Only a request
-        that was rejected has no answer (section 4.1.1).
+        """Stops the upload. A response may follow (RFC 9114 section 4.1), whatever the code: servers send 0,
+        H3_NO_ERROR and others before they answer. Only a rejected request gets no response (section 4.1.1).
 
-        What is left of the upload is not sent, and the request counts as sent: the program gets the response
-        and no error for the part that was dropped."""
+        The request counts as sent: the dropped part of the upload is no error."""
         self.request_stopped = True
         if code == ErrorCode.H3_REQUEST_REJECTED and self.status is None:
             self.handle_error(RequestResetError(code))
@@ -119,13 +117,13 @@ class Exchange:
         self._wake()
 
     def handle_error(self, error: Exception) -> None:
-        """The end without a complete response."""
+        """Ends the exchange without a complete response."""
         if not self.ended and self._error is None:
             self._error = error
         self._wake()
 
     def handle_request_ended(self) -> None:
-        """All of the request was given to the connection: from now on the server is waited for."""
+        """The whole request is queued: the server's time limit begins."""
         self.request_ended = True
         self._wake()
 
@@ -139,8 +137,8 @@ class Exchange:
     # Read by the program
 
     async def wait_headers(self, timeout: float | None = None) -> None:
-        """Waits for the final response's header section, for at most ``timeout`` seconds from the end
-        of the request on. Raises what ended the exchange before."""
+        """Waits for the final response's header section, ``timeout`` seconds at most from the end of the
+        request. Raises the exception that ended the exchange before."""
         while self.status is None and self._interim_error is None:
             if self._error is not None:
                 raise fresh(self._error)
@@ -150,7 +148,7 @@ class Exchange:
             raise fresh(self._interim_error)
 
     async def read(self, timeout: float | None = None) -> bytes:
-        """The next part of the body, empty at its end. Raises what cut it off."""
+        """The next part of the body, empty at its end. Raises the exception that cut it off."""
         while not self._body:
             if self.ended:
                 return b""
@@ -199,7 +197,7 @@ def _expire(waiter: asyncio.Future[None], timeout: float) -> None:
 
 
 class Response:
-    """A response whose header section has arrived; its body is read as it comes.
+    """A response whose header section has arrived; its body is read as it arrives.
 
     :meth:`Client.stream <uringcore.http3.Client.stream>` closes it at the end of its block.
     """
@@ -235,7 +233,7 @@ class Response:
 
     @property
     def stream_id(self) -> int:
-        """The QUIC stream that it comes on."""
+        """The ID of the request's QUIC stream (RFC 9000 section 2.1)."""
         return self._exchange.stream_id
 
     @property
@@ -245,7 +243,7 @@ class Response:
 
     @property
     def timed_out(self) -> bool:
-        """True if its body has been waited for in vain (``ReadTimeoutError``)."""
+        """True if a read of the body has timed out (``ReadTimeoutError``)."""
         return self._exchange.timed_out
 
     @property
@@ -254,7 +252,7 @@ class Response:
         return self._exchange.trailers
 
     def header(self, name: str, default: str | None = None) -> str | None:
-        """The first header field called ``name``, as text."""
+        """The value of the first header field called ``name``, as text."""
         wanted = name.lower().encode("ascii")
         for key, value in self.headers:
             if key == wanted:
@@ -263,24 +261,24 @@ class Response:
 
     @property
     def content_length(self) -> int | None:
-        """The body's size in bytes as the server announced it."""
+        """The value of ``content-length``: the size of the body in bytes."""
         value = self.header("content-length")
         return int(value) if value is not None and value.isdecimal() else None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection: ``peername``, ``sockname``, ``session_resumed``,
+        """An attribute of the connection: ``peername``, ``sockname``, ``session_resumed``,
         ``peer_certificates`` (DER, leaf first), ``stats``
-        (:class:`~uringcore.quic.stats.QuicConnectionStats`) and ``origins``: if the server has sent an
-        ORIGIN frame, which origins it says to serve on the connection, that of the connection among
-        them, as a frozenset (RFC 9412, RFC 8336 section 2.3). That its certificate names them is for
-        the program to see; this client asks each origin on connections of its own."""
+        (:class:`~uringcore.quic.stats.QuicConnectionStats`) or ``origins``: the Origin Set as a frozenset, if
+        the server has sent an ORIGIN frame (RFC 9412, RFC 8336 section 2.3). The client does not check the
+        set against the certificate, and uses separate connections for each origin."""
         return self._exchange.connection.get_extra_info(name, default)
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
-        """The body in the parts in which it arrives, no faster than they are taken.
+        """The body in parts, as they arrive. Parts that are not taken hold the server back by flow control.
 
-        After :meth:`read` it is what that has read. Raises an :class:`~uringcore.http3.HTTP3Error` if it is
-        cut off, ``RuntimeError`` for what was not there when the response was closed.
+        After :meth:`read` it yields the body that :meth:`read` has returned. Raises an
+        :class:`~uringcore.http3.HTTP3Error` if the body is cut off, and ``RuntimeError`` if the response was
+        closed before its end was read.
         """
         if self._is_read:
             if self.content:
@@ -291,10 +289,10 @@ class Response:
             yield data
 
     async def read(self) -> bytes:
-        """The whole body, in memory however large it is. Again, it is the same body.
+        """The whole body, in memory however large it is. A second call returns it again.
 
-        Raises ``RuntimeError`` if :meth:`iter_bytes` has begun to read it: the parts that it has given out
-        are not kept. Raises an :class:`~uringcore.http3.HTTP3Error` if the body is cut off.
+        Raises ``RuntimeError`` if :meth:`iter_bytes` has begun to read it, whose parts are not kept. Raises
+        an :class:`~uringcore.http3.HTTP3Error` if the body is cut off.
         """
         if self._is_streamed:
             raise RuntimeError("iter_bytes() has begun to read this response's body")
@@ -307,7 +305,7 @@ class Response:
         return self.content
 
     async def aclose(self) -> None:
-        """Lets go of the stream. What is left of the exchange, in either direction, is cancelled."""
+        """Releases the stream, and cancels the rest of the exchange in both directions."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -319,7 +317,7 @@ class Response:
 
 
 async def end_upload(upload: asyncio.Future[None] | None) -> None:
-    """Stops sending a body, and waits until nobody reads its source any more."""
+    """Stops sending a body, and waits until its iterator is closed."""
     if upload is not None:
         upload.cancel()
         await asyncio.gather(upload, return_exceptions=True)

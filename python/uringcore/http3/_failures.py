@@ -1,5 +1,5 @@
-"""How ``uringcore get`` ends when it does not succeed: exit statuses, which are curl's where it has one, and
-one line that says why."""
+"""Failures of ``uringcore get``: exit statuses, which are curl's where curl has one, and one line with the
+reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ certificate not accepted, 65 body cannot be sent again after a redirect, 130 int
 
 
 class Failure(PickledWhole, Exception):
-    """The end, with the exit status and the line that says why."""
+    """The end of the command, with its exit status and a line with the reason."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class Failure(PickledWhole, Exception):
 
 @contextlib.contextmanager
 def named(options: argparse.Namespace) -> Iterator[None]:
-    """Turns what a client raises into a :class:`Failure`."""
+    """Turns exceptions of a client into a :class:`Failure`."""
     try:
         yield
     except (HTTP3Error, QuicConfigurationError, OSError, http.client.HTTPException) as exc:
@@ -67,9 +67,9 @@ def named(options: argparse.Namespace) -> Iterator[None]:
 
 
 def failure(exc: Exception, options: argparse.Namespace) -> Failure:
-    """The first line that fits: subclasses come before what they are subclasses of."""
+    """The first row that fits: subclasses come before their base classes."""
     if isinstance(exc, QuicConnectionError) and isinstance(exc.__cause__, QuicConnectionError):
-        exc = exc.__cause__  # QUIC's own class says more than that the connection was lost
+        exc = exc.__cause__  # its class is more specific
     text = f"{options.url}: {exc}"
     hint = "" if options.cacert else " (--cacert FILE names whom to trust)"
     if isinstance(exc, socket.gaierror):
@@ -83,7 +83,7 @@ def failure(exc: Exception, options: argparse.Namespace) -> Failure:
     for kinds, code in _CODES:
         if isinstance(exc, kinds):
             return Failure(code, text)
-    # No route, no address of that family, no socket to be had.
+    # No route, no address of that family, or no free socket.
     return Failure(REFUSED, f"{options.url}: {getattr(exc, 'strerror', None) or exc}")
 
 
@@ -98,11 +98,11 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
 
 @contextlib.contextmanager
 def write_errors(name: str | None) -> Iterator[None]:
-    """Around what writes to a file, or to stdout."""
+    """Reports errors of writing to a file, or to stdout."""
     try:
         yield
     except BrokenPipeError:
-        # The reader of our output has gone: no more of it, and no second error at exit.
+        # The reader of stdout is gone: /dev/null takes the rest, so that no second error follows at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failure(WRITE_ERROR, "the output was closed") from None
     except OSError as exc:
@@ -111,7 +111,7 @@ def write_errors(name: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_errors(name: str) -> Iterator[None]:
-    """Around what reads a file."""
+    """Reports errors of reading a file."""
     try:
         yield
     except OSError as exc:

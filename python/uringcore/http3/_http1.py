@@ -39,7 +39,7 @@ class HTTP1Response:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.getheaders()
         ]
-        # The standard library keeps them to itself, as it does interim responses.
+        # The standard library shows neither these nor interim responses.
         self.trailers: Fields = []
 
     def header(self, name: str) -> str | None:
@@ -65,12 +65,12 @@ class HTTP1Client:
 
     def __init__(self, origin: Origin, context: ssl.SSLContext, timeout: float) -> None:
         self.origin = origin
-        # A thread cannot be cancelled, so that the time-out is the socket's as well.
+        # A thread cannot be cancelled, so the socket has the time limit too.
         self._connection = http.client.HTTPSConnection(
             origin.host, origin.port, context=context, timeout=timeout
         )
         self._socket: socket.socket | None = None
-        """The connection's, which forgets it when a response says that it is the last."""
+        """The connection's socket. ``HTTPSConnection`` drops its reference at the last response."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -144,8 +144,8 @@ class HTTP1Client:
 
 
 async def on_a_thread(function: Callable[..., T], *arguments: object) -> T:
-    """What the function gives. Nobody waits for the thread of a call that was given up: the loop's own
-    threads, and with them the program, would wait for a server that does not answer."""
+    """The function's result. The thread of a cancelled call is a daemon: the loop's own threads, and with
+    them the program, would wait for a server that does not answer."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

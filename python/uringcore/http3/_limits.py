@@ -20,10 +20,10 @@ class Timeouts:
     :class:`~uringcore.http3.ReadTimeoutError`."""
 
     write: float | None = 5.0
-    """For the connection to take more of the body: :class:`~uringcore.http3.WriteTimeoutError`."""
+    """For the server to read more of the body: :class:`~uringcore.http3.WriteTimeoutError`."""
 
     pool: float | None = 5.0
-    """For a stream, while all are in use: :class:`~uringcore.http3.PoolTimeoutError`."""
+    """For a free stream, while all are in use: :class:`~uringcore.http3.PoolTimeoutError`."""
 
 
 NO_TIMEOUTS = Timeouts(connect=None, read=None, write=None, pool=None)
@@ -40,8 +40,8 @@ class Limits:
     """Connections to one origin; the next one is opened when the streams of those before are in use."""
 
     streams_per_connection: int = 100
-    """Requests at once on a connection. What goes beyond the server's own limit waits in QUIC, for as
-    long as ``Timeouts.read``."""
+    """Requests at once on a connection. Requests beyond the server's own limit wait in QUIC, for as long as
+    ``Timeouts.read``."""
 
     waiting: int = 1000
     """Requests of an origin that may wait for a stream; one more is a ``PoolTimeoutError`` at once."""

@@ -1,9 +1,9 @@
-"""One connection of a pool, from its first packet to its last: a task that keeps it open.
+"""One connection of a client, from its first packet to its last, held open by a task.
 
-It counts its requests and says when something has changed; which request it gets, and when it is no
-longer wanted, is the pool's business.
+The connection counts its requests and reports changes. ``_connection_slots`` assigns requests to it, and
+closes it.
 
-The task enters and leaves QUIC's context manager, so the connection is closed however it ends.
+The task enters and leaves QUIC's context manager, so every way out closes the connection.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["PooledConnection"]
 
-# An early connection goes to one remembered address; after so many round-trips without an answer, and
-# at least the delay of happy eyeballs, somebody else has to be asked.
+# An early connection goes to one remembered address. After so many round trips without an answer, and at
+# least the delay of happy eyeballs, the other addresses are tried.
 PATIENCE_ROUND_TRIPS = 4
 
-# After a rest of so many seconds a connection may have died unnoticed, and is given a time to show that it
-# has not. What comes closer together is not watched, which would cost each request a task.
+# A connection that was idle for so many seconds may be dead: it is watched until the server answers. Requests
+# in closer succession are not watched, because that costs a task for each.
 SURE_SECONDS = 0.25
 SILENCE_SECONDS = 1.0
 SILENCE_ROUND_TRIPS = 6
 
 
 class PooledConnection:
-    """A connection, its streams in use, and how it ended."""
+    """A connection, the number of its streams in use, and its end."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class PooledConnection:
     ) -> None:
         self.route = route
         self.streams = 0
-        """Requests that have the connection."""
+        """Requests that use the connection."""
         self.is_over = False
         self.is_cancelled = False
         self.error: Exception | None = None
-        """Why it never came to be, or how it ended."""
+        """The exception that ended it, or that kept it from being made."""
         self._was_taken = False
         self.idle_timer: asyncio.TimerHandle | None = None
         self.protocol: HTTP3ClientProtocol | None = None
@@ -73,36 +73,36 @@ class PooledConnection:
 
     @property
     def is_connecting(self) -> bool:
-        """True if it may still come to be, and does not take every request yet."""
+        """True if its handshake is not complete and may still succeed."""
         return not self.is_over and not self._ending.is_set() and not self.is_established
 
     @property
     def is_established(self) -> bool:
-        """True if it has completed its handshake."""
+        """True if its handshake is complete."""
         return self.protocol is not None and self.protocol.is_established
 
     @property
     def is_in_vain(self) -> bool:
-        """True if it is over and nobody has had anything of it: it never came to be, or its server has
-        ended it at once. To try another one would go on for ever."""
+        """True if it ended without having served a request: it was never made, or its server ended it at
+        once. Trying another one could go on for ever."""
         if not self.is_established:
             return self.is_over and self.error is not None
         return self.is_over and not self._was_taken
 
     @property
     def is_leaving(self) -> bool:
-        """True if it takes no more requests, ever."""
+        """True if it will take no more requests."""
         ready = self.protocol is not None
         return self._retired or self.is_over or (ready and not self.takes(safe=True))
 
     def takes(self, *, safe: bool) -> bool:
-        """True if it takes a further request; before the handshake is complete, a safe one only."""
+        """True if it takes another request; before the handshake is complete, only a safe one."""
         if self._retired or self.is_over or self.protocol is None:
             return False
         return self.protocol.takes_requests and (safe or self.protocol.is_established)
 
     def taken(self) -> PooledConnection:
-        """It has one request more."""
+        """Counts one more request."""
         self.streams += 1
         self._was_taken = True
         if self.idle_timer is not None:
@@ -113,7 +113,7 @@ class PooledConnection:
         return self
 
     def rest(self, seconds: float) -> None:
-        """It has no request; in so many seconds it is closed."""
+        """Starts the timer that closes an idle connection in ``seconds``."""
         if self.idle_timer is None:
             loop = asyncio.get_running_loop()
             self._rested_at = loop.time()
@@ -126,8 +126,8 @@ class PooledConnection:
         return self._doubt is not None and not self._doubt.done()
 
     def _ask(self) -> None:
-        """Sends a PING beside the request: its answer alone says that the server is there. Datagrams that
-        arrive now may have waited in the socket since it was, and so may the answer to an earlier PING."""
+        """Sends a PING beside the request. Only its answer proves that the server is alive: other datagrams,
+        and the answer to an earlier PING, may have waited in the socket since before the server died."""
         if self.protocol is not None:
             if self._doubt is not None:
                 self._doubt.cancel()
@@ -137,24 +137,24 @@ class PooledConnection:
 
     @property
     def patience(self) -> float:
-        """Seconds in which a server that is there acknowledges something, with a few packets lost."""
+        """Seconds in which a live server acknowledges something, even if a few packets are lost."""
         rtt = 0.0 if self.protocol is None else self.protocol.stats()["rtt"]
         return max(SILENCE_SECONDS, SILENCE_ROUND_TRIPS * rtt)
 
     async def wait_established(self) -> None:
-        """Waits for the end of the handshake, good or bad."""
+        """Waits until the handshake has succeeded or failed."""
         while self.is_connecting:
             self._changed.clear()
             await self._changed.wait()
 
     def retire(self) -> None:
-        """Gives it no more requests; when those that it has are over it is closed."""
+        """Closes the connection when its open requests have ended; it gets no new ones."""
         self._retired = True
         if not self.streams:
             self.close()
 
     def close(self) -> None:
-        """Closes it; requests that are under way fail."""
+        """Closes it. Open requests fail."""
         self._retired = True
         if self.idle_timer is not None:
             self.idle_timer.cancel()
@@ -165,23 +165,23 @@ class PooledConnection:
 
     def _expire(self, timeout: float) -> None:
         if self.is_connecting:
-            # Closing it may take a while: those who wait for longer get another one now.
+            # Closing it may take a while: requests with more time get another connection now.
             self.error = ConnectTimeoutError(f"no connection within {timeout:g} s")
             self._retired = True
             self._ending.set()
             self.task.cancel()
-            self._tell()
+            self._notify()
 
     async def _keep(self, configuration: QuicConfiguration) -> None:
         try:
             await self._open_and_keep(configuration)
         except asyncio.CancelledError:
             if not isinstance(self.error, ConnectTimeoutError):
-                # The loop is coming to its end, or the pool is: nothing is tried in its stead.
+                # The loop or the client is closing: no other connection is tried.
                 self.is_cancelled = True
-                self.error = self.error or ConnectError("the connection was given up")
+                self.error = self.error or ConnectError("the connection was cancelled")
                 raise
-        except Exception as exc:  # noqa: BLE001 - told to the requests that wait for it
+        except Exception as exc:  # noqa: BLE001 - the waiting requests raise it
             self.error = self.error or exc
         finally:
             self.is_over = True
@@ -191,7 +191,7 @@ class PooledConnection:
                 self._memory.forget()
             if self._timer is not None:
                 self._timer.cancel()
-            self._tell()
+            self._notify()
 
     async def _open_and_keep(self, configuration: QuicConfiguration) -> None:
         host, port = self.route.host, self.route.port
@@ -207,10 +207,10 @@ class PooledConnection:
             token_handler=self._memory.keep_token,
             wait_connected=not self.is_early,
         ) as protocol:
-            protocol.on_change = self._tell
+            protocol.on_change = self._notify
             protocol.begin()
             self.protocol = protocol
-            self._tell()
+            self._notify()
             if self.is_early:
                 await self._wait_answer()
             self._remember(protocol)
@@ -230,7 +230,7 @@ class PooledConnection:
             self._memory.address = (peer[0], peer[1])
             self._memory.rtt = protocol.stats()["rtt"]
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         if self.protocol is not None and self.protocol.lost is not None:
             self.error = self.error or self.protocol.lost

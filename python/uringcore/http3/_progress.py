@@ -43,8 +43,8 @@ class Progress:
     def _draw(self, now: float) -> None:
         rate = self._amount / max(now - self._started, 1e-9)
         columns = shutil.get_terminal_size().columns
-        slots = progress_line(self._what, self._amount, self._total, rate, columns)
-        self._stream.write(f"\r{slots}\x1b[K")
+        line = progress_line(self._what, self._amount, self._total, rate, columns)
+        self._stream.write(f"\r{line}\x1b[K")
         self._stream.flush()
         self._drawn = True
 

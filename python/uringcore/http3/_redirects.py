@@ -1,4 +1,4 @@
-"""What ``uringcore get -L`` asks for after a redirect (RFC 9110 section 15.4)."""
+"""The request that ``uringcore get -L`` sends after a redirect (RFC 9110 section 15.4)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Asked", "redirected"]
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-# What is for one origin's eyes, and a name that another does not have.
+# Fields with secrets of one origin, or its name: not sent to another origin.
 CREDENTIALS = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as the command line means it."""
+    """A request of the command line."""
 
     method: str
     url: str

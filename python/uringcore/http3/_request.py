@@ -1,4 +1,4 @@
-"""What is asked: a request before it is on any stream, and its body in parts.
+"""A request before it has a stream, and its body in parts.
 
 Not here: the connection that it is sent on (``_client``), and its response (``_exchange``).
 """
@@ -19,22 +19,21 @@ Fields = list[tuple[bytes, bytes]]
 BytesLike = bytes | bytearray | memoryview
 
 Content = BytesLike | str | Iterable[BytesLike | str] | AsyncIterable[BytesLike | str]
-"""A request's body: whole, or in parts that are sent as the connection takes them. Text is sent as
-UTF-8."""
+"""A request's body: whole, or in parts that are sent as flow control allows. Text is sent as UTF-8."""
 
 Headers = Iterable[tuple[str | bytes, str | bytes]] | Mapping[Any, Any]
-"""Names and values as pairs, or a mapping of them. A multi-mapping's ``multi_items`` is asked for."""
+"""Names and values as pairs, or a mapping. Of a multi-mapping ``multi_items`` is used."""
 
-# RFC 9110 section 9.2: what is safe changes nothing, what is idempotent may be done twice.
+# RFC 9110 section 9.2: safe methods change nothing, idempotent ones may be repeated.
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 
-# One part of a body given as bytes: a request's memory stays bounded while it waits to be sent.
+# Bytes of one part of a body given as bytes, which bounds the memory of a request that waits.
 PART_BYTES = 256 * 1024
 
 
 class Request:
-    """A request to an origin. Raises :class:`InvalidRequestError` for what cannot be put on the wire."""
+    """A request to an origin. Raises :class:`InvalidRequestError` for fields that HTTP/3 does not allow."""
 
     def __init__(
         self,
@@ -83,22 +82,22 @@ class Request:
 
     @property
     def is_safe(self) -> bool:
-        """True if it may be sent as 0-RTT data, which somebody may repeat (RFC 8470 section 2.1)."""
+        """True if it may be sent as 0-RTT data, which an attacker may repeat (RFC 8470 section 2.1)."""
         return self.method in SAFE and self.content is None
 
     @property
     def asked_origin(self) -> str:
-        """What it asks for, which a ``host`` among its headers may have changed."""
+        """The origin of ``:authority``, which may come from a ``host`` field."""
         return "https://" + dict(self.fields)[b":authority"].decode("ascii").lower()
 
     @property
     def is_whole(self) -> bool:
-        """True if its body can be sent from the beginning: it need not be read again, or never was."""
+        """True if its body can be sent from the beginning: it is in memory, or has not been read."""
         whole = self.content is None or isinstance(self.content, (bytes, list, tuple))
         return whole or not self._is_begun
 
     def may_repeat(self, error: HTTP3Error) -> bool:
-        """True if it can be sent again after ``error`` without harm (RFC 9110 section 9.2.2)."""
+        """True if it can safely be sent again after ``error`` (RFC 9110 section 9.2.2)."""
         harmless = isinstance(error, ConnectionLostError) and self.method in IDEMPOTENT
         return self.is_whole and (error.retryable or harmless)
 
@@ -121,8 +120,7 @@ class Request:
 
 
 def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> Fields:
-    """The header section. A ``host`` among the headers is the authority that is asked for: it goes
-    into ``:authority``, which stands in its place (RFC 9114 section 4.3.1)."""
+    """The header section. A ``host`` field becomes ``:authority`` (RFC 9114 section 4.3.1)."""
     try:
         given = [(to_bytes(name).lower(), to_bytes(value)) for name, value in pairs(headers)]
         method_bytes = method.encode("ascii")
@@ -141,12 +139,12 @@ def request_fields(method: str, origin: Origin, path: str, headers: Headers) -> 
 
 
 def pairs(headers: Headers) -> Iterable[tuple[str | bytes, str | bytes]]:
-    """Names and values of header fields, however they are given."""
+    """Names and values of header fields, from pairs or a mapping."""
     given: Iterable[Any] = headers
     if isinstance(headers, Mapping):
         given = getattr(headers, "multi_items", headers.items)()
     for pair in given:
-        # A text of two characters would be a name and a value.
+        # A text of two characters would pass as a pair.
         if isinstance(pair, (str, bytes)) or len(pair) != 2:
             raise InvalidRequestError(f"headers: {pair!r} is no pair of a name and a value")
         name, value = pair

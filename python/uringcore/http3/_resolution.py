@@ -1,8 +1,7 @@
-"""Where a pool connects for an origin, and what it remembers of that between connections.
+"""Places where origins are served, and the state that connections leave for the next ones.
 
-What is remembered makes the next connection begin sooner: a session ticket for 0-RTT data, an address
-token (RFC 9000 section 8.1.3), and the address at which both are good. Each is shown once (RFC 8446
-appendix C.4).
+A session ticket for 0-RTT data, an address token (RFC 9000 section 8.1.3) and the address at which both are
+valid let the next connection begin sooner. Tickets and tokens are used once (RFC 8446 appendix C.4).
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from uringcore.tls import AddressToken, SessionTicket
 
 __all__ = ["Memories", "Memory", "Route"]
 
-# What a server sends at the end of a handshake; older tickets are no better.
+# A server sends a few at the end of a handshake; older tickets are no better.
 TICKETS_MAX = 4
 
 ROUTES_MAX = 1024
-"""Routes that are remembered; the one that was used longest ago is forgotten first."""
+"""Routes that are remembered; the least recently used one is removed first."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """An origin, and the host and port where it is served over HTTP/3: its own, or those of an
-    alternative service (RFC 7838), which has to show the origin's certificate all the same."""
+    """An origin, and the host and port where it is served over HTTP/3: its own, or those of an alternative
+    service (RFC 7838), which must show the origin's certificate too."""
 
     origin: Origin
     host: str
@@ -34,12 +33,12 @@ class Route:
 
     @classmethod
     def direct(cls, origin: Origin) -> Route:
-        """To the origin's own host and port."""
+        """The route to the origin's own host and port."""
         return cls(origin, origin.host, origin.port)
 
 
 class Memory:
-    """What a route's last connections have left for the next one."""
+    """Tickets, token and address of a route's last connections."""
 
     def __init__(self) -> None:
         self.tickets: deque[SessionTicket] = deque(maxlen=TICKETS_MAX)
@@ -49,12 +48,12 @@ class Memory:
         """Round-trip time of the last connection in seconds."""
 
     def keep_token(self, token: AddressToken | bytes) -> None:
-        """The newest is kept."""
+        """Keeps the newest token."""
         self.token = token
 
     def take_early(self, configuration: QuicConfiguration) -> QuicConfiguration | None:
-        """``configuration`` for a connection that may send 0-RTT data to ``address``, if there is a
-        ticket for that; it is used up."""
+        """``configuration`` with a ticket, which is removed, for a connection that may send 0-RTT data to
+        ``address``; ``None`` without a valid ticket."""
         while self.tickets and self.address is not None:
             ticket = self.tickets.pop()
             if ticket.is_valid and ticket.max_early_data_size:
@@ -63,20 +62,20 @@ class Memory:
         return None
 
     def forget(self) -> None:
-        """What is known has turned out wrong."""
+        """Removes everything, after a failure at the remembered address."""
         self.tickets.clear()
         self.token = b""
         self.address = None
 
 
 class Memories:
-    """The memories of all routes, the latest :data:`ROUTES_MAX`."""
+    """The memories of the :data:`ROUTES_MAX` routes that were used last."""
 
     def __init__(self) -> None:
         self._by_route: OrderedDict[Route, Memory] = OrderedDict()
 
     def of(self, route: Route) -> Memory:
-        """A route's, new or old."""
+        """The memory of a route, made if there is none."""
         memory = self._by_route.setdefault(route, Memory())
         self._by_route.move_to_end(route)
         if len(self._by_route) > ROUTES_MAX:

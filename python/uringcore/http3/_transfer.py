@@ -1,6 +1,6 @@
-"""One transfer of ``uringcore get``: a request, the redirects that it follows, and the body that comes.
+"""One transfer of ``uringcore get``: a request, its redirects, and the body of the response.
 
-The transfer is one at a time, so files are read and written right on the loop.
+The command does one transfer at a time, so the loop itself reads and writes files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ READ_BYTES = 256 * 1024
 
 
 class Transfer:
-    """What the command line asks for, with where the body comes from and the response's goes to."""
+    """The transfer of one command line, with the sources and targets of bodies."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -59,7 +59,7 @@ class Transfer:
         self._client: OriginConnection | HTTP1Client | None = None
 
     async def run(self) -> int:
-        """Does it; returns the exit status, or raises a :class:`Failure`."""
+        """Runs the transfer; returns the exit status, or raises a :class:`Failure`."""
         options = self.options
         with contextlib.ExitStack() as files:
             asked = self.asked(files)
@@ -123,9 +123,9 @@ class Transfer:
 
     async def receive(self, response: Response | HTTP1Response, output: Download) -> None:
         if self.options.head:
-            all_slots = [f"{self.protocol} {response.status}".encode()]
-            all_slots += [name + b": " + value for name, value in response.headers]
-            output.write(b"\r\n".join([*all_slots, b"", b""]))
+            lines = [f"{self.protocol} {response.status}".encode()]
+            lines += [name + b": " + value for name, value in response.headers]
+            output.write(b"\r\n".join([*lines, b"", b""]))
         total = response.content_length
         progress = self.start_progress("received", total and total + output.offset)
         async for part in response.iter_bytes():
@@ -140,7 +140,8 @@ class Transfer:
     async def client(
         self, stack: contextlib.AsyncExitStack, origin: Origin, url: str
     ) -> OriginConnection | HTTP1Client:
-        """That of the request before, if it goes there. HTTP/1.1 would have to read what it got first."""
+        """The connection to ``origin``: the last request's, or a new one. HTTP/1.1 always needs a new one,
+        because the body of a redirect is not read."""
         known = self._client
         here = None if known is None else (known.origin.host, known.origin.port)
         if known is None or self.options.http1 or here != (origin.host, origin.port):
@@ -188,10 +189,10 @@ class Transfer:
                 raise Failure(WRONG_USAGE, f"--qlog {options.qlog}: is no directory") from None
         return connect(url, configuration=configuration)
 
-    # What is asked, and where its body comes from
+    # The request and its body
 
     def asked(self, files: contextlib.ExitStack) -> Asked:
-        """The first request. A header that is given stands in the place of one of ours."""
+        """The first request. Headers of the command line replace our own."""
         options = self.options
         given = [header_pair(text) for text in options.header]
         names = {name.lower() for name, _ in given}
@@ -209,7 +210,7 @@ class Transfer:
         return "PUT" if options.upload_file is not None else "GET"
 
     def body_headers(self, files: contextlib.ExitStack) -> list[tuple[str, str]]:
-        """The header fields that go with the body, whose file is opened."""
+        """Opens the file of the body, and returns the header fields that describe the body."""
         options = self.options
         if options.data is not None:
             if options.data.startswith("@"):
@@ -252,7 +253,7 @@ class Transfer:
             if progress is not None:
                 progress.update(self.sent)
 
-    # What is shown
+    # Output
 
     def start_progress(self, what: str, total: int | None) -> Progress | None:
         """A bar for long bodies, on a terminal that isn't the body's own."""
@@ -280,7 +281,7 @@ class Transfer:
 
     def show_timings(self) -> None:
         done = time.perf_counter()
-        all_slots = [
+        lines = [
             f"* connect     {milliseconds(self.connected - self.started)}",
             f"* first byte  {milliseconds(self.first_byte - self.started)}",
             f"* total       {milliseconds(done - self.started)}",
@@ -288,20 +289,20 @@ class Transfer:
         for what, amount in (("sent", self.sent), ("received", self.received)):
             if amount or what == "received":
                 rate = amount / max(done - self.connected, 1e-9)
-                all_slots.append(f"* {what:<10}  {bytes_text(amount)}, {bytes_text(rate)}/s")
-        show("\n".join(all_slots))
+                lines.append(f"* {what:<10}  {bytes_text(amount)}, {bytes_text(rate)}/s")
+        show("\n".join(lines))
 
 
 def header_pair(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
         raise Failure(WRONG_USAGE, f"-H {text!r} is not of the form NAME:VALUE")
-    # Byte for byte what was typed: fields have no encoding.
+    # The bytes of the command line: fields have no encoding.
     return name.strip(), os.fsencode(value.strip()).decode("latin-1")
 
 
-def show(slots: str, headers: Fields | None = None, prefix: str = "") -> None:
-    print(slots, file=sys.stderr)
+def show(text: str, headers: Fields | None = None, prefix: str = "") -> None:
+    print(text, file=sys.stderr)
     for name, value in headers or ():
         print(f"{prefix}{name.decode('latin-1')}: {value.decode('latin-1')}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""What a URL says: where to connect, and what to ask there (RFC 3986, RFC 9110 section 4.2.2)."""
+"""The origin and the request target of a URL (RFC 3986, RFC 9110 section 4.2.2)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from uringcore.http3._errors import URLError
 
 __all__ = ["Origin", "authority", "parse_url", "target"]
 
-# What may stand in a path or query as it is; everything else is percent-encoded as UTF-8.
+# Characters that stay as they are in a path or query; others are percent-encoded as UTF-8.
 SAFE = "/:?#[]@!$&'()*+,;=%-._~"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where to connect: host without brackets, port, and the authority as it goes on the wire."""
+    """A host without brackets, a port, and the authority as it is sent."""
 
     host: str
     port: int
@@ -46,7 +46,8 @@ def parse_url(url: str) -> tuple[Origin, str]:
 
 
 def without_escape(host: str) -> str:
-    """A zone of an IPv6 address as the system writes it: URLs have its ``%`` as ``%25`` (RFC 6874)."""
+    """A host with the zone of its IPv6 address as the system writes it: URLs encode the ``%`` as ``%25``
+    (RFC 6874)."""
     address, separator, zone = host.partition("%")
     if ":" not in address or not separator:
         return host
@@ -54,8 +55,8 @@ def without_escape(host: str) -> str:
 
 
 def authority(host: str, port: int) -> str:
-    """As it goes on the wire: the usual port is left out, and so is the zone of an IPv6 address, which means
-    nothing to another host (RFC 6874 section 4)."""
+    """The authority as it is sent: without the default port, and without the zone of an IPv6 address, which
+    is local to this host (RFC 6874 section 4)."""
     if ":" in host:
         host = host.partition("%")[0]
     shown = f"[{host}]" if ":" in host else host
@@ -72,6 +73,6 @@ def to_ascii(host: str, url: str) -> str:
 
 
 def target(path: str, query: str = "") -> str:
-    """A path and query as they go into ``:path``; the path of an origin alone is ``/``."""
+    """A path and query for ``:path``; an empty path becomes ``/``."""
     text = quote(path or "/", safe=SAFE)
     return f"{text}?{quote(query, safe=SAFE)}" if query else text

@@ -2,7 +2,7 @@
 
 ::
 
-    async with pool.websocket("wss://example.org/chat") as websocket:
+    async with client.websocket("wss://example.org/chat") as websocket:
         await websocket.send("hello")
         async for message in websocket:
             ...
@@ -30,7 +30,7 @@ from uringcore.http3._connection import HTTP3ClientProtocol
 from uringcore.http3._errors import HTTP3Error, ReadTimeoutError, RequestFailedError
 from uringcore.http3._exchange import Exchange
 from uringcore.http3._limits import Timeouts
-from uringcore.http3._request import Fields, Headers, Request
+from uringcore.http3._request import Fields, Headers, Request, pairs
 from uringcore.http3._url import Origin
 from uringcore.quic._closing import check_reason
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 MAX_MESSAGE_BYTES = 1 << 20
-"""Bytes of a message that is received, unless the program says otherwise."""
+"""The default bound of a received message, in bytes."""
 
 # RFC 6455 section 7.4.1.
 NORMAL, NO_CODE, ABNORMAL = 1000, 1005, 1006
@@ -55,11 +55,12 @@ MASK_BYTES = 4
 T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0
-"""For how long the other side's Close frame is waited for."""
+"""Seconds that the server has for its Close frame."""
 
 
 class WebSocketRefusedError(RequestFailedError):
-    """The server has no WebSocket there. ``status`` is its answer's, ``None`` if it offers none at all."""
+    """The server refused the WebSocket. ``status`` is the status of its answer, or ``None`` if the server
+    does not support extended CONNECT (RFC 9220)."""
 
     def __init__(self, status: int | None, headers: Fields) -> None:
         what = "does not offer WebSockets over HTTP/3" if status is None else f"answered {status}"
@@ -81,8 +82,8 @@ class WebSocketClosedError(HTTP3Error):
 class WebSocket:
     """An open WebSocket. One task may receive while others send.
 
-    Nothing is read ahead of :meth:`receive`: a program that does not receive stops the server, and
-    pings are answered while it does.
+    Nothing is read ahead of :meth:`receive`: while the program does not receive, flow control stops the
+    server, and pings are not answered.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class WebSocket:
         self._closed: WebSocketClosedError | None = None
         self._close_sent = False
         self.headers = exchange.headers
-        """Of the server's answer."""
+        """Header fields of the server's answer."""
         self.subprotocol = next(
             (
                 value.decode("latin-1")
@@ -108,10 +109,10 @@ class WebSocket:
             ),
             None,
         )
-        """The one that the server chose."""
+        """The subprotocol that the server chose, if any (RFC 6455 section 1.9)."""
 
     async def send(self, message: str | bytes) -> None:
-        """Sends text or bytes; waits while the connection takes no more.
+        """Sends text or bytes; waits while the send buffer is full.
 
         Raises :class:`WebSocketClosedError` when it is closed, and
         :class:`~uringcore.http3.WriteTimeoutError`. Code 1006 also means that the server reads no more;
@@ -124,7 +125,7 @@ class WebSocket:
             await self._send("binary", bytes(message))
 
     async def ping(self, data: bytes = b"") -> None:
-        """Sends a ping of at most 125 bytes; the server answers it on its own."""
+        """Sends a ping of at most 125 bytes. A longer one raises ``ValueError``."""
         if len(data) > PING_BYTES_MAX:
             raise ValueError("data: a ping has at most 125 bytes")
         await self._send("ping", data)
@@ -132,7 +133,7 @@ class WebSocket:
     async def receive(self) -> str | bytes:
         """The next message, text or bytes.
 
-        Raises :class:`WebSocketClosedError` when there is none any more, another
+        Raises :class:`WebSocketClosedError` after the last message, and another
         :class:`~uringcore.http3.HTTP3Error` when the stream or the connection fails.
         """
         while True:
@@ -153,7 +154,7 @@ class WebSocket:
         return self._messages()
 
     async def close(self, code: int = NORMAL, reason: str = "") -> None:
-        """Says that it is over and waits for the server to say so, for ten seconds at most.
+        """Sends a Close frame and waits for the server's, for ten seconds at most.
 
         Raises ``ValueError`` for a code that may not be sent (RFC 6455 section 7.4), and then nothing is
         closed.
@@ -169,7 +170,7 @@ class WebSocket:
         await self._end(code, reason)
 
     async def _messages(self) -> AsyncIterator[str | bytes]:
-        """Until the server closes in an orderly way; any other end is raised."""
+        """Messages until the server's Close frame; any other end raises."""
         while True:
             try:
                 yield await self.receive()
@@ -192,7 +193,7 @@ class WebSocket:
         return found
 
     async def _handle(self, kind: str, *content: Any) -> None:
-        """A control frame."""
+        """Answers a ping or a Close frame."""
         if kind == "ping":
             with contextlib.suppress(WebSocketClosedError):
                 await self._send("pong", *content)
@@ -242,16 +243,16 @@ async def opened(
     max_size: int,
     answer: float | None,
 ) -> AsyncIterator[WebSocket]:
-    """The WebSocket that ``request`` asks for; leaving the block closes it. ``answer`` is the seconds
-    that the server has for its SETTINGS, and again for its answer.
+    """Opens the WebSocket of ``request``; leaving the block closes it. The server has ``answer`` seconds for
+    its SETTINGS, and as many for its answer.
 
-    Raises :class:`WebSocketRefusedError`, or what a request raises.
+    Raises :class:`WebSocketRefusedError`, or an exception of requests.
     """
     if not await _within(answer, connection.offers_extended_connect()):
         raise WebSocketRefusedError(None, [])
     exchange = connection.open(request)
     try:
-        # The request does not end before it is answered, so that its own time-out does not begin.
+        # The request stays open, so that the time limit of requests does not begin.
         await _within(answer, exchange.wait_headers())
         assert exchange.status is not None
         if not 200 <= exchange.status < 300:
@@ -278,10 +279,10 @@ def websocket_request(
     """An extended CONNECT (RFC 8441 section 4, RFC 9220) for a ``wss`` or ``https`` URL."""
     if url.lower().startswith("wss://"):
         url = f"https://{url[len('wss://') :]}"
-    fields = [*headers, ("sec-websocket-version", "13")]
+    fields = [*pairs(headers), ("sec-websocket-version", "13")]
     if subprotocols:
         fields.append(("sec-websocket-protocol", ", ".join(subprotocols)))
-    # An empty body that is not over: what is sent follows the answer.
+    # An empty body that does not end: frames follow the answer.
     request = Request.to("CONNECT", url, fields, (), base=base)
     request.fields.insert(1, (b":protocol", b"websocket"))
     return request
