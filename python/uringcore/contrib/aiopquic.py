@@ -40,7 +40,7 @@ from uringcore.webtransport._event_classes import (
     WebTransportStreamReset,
 )
 from uringcore.webtransport._link import CODE_BITS, REASON_BYTES_MAX, check_path
-from uringcore.webtransport._numbered import PIECE_MAX, NumberedStreams, Words
+from uringcore.webtransport._numbered import PIECE_MAX, MessageMakers, NumberedStreams
 from uringcore.webtransport._outbox import Outboxes
 from uringcore.webtransport._server import Server as SessionServer
 from uringcore.webtransport._server import serve as serve_sessions
@@ -67,7 +67,7 @@ __all__ = [
     "serve_webtransport",
 ]
 
-WORDS: Words[WebTransportEvent] = Words(
+MESSAGE_MAKERS: MessageMakers[WebTransportEvent] = MessageMakers(
     begun=WebTransportNewStream,
     data=None,
     reset=WebTransportStreamReset,
@@ -106,7 +106,7 @@ class WebTransportSession:
         self._drains = False
         self._datagrams_drained = asyncio.Event()
         self._datagrams_drained.set()
-        self._streams = NumberedStreams(state._link, WORDS, EVENTS_MAX)
+        self._streams = NumberedStreams(state._link, MESSAGE_MAKERS, EVENTS_MAX)
         self._outboxes = Outboxes(self._streams, state._link.quic)
         self._streams.begin(state)
         self._streams.spawn(self._tell_draining)
@@ -273,7 +273,7 @@ class WebTransportSession:
             stream.reset(error_code)
             outbox = self._outboxes.find(stream_id)
             if outbox is not None:
-                outbox.give_up()
+                outbox.discard()
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
         """Asks the peer to send no more."""

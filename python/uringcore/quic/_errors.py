@@ -1,10 +1,8 @@
-"""Why a connection or a stream failed, as exceptions: a class for each cause that a program may want to
-catch.
+"""Exceptions of connections and streams: one class for each cause that a program may catch.
 
-Every class but that for settings is a :class:`QuicError` with a code and a reason, and a
-``ConnectionError``. Those about a connection are a :class:`QuicConnectionError` (aioquic's name and
-attributes). :func:`error_from_event` is the only place that decides which one a ``ConnectionTerminated``
-event becomes.
+Every class except :class:`QuicConfigurationError` is a :class:`QuicError`, with a code and a reason, and a
+``ConnectionError``. The end of a connection is a :class:`QuicConnectionError`, which has aioquic's name and
+attributes; :func:`error_from_event` chooses its subclass from the ``ConnectionTerminated`` event.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ __all__ = [
 
 
 class QuicConfigurationError(PickledWhole, ValueError):
-    """A field of a configuration is impossible or not supported; ``field`` is its name."""
+    """A field of a configuration has an impossible or unsupported value; ``field`` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -51,18 +49,17 @@ class QuicConfigurationError(PickledWhole, ValueError):
 
 
 class QuicError(PickledWhole, ConnectionError):
-    """Something of a connection has ended: it as a whole, or a stream of it."""
+    """A connection, a stream, or an operation on one of them failed."""
 
     code: int = 0
-    """The error code: the application's, or that of RFC 9000 section 20.1 where the transport is at
-    fault."""
+    """The error code: the application's, or one of RFC 9000 section 20.1 for errors of the transport."""
 
     reason: str = ""
-    """The text that came with it."""
+    """The reason phrase that came with the code."""
 
 
 class StreamError(QuicError):
-    """One direction of a stream has ended otherwise than by its end."""
+    """One direction of a stream was ended before its FIN; ``stream_id`` is the stream's ID."""
 
     def __init__(self, stream_id: int, code: int, reason: str = "") -> None:
         super().__init__(f"stream {stream_id}: {reason or self._text}, error {code:#x}")
@@ -74,19 +71,19 @@ class StreamError(QuicError):
 
 
 class StreamResetError(StreamError):
-    """The peer gave up sending (RFC 9000 section 19.4), with this code."""
+    """The peer has reset the stream with ``code`` (RESET_STREAM, RFC 9000 section 19.4)."""
 
     _text = "the peer has reset it"
 
 
 class StreamStoppedError(StreamError):
-    """The peer wants no more data (RFC 9000 section 19.5), with this code."""
+    """The peer has stopped the stream with ``code`` (STOP_SENDING, RFC 9000 section 19.5)."""
 
     _text = "the peer wants no more of it"
 
 
 class StreamClosedError(StreamError):
-    """This side has finished, reset or stopped the stream."""
+    """This side has already finished, reset or stopped the stream."""
 
     def __init__(self, stream_id: int, reason: str) -> None:
         super().__init__(stream_id, 0, reason)
@@ -94,34 +91,38 @@ class StreamClosedError(StreamError):
 
 
 class DatagramSendError(QuicError, ValueError):
-    """A datagram was not sent: the other side takes none, or none as long as this, or none fits into a
-    packet on this path; or this side has them switched off (RFC 9221). The connection is as it was.
+    """A datagram was not sent: it is longer than the peer or the path allows, or one side does not use
+    datagrams (RFC 9221). The connection stays open.
 
-    A ``ValueError`` too, which says it of the length. What is allowed is up to the peer and the network,
-    so a program that sends datagrams to strangers meets this one, whatever it sends.
+    Also a ``ValueError``. The limit depends on the peer and the network, so any program that sends datagrams
+    has to expect this exception.
     """
 
 
 class ListenerClosedError(QuicError):
-    """The listener was closed: there are no more connections to be accepted."""
+    """The listener is closed: no more connections can be accepted."""
 
 
 class WriteAfterResetError(ConnectionResetError, RuntimeError):
-    """Data for a stream that was reset: by this side, or because the peer asked to stop.
+    """A write to a stream that was reset, by this side or after the peer's STOP_SENDING.
 
-    A ``RuntimeError`` too, which is what aioquic raises.
+    Raised under aioquic's names, and also a ``RuntimeError``, as in aioquic.
     """
 
 
 class StreamEndedError(ConnectionResetError, ValueError):
-    """A stream that is over in both directions was named. A ``ValueError`` too, as in aioquic."""
+    """A command on a stream that has ended in both directions.
+
+    Raised under aioquic's names, and also a ``ValueError``, as in aioquic.
+    """
 
 
 class QuicConnectionError(QuicError):
     """The connection ended.
 
-    ``error_code`` is the code on the wire, ``frame_type`` the frame that was at fault (``None`` for
-    an application's close, RFC 9000 section 19.19), ``reason_phrase`` the text that came with it.
+    ``error_code`` is the code on the wire, ``frame_type`` the type of the frame that caused the error
+    (``None`` for an application's close, RFC 9000 section 19.19), ``reason_phrase`` the text that came with
+    them.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class QuicConnectionError(QuicError):
 
 
 class ConnectionClosedError(QuicConnectionError):
-    """An application closed the connection, on either side, with a code and a reason of its own."""
+    """The application of one side closed the connection with its own code and reason."""
 
 
 class QuicTlsError(QuicConnectionError):
@@ -158,7 +159,7 @@ class QuicTlsError(QuicConnectionError):
 
 
 class QuicCertificateError(QuicTlsError):
-    """A certificate was not accepted: unknown issuer, expired, or not made for this name."""
+    """A certificate was not accepted: unknown issuer, expired, or issued for another name."""
 
 
 class QuicAlpnError(QuicTlsError):
@@ -166,18 +167,18 @@ class QuicAlpnError(QuicTlsError):
 
 
 class QuicIdleTimeoutError(QuicConnectionError, TimeoutError):
-    """Nothing was heard from the peer for the idle time-out (RFC 9000 section 10.1)."""
+    """No packet arrived from the peer within the idle time-out (RFC 9000 section 10.1)."""
 
 
 class QuicVersionError(QuicConnectionError):
-    """The server speaks no version of QUIC that we speak (RFC 9000 section 6.2)."""
+    """The server supports none of the client's versions of QUIC (RFC 9000 section 6.2)."""
 
 
 class QuicConnectionRefusedError(QuicConnectionError, ConnectionRefusedError):
-    """Nobody is there, or nobody who wants the connection.
+    """The network or the server refused the connection.
 
-    The network said so (e.g. ICMP port unreachable; ``errno`` says which), or the server did
-    (CONNECTION_REFUSED, RFC 9000 section 20.1).
+    The network: an ICMP error such as port unreachable, whose number is ``errno``. The server:
+    CONNECTION_REFUSED (RFC 9000 section 20.1).
     """
 
     def __init__(
@@ -207,8 +208,8 @@ _CERTIFICATE_ALERTS = frozenset(
 )
 
 
-# How our own verifier begins, whatever alert TLS has for what it found: a wrong signature, for one,
-# is a decrypt_error (RFC 8446 section 6.2).
+# The beginning of our own verifier's messages, whatever their alert: a wrong signature, for example, is a
+# decrypt_error (RFC 8446 section 6.2).
 _OUR_VERIFIER = "certificate verification failed"
 
 
@@ -244,7 +245,7 @@ def _tls_error(event: ConnectionTerminated, alert: int) -> QuicTlsError:
 
 
 def error_from_event(event: ConnectionTerminated, peer: object = None) -> QuicConnectionError:
-    """The exception that says what ``event`` says. ``peer`` is named in the text when given."""
+    """The exception for a ``ConnectionTerminated`` event. ``peer`` is named in the text if it is given."""
     args = (event.error_code, event.frame_type, event.reason_phrase)
     whom = f" to {peer}" if peer is not None else ""
     said = f": {event.reason_phrase}" if event.reason_phrase else ""

@@ -1,6 +1,6 @@
-"""ASGI's ``webtransport`` scope: a session told to an application in messages.
+"""ASGI's ``webtransport`` scope: a session as messages to and from an application.
 
-There is no specification of it. Messages are those of aioquic's example, and what newer servers add::
+No specification exists. Messages are those of aioquic's example, and those that newer servers add::
 
     receive                                                   send
     webtransport.connect                                      webtransport.accept  headers, subprotocol
@@ -12,18 +12,16 @@ There is no specification of it. Messages are those of aioquic's example, and wh
     webtransport.disconnect       code, reason                webtransport.stream.resume  stream
                                                               webtransport.datagram.send  data
 
-A stream of the client's is known by its first ``stream.receive``; ``stream.open`` is answered by
-``stream.opened``. ``stream.reset`` is told when the client gives up sending, ``stream.stopped`` when it wants
-to hear no more on the stream: what is sent there is dropped from then on. ``close`` before ``accept`` refuses
-the session, with ``status`` or 403. ``data`` may be left out where it is empty, and so may ``end`` where it
-is false.
+The first ``stream.receive`` of a number announces a stream of the client; ``stream.opened`` answers
+``stream.open``. ``stream.reset`` reports the client's RESET_STREAM, ``stream.stopped`` its STOP_SENDING: data
+sent on the stream from then on is dropped. ``close`` before ``accept`` refuses the session, with ``status``
+or 403. Empty ``data`` and a false ``end`` may be left out.
 
-An application that speaks to this server alone can do without messages: ``scope["extensions"]`` has
-``"uringcore.webtransport"`` with the ``request``, a :class:`SessionRequest`, whose ``accept`` gives a
-:class:`Session`.
+An application for this server alone needs no messages: ``scope["extensions"]["uringcore.webtransport"]`` has
+the ``request``, a :class:`SessionRequest`, whose ``accept`` returns a :class:`Session`.
 
-Bounds: :data:`MESSAGES_MAX` messages wait for the application, and behind them of each stream one piece of at
-most 64 KiB. More is not read, and where 256 pieces wait no further stream is taken: the client has to wait.
+Bounds: :data:`MESSAGES_MAX` messages wait for the application, and behind them one piece of at most 64 KiB of
+each stream. When 256 messages wait, no further stream is accepted. Flow control stops the client.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from uringcore._uringcore import ReceiveStream, SendStream
 from uringcore.quic._errors import DatagramSendError, QuicError, StreamClosedError
 from uringcore.quic._native.contexts import wait_delivered
 from uringcore.webtransport._link import SessionLink, check_close
-from uringcore.webtransport._numbered import NumberedStreams, Words
+from uringcore.webtransport._numbered import MessageMakers, NumberedStreams
 from uringcore.webtransport._request import SessionRequest
 from uringcore.webtransport._session import Session
 
@@ -50,17 +48,17 @@ Application = Callable[
 MESSAGES_MAX = 16
 
 APPLICATION_FAILED = 1
-"""The code of sessions whose application has raised."""
+"""The close code after an exception of the application."""
 
 
 def _stream_message(kind: str, *names: str) -> Callable[..., Message]:
-    """What makes the messages of a type from a stream's number and what ``names`` stand for."""
+    """A function that makes messages of one type from a stream's number and the values of ``names``."""
     names = ("stream", *names)
     kind = f"webtransport.stream.{kind}"
     return lambda *values: {"type": kind, **dict(zip(names, values, strict=True))}
 
 
-WORDS: Words[Message] = Words(
+MESSAGE_MAKERS: MessageMakers[Message] = MessageMakers(
     begun=None,
     data=_stream_message("receive", "data", "end"),
     reset=_stream_message("reset", "code"),
@@ -70,7 +68,7 @@ WORDS: Words[Message] = Words(
 
 
 class _Extension(dict[str, Any]):
-    """What a scope has for applications that want the session itself; it knows whether one does."""
+    """The scope's extension with the session's request; ``is_used`` is set when an application reads it."""
 
     is_used = False
 
@@ -79,7 +77,7 @@ class _Extension(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As a dictionary's."""
+        """Like ``dict.get``."""
         self.is_used = True
         return super().get(name, default)
 
@@ -95,14 +93,15 @@ class AsgiSession:
         scope["extensions"]["uringcore.webtransport"] = self._extension
         self.session: Session | None = None
         self.was_over = False
-        """True if the session was over before the application was through."""
+        """True if the session ended before the application returned."""
         self.was_abandoned = False
-        """True if it was, and the client or the end of the connection had ended it."""
+        """True if the client, or the end of the connection, ended the session before the application
+        returned."""
         self._is_announced = False
-        self._streams = NumberedStreams(link, WORDS, MESSAGES_MAX)
+        self._streams = NumberedStreams(link, MESSAGE_MAKERS, MESSAGES_MAX)
 
     async def run(self, application: Application) -> None:
-        """Calls the application, and ends the session when it is through. What it raises is raised."""
+        """Runs the application, and ends the session when it returns. Raises the application's exceptions."""
         try:
             try:
                 await application(self.scope, self.receive, self.send)
@@ -111,7 +110,7 @@ class AsgiSession:
                 self.was_abandoned = self._link.is_abandoned
             await self._close(0, "")
         except BaseException:
-            # It is what ASGI has applications do that do not know the scope's type.
+            # ASGI: an application raises for a scope of an unknown type.
             self._link.refuse(501 if self.is_untouched else 500)
             if self._link.is_open:
                 self._link.close(APPLICATION_FAILED, "")
@@ -122,12 +121,12 @@ class AsgiSession:
 
     @property
     def is_untouched(self) -> bool:
-        """True if the application has shown in no way that it knows what a session is."""
+        """True if the application has neither received a message nor used the request."""
         is_touched = self._is_announced or self._extension.is_used or self.request.is_answered
         return not is_touched
 
     async def _close(self, code: int, reason: str) -> None:
-        """Closes the session when the client has what was finished on its streams."""
+        """Closes the session when the client has acknowledged the data that was finished on streams."""
         if self._link.is_closed or not self._link.is_open:
             return
         if self.session is not None:
@@ -148,11 +147,11 @@ class AsgiSession:
         return message
 
     async def send(self, message: Message) -> None:
-        """Takes one message; done when there is room for another.
+        """Handles one message; returns when there is room for another.
 
-        Raises ``RuntimeError`` for one that cannot come now, ``ValueError`` for a stream that there never
-        was or that is not sent on and for a datagram that is too long for the client, and ``KeyError`` for
-        a message without what it needs. On what is over meanwhile nothing is sent.
+        Raises ``RuntimeError`` for a message that is not allowed now, ``ValueError`` for a stream that never
+        existed or only receives and for a datagram above the client's limit, and ``KeyError`` for a message
+        without a required key. Messages for a stream or session that has ended do nothing.
         """
         kind = message["type"]
         if kind == "webtransport.accept":
@@ -163,7 +162,7 @@ class AsgiSession:
             return
         if self.session is None:
             if self._link.is_closed:
-                # The client had gone when it was to be accepted.
+                # The client was gone before the session was accepted.
                 return
             raise RuntimeError(
                 f"expected 'webtransport.accept' or 'webtransport.close', got {kind!r}"
@@ -179,7 +178,7 @@ class AsgiSession:
             # It is a ValueError too.
             raise
         except QuicError:
-            # The peer was quicker: a message says so, or has said.
+            # The stream or session has ended: a message reports it.
             return
 
     async def _accept(self, message: Message) -> None:
@@ -195,7 +194,7 @@ class AsgiSession:
             self.request.refuse(message.get("status", 403))
         else:
             code, reason = message.get("code", 0), message.get("reason") or ""
-            # Before what was sent is waited for.
+            # Before the wait for acknowledgements.
             check_close(code, reason)
             await self._close(code, reason)
 

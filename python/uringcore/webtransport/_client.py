@@ -1,10 +1,10 @@
 """``connect``: a client's connection, with its first session.
 
-A connection belongs to its sessions, which are equals: each can open others (``open_session``), and the
-connection ends with the last one. A connection object beside them would need an end and a warning of its
-own. As there is an open session, the server's SETTINGS are known: a request that the server does not take
-is an error before anything is sent. The connection ends only after the peer has the last session's last
-message, because a close drops queued data.
+A connection belongs to its sessions, which have equal rights: each can open others (``open_session``), and
+the connection ends with the last one. A separate connection object would need its own end and its own
+warning. While a session is open, the server's SETTINGS have arrived, so a request that they forbid fails
+before anything is sent. A close drops queued data, so the connection ends only after the peer has
+acknowledged the last session's last capsule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uringcore.quic._sockets import resolve
 from uringcore.quic._targets import check_target, server_name_of
 from uringcore.quic.connection import QuicConnection
 from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._link import Asked, SessionLink
+from uringcore.webtransport._link import RequestParameters, SessionLink
 from uringcore.webtransport._session import Session, opening
 from uringcore.webtransport._session_transport import quic_configuration, session_limits
 
@@ -44,18 +44,21 @@ def connect(
     timeout: float | None = 30.0,
     happy_eyeballs_delay: float | None = ATTEMPT_DELAY,
 ) -> AwaitableContext[Session]:
-    """Opens a WebTransport session on a connection of its own: ``async with connect(...) as
-    session:``, or ``session = await connect(...)``, and then the program closes it. Further
-    sessions on the same connection are opened by :meth:`Session.open_session`.
+    """Opens a WebTransport session on a new connection.
 
-    ``url`` begins with ``https:``. ``origin`` and ``headers`` are said in the request, and ``protocols``
-    are the application protocols offered, the preferred one first. ``server_certificate_hashes`` are
-    SHA-256 hashes of certificates in DER, as browsers take them: the server has to show one of these,
-    whoever signed it. ``timeout`` is how many seconds it may all take.
+    ``async with connect(...) as session:`` closes the session at the end of the block; after ``session =
+    await connect(...)`` the program closes it. :meth:`Session.open_session` opens further sessions on the
+    same connection.
 
-    Raises :class:`SessionRefusedError` when the server does not want the session,
-    :class:`WebTransportError` when it does not speak WebTransport, ``TimeoutError``, ``ValueError`` for
-    a URL or a header that cannot be, and what :func:`uringcore.quic.connect` raises.
+    ``url`` begins with ``https:``. ``origin`` and ``headers`` go into the request, and so do ``protocols``,
+    the application protocols offered, the preferred one first. ``server_certificate_hashes`` are SHA-256
+    hashes of certificates in DER, as in browsers: the server must show one of these certificates, whoever
+    signed it. ``timeout`` bounds the whole, in seconds. The next address of a name is tried
+    ``happy_eyeballs_delay`` seconds after the one before (RFC 8305).
+
+    Raises :class:`SessionRefusedError` when the server refuses the session, :class:`WebTransportError` when
+    it does not support WebTransport, ``TimeoutError``, ``ValueError`` for a URL or a header that is not
+    allowed, and the exceptions of :func:`uringcore.quic.connect`.
     """
     config = ClientConfig() if config is None else config
     changes: dict[str, object] = {"alpn": ["h3"], "datagrams": True}
@@ -63,7 +66,7 @@ def connect(
         changes["certificate_hashes"] = tuple(server_certificate_hashes)
     config = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
     host, port, authority, path = _read(url)
-    asked = Asked.by_program(path, authority, origin, headers, protocols, said_in="url")
+    asked = RequestParameters.by_program(path, authority, origin, headers, protocols, said_in="url")
     target = (host, port)
     return opening(
         functools.partial(_connect, target, config, asked, happy_eyeballs_delay), timeout
@@ -85,7 +88,7 @@ def _read(url: str) -> tuple[str, int, str, str]:
 
 
 async def _connect(
-    address: tuple[str, int], config: ClientConfig, asked: Asked, delay: float | None
+    address: tuple[str, int], config: ClientConfig, asked: RequestParameters, delay: float | None
 ) -> SessionLink:
     life = await _reach(address, config, delay)
     try:
@@ -96,7 +99,7 @@ async def _connect(
 
 
 async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | None) -> _Life:
-    """A connection that has no session yet."""
+    """A new connection without a session."""
     loop = asyncio.get_running_loop()
     check_target(*address)
     configuration = quic_configuration(config)
@@ -105,7 +108,7 @@ async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | 
     lives: dict[int, _Life] = {}
 
     def prepare(quic: QuicConnection) -> None:
-        # Before it begins, so that not even the first packets' streams become events.
+        # Before the connection begins: streams in its first packets must not become events.
         lives[id(quic)] = _Life(quic, config)
 
     def of(quic: QuicConnection) -> _Life:
@@ -124,12 +127,12 @@ async def _reach(address: tuple[str, int], config: ClientConfig, delay: float | 
 
 
 class _Life(Life):
-    """A connection that sessions are on. It ends with the last of them."""
+    """A connection that carries sessions, and ends with the last of them."""
 
     def __init__(self, quic: QuicConnection, config: ClientConfig) -> None:
         super().__init__(quic, close_timeout=config.close_timeout)
         self._sessions: set[SessionLink] = set()
-        """Asked for, open, or over with a last word that the server may not have."""
+        """Requested, open, or closed and not yet acknowledged by the server."""
         self._closing: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._client = WebTransportClient(
@@ -140,23 +143,23 @@ class _Life(Life):
             transmit=self.transmit if self._flushes else None,
         )
 
-    async def open(self, asked: Asked) -> SessionLink:
-        """Asks for a session, and waits until the server has accepted it."""
+    async def open(self, asked: RequestParameters) -> SessionLink:
+        """Requests a session, and waits until the server has accepted it."""
         link = self._ask(asked)
         try:
             await link.wait_answered()
         except BaseException:
-            # Nobody wants it any more; it may be open by now.
+            # The caller is gone; the session may be open by now.
             link.close(0, "")
             raise
         return link
 
     async def wait_gone(self) -> None:
-        """Until it is over, if it has no session any more."""
+        """Waits for the end of the connection, if it has no session left."""
         if self._closing is not None:
             await self.wait_closed()
 
-    def _ask(self, asked: Asked) -> SessionLink:
+    def _ask(self, asked: RequestParameters) -> SessionLink:
         core = self._client.connect(
             asked.authority, asked.path, list(asked.headers), list(asked.protocols)
         )
@@ -168,7 +171,7 @@ class _Life(Life):
             on_change=self._session_changed,
             connection=self,
         )
-        # What cannot be asked for is over by now.
+        # A request that the SETTINGS forbid has ended by now.
         if not link.released.is_set():
             self._sessions.add(link)
         return link
@@ -193,7 +196,8 @@ class _Life(Life):
             self._closing = self.loop.create_task(self._leave())
 
     async def _leave(self) -> None:
-        """Closing drops what is queued, and our last words may be."""
+        """Closes the connection after the last capsules are acknowledged, because a close drops queued
+        data."""
         await asyncio.gather(*(session.wait_released() for session in self._sessions))
         self.close(H3_NO_ERROR, "")
 

@@ -1,5 +1,5 @@
-"""A ``QuicConfiguration`` as the settings of WebTransport's clients and servers, for programs that have one.
-Not here: what the settings mean (``quic.native.config``).
+"""A ``QuicConfiguration`` as the settings of WebTransport's clients and servers, for aiopquic's names.
+Not here: the settings themselves (``uringcore.quic.ServerConfig``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uringcore.quic.configuration import QuicConfiguration
 
 __all__ = ["client_config", "server_config"]
 
-# Fields of ours by those of a QuicConfiguration.
+# Fields of a QuicConfiguration, and the fields of ClientConfig and ServerConfig that replace them.
 FIELDS = {
     "congestion_control_algorithm": "congestion",
     "idle_timeout": "idle_timeout",
@@ -29,10 +29,10 @@ FIELDS = {
     "secrets_log_file": "key_log",
     "send_buffer_high": "send_buffer",
 }
-# What is said otherwise, or is the same for all WebTransport.
+# Fields with another source, or with one value for all of WebTransport.
 SILENT = {"alpn_protocols", "is_client", "max_datagram_frame_size", "reset_stream_at"}
 CLIENTS = {"cafile", "server_name", "verify_mode"}
-# A server's are given as files.
+# A server's certificate and key are given as files.
 SERVERS = {"certificate", "certificate_chain", "private_key", "server_name"}
 
 
@@ -42,11 +42,11 @@ def client_config(
     verify_peer: bool | None,
     ca_file: str | None,
 ) -> ClientConfig:
-    """A client's, with what else it was told, which goes before. Raises ``ValueError``, which names the
-    argument or the field."""
+    """A client's settings; the other arguments replace fields of ``given``. Raises ``ValueError``, which
+    names the argument or the field."""
     fields = {} if given is None else _fields(given, is_client=True)
     bare = QuicConfiguration() if given is None else given
-    with _in_the_programs_words(authorities="cafile" if ca_file is None else "ca_file"):
+    with _program_names(authorities="cafile" if ca_file is None else "ca_file"):
         return ClientConfig(
             server_name=sni or bare.server_name,
             verify=bare.verify_mode != ssl.CERT_NONE if verify_peer is None else verify_peer,
@@ -56,14 +56,14 @@ def client_config(
 
 
 def server_config(given: QuicConfiguration | None, cert_file: str, key_file: str) -> ServerConfig:
-    """A server's. Raises as :func:`client_config`."""
+    """A server's settings. Raises as :func:`client_config`."""
     fields = {} if given is None else _fields(given, is_client=False)
-    with _in_the_programs_words():
+    with _program_names():
         return ServerConfig(certificate=(cert_file, key_file), **fields)
 
 
 def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
-    """Raises ``ValueError`` for a field that was set and cannot be honoured."""
+    """The replaced fields. Raises ``ValueError`` for a field that is set and not supported."""
     known = FIELDS.keys() | SILENT | (CLIENTS if is_client else SERVERS)
     bare = QuicConfiguration()
     for field in dataclasses.fields(given):
@@ -75,8 +75,8 @@ def _fields(given: QuicConfiguration, *, is_client: bool) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _in_the_programs_words(**more: str) -> Iterator[None]:
-    """Has errors name what the program has set; ``more`` are further names by our fields."""
+def _program_names(**more: str) -> Iterator[None]:
+    """Gives errors the names that the program has used; ``more`` are further names by our fields."""
     names = {ours: theirs for theirs, ours in FIELDS.items()} | more
     try:
         yield

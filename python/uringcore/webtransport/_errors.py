@@ -16,7 +16,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class WebTransportError(QuicError):
-    """Something of a WebTransport session failed."""
+    """A WebTransport session failed; the base of the other classes. ``code`` and ``reason`` describe it."""
 
     def __init__(self, reason: str, code: int = 0) -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class WebTransportError(QuicError):
 
 
 class SessionRefusedError(WebTransportError):
-    """The server does not want the session: it has answered with a ``status`` that is not 2xx."""
+    """The server refused the session with ``status``, which is not 2xx, and ``headers``."""
 
     def __init__(self, status: int, headers: Headers = ()) -> None:
         super().__init__(f"the server has refused the session with status {status}", status)
@@ -34,7 +34,7 @@ class SessionRefusedError(WebTransportError):
 
 
 class SessionClosedError(WebTransportError):
-    """The session is over: one side has closed it, with a ``code`` and a ``reason`` of its own."""
+    """One side closed the session, with the application's ``code`` (32 bits) and ``reason``."""
 
     def __init__(self, code: int = 0, reason: str = "") -> None:
         said = f": {reason}" if reason else ""

@@ -1,4 +1,4 @@
-"""What happens to a session, as aiopquic names it. Not here: the session (``events``)."""
+"""Events of a session under aiopquic's names. Not here: the session (``uringcore.contrib.aiopquic``)."""
 
 from __future__ import annotations
 
@@ -26,38 +26,37 @@ _NOTHING = memoryview(b"")
 
 
 class WebTransportError(ConnectionError):
-    """The session is unusable: closed, refused or timed out. What uringcore has to say of it is its
-    ``__cause__``."""
+    """The session was closed, was refused, or timed out. ``__cause__`` is uringcore's exception."""
 
 
 class WebTransportEvent:
-    """What happens to a session."""
+    """The base of all events."""
 
 
 @dataclass
 class WebTransportSessionReady(WebTransportEvent):
-    """The session is open: those that a program gets are, and none is told it."""
+    """The session is open. Never delivered: programs get open sessions only."""
 
 
 @dataclass
 class WebTransportSessionRefused(WebTransportEvent):
-    """The server wants no session. ``connect_webtransport`` raises instead, and none is told it."""
+    """The server refused the session. Never delivered: ``connect_webtransport`` raises instead."""
 
     error_code: int = 0
 
 
 @dataclass
 class WebTransportSessionDraining(WebTransportEvent):
-    """The peer asks for the session to come to its end."""
+    """The peer asks this side to end the session."""
 
 
 @dataclass
 class WebTransportSessionClosed(WebTransportEvent):
     """The session is over. This is the last event.
 
-    Where neither side has closed it, but the connection was lost, ``error_code`` and ``reason`` are those of
-    what ended the connection. Where that has no code either, e.g. when the CONNECT stream was reset, the
-    code is :data:`WT_SESSION_GONE`: 0 is that of a session which was closed and said so.
+    If the connection was lost, ``error_code`` and ``reason`` are those of the connection's end. Without a
+    code, e.g. after a reset of the CONNECT stream, ``error_code`` is :data:`WT_SESSION_GONE`: 0 means a close
+    with this code.
     """
 
     error_code: int = 0
@@ -82,7 +81,7 @@ class WebTransportStreamDataReceived(WebTransportEvent):
 
 @dataclass
 class WebTransportStreamReset(WebTransportEvent):
-    """The peer gave up sending."""
+    """The peer has sent RESET_STREAM."""
 
     stream_id: int = 0
     error_code: int = 0
@@ -90,7 +89,7 @@ class WebTransportStreamReset(WebTransportEvent):
 
 @dataclass
 class WebTransportStopSending(WebTransportEvent):
-    """The peer wants no more data."""
+    """The peer has sent STOP_SENDING."""
 
     stream_id: int = 0
     error_code: int = 0

@@ -1,4 +1,4 @@
-"""Header fields as programs give them, and what a request says of itself."""
+"""Header fields as programs give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HeadersLike = Iterable[tuple[str | bytes, str | bytes]]
 
 
 def as_headers(headers: HeadersLike) -> list[tuple[bytes, bytes]]:
-    """As bytes, with names in lower case (RFC 9114 section 4.2)."""
+    """Pairs of bytes, with names in lower case (RFC 9114 section 4.2)."""
     return [(_bytes(name).lower(), _bytes(value)) for name, value in headers]
 
 

@@ -1,5 +1,5 @@
-"""The life of one session: how it is answered, drained and ended, which is all that reaches Python as
-messages. Not here: what a program sees of it (``session``); streams and datagrams, which are Rust's.
+"""The life of one session: its answer, its drain and its end, which are all that Rust reports to Python.
+Not here: the program's interface (``_session``); streams and datagrams, which are in Rust.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from uringcore.webtransport._fields import HeadersLike, as_headers
 __all__ = [
     "CODE_BITS",
     "REASON_BYTES_MAX",
-    "Asked",
-    "OfSession",
+    "RequestAttributes",
+    "RequestParameters",
     "SessionLink",
     "check_close",
     "check_path",
@@ -35,11 +35,11 @@ __all__ = [
 
 CODE_BITS = 32
 REASON_BYTES_MAX = 1024
-NO_SESSION = "the peer has given up the session before it began"
+NO_SESSION = "the peer ended the session before it began"
 
 
-class Asked(NamedTuple):
-    """What the client has asked for."""
+class RequestParameters(NamedTuple):
+    """The parameters of a client's request for a session."""
 
     path: str
     authority: str
@@ -57,8 +57,9 @@ class Asked(NamedTuple):
         protocols: Sequence[str],
         *,
         said_in: str = "path",
-    ) -> Asked:
-        """As a program says it, the path in that argument; raises ``ValueError`` for what cannot be."""
+    ) -> RequestParameters:
+        """The parameters that a program gives. Raises ``ValueError`` with the argument's name; ``said_in`` is
+        the name of the argument that has the path."""
         if isinstance(protocols, str | bytes):
             raise ValueError("protocols: must be a list of strings")
         check_path(path, said_in)
@@ -69,25 +70,25 @@ class Asked(NamedTuple):
 
 
 class Connection(Protocol):
-    """What a session asks of the client's connection that it is on."""
+    """The part of a client's connection that a session uses."""
 
-    async def open(self, asked: Asked) -> SessionLink:
-        """Another session on it, when the server has accepted that."""
+    async def open(self, asked: RequestParameters) -> SessionLink:
+        """Another session on it, after the server has accepted it."""
         ...
 
     async def wait_gone(self) -> None:
-        """Until it is over, if it has no session any more."""
+        """Waits for the end of the connection, if it has no session left."""
         ...
 
 
 class SessionLink:
-    """What is between Rust's session and the program's."""
+    """The link between Rust's session and the program's."""
 
     def __init__(
         self,
         core: WebTransportSessionCore,
         quic: QuicConnection,
-        asked: Asked,
+        asked: RequestParameters,
         *,
         close_timeout: float,
         on_change: Callable[[SessionLink], None] | None = None,
@@ -104,24 +105,24 @@ class SessionLink:
         self.close_code: int | None = None
         self.close_reason = ""
         self.refused_with: int | None = None
-        # A server's answer begins with them.
+        # First fields of a server's answer.
         self._default_headers = default_headers
         self.is_open = False
         self._is_ended_here = False
         self.closed = asyncio.Event()
         self.draining = asyncio.Event()
         self.answered: asyncio.Future[None] | None = None
-        """Of a client that waits for the answer."""
+        """The future of a client that waits for the answer."""
         self.made_at: str | None = None
-        """Where the program has made the session, in debug mode."""
+        """The line of the program that made the session, in debug mode."""
         self._on_change = on_change
         self._drains = False
         self.connection = connection
-        """A client's, on which it may open further sessions."""
+        """A client's connection, on which it may open further sessions."""
         self._make_error: Callable[[], QuicError] | None = None
-        # The peer has our last word: it may be the connection's turn to end.
+        # Set when the peer has acknowledged the last capsule: the connection may end.
         self.released = asyncio.Event()
-        core.set_receiver(self._told)
+        core.set_receiver(self._core_event)
 
     @property
     def is_closed(self) -> bool:
@@ -129,16 +130,17 @@ class SessionLink:
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the session is over, and not by a close or a refusal of this side."""
+        """True if the session has ended without a close or a refusal of this side."""
         return self.is_closed and not self._is_ended_here
 
     def error(self) -> QuicError:
-        """What ended the session."""
+        """The exception that ended the session."""
         assert self._make_error is not None
         return self._make_error()
 
     async def wait_answered(self) -> None:
-        """A client's: until the server has accepted the session. Raises what has ended it before."""
+        """Waits until the server has accepted a client's session. Raises the exception that ended it
+        before."""
         if self._make_error is not None:
             raise self._make_error()
         if not self.is_open:
@@ -159,7 +161,7 @@ class SessionLink:
             self.core.close(code, reason)
 
     def refuse(self, status: int, headers: Headers = ()) -> None:
-        """Answers that there will be no session, unless there was an answer."""
+        """Refuses the session, unless it was answered."""
         if not self.is_closed and not self.is_open and not self.loop.is_closed():
             self.core.refuse(status, [*self._default_headers, *headers])
             self._is_ended_here = True
@@ -172,8 +174,8 @@ class SessionLink:
         if self.is_open and not self.is_closed and not self.loop.is_closed():
             self.core.drain()
 
-    async def open_another(self, connection: Connection, asked: Asked) -> SessionLink:
-        """Another session beside this one, which keeps the connection from its end meanwhile."""
+    async def open_another(self, connection: Connection, asked: RequestParameters) -> SessionLink:
+        """Another session on the connection, which this session keeps open meanwhile."""
         if self._make_error is not None:
             raise self._make_error()
         return await connection.open(asked)
@@ -183,7 +185,7 @@ class SessionLink:
         self._end(make_error, is_orderly=False)
         self._release()
 
-    def _told(self, what: str, *args: Any) -> None:
+    def _core_event(self, what: str, *args: Any) -> None:
         if what == "accepted":
             self._accepted(*args)
         elif what == "refused":
@@ -198,7 +200,7 @@ class SessionLink:
             self._release()
 
     def _ended(self, code: int, reason: str, is_clean: bool) -> None:
-        """One side has closed the session; or it was reset, and nobody knows why."""
+        """One side has closed the session, or its CONNECT stream was reset (``is_clean`` is false)."""
         make_error: Callable[[], QuicError]
         make_error = functools.partial(SessionClosedError, code, reason)
         if is_clean:
@@ -207,7 +209,7 @@ class SessionLink:
             make_error = functools.partial(WebTransportError, reason or NO_SESSION)
         self._end(make_error, is_orderly=is_clean and code == 0)
         if not is_clean:
-            # There was no last word.
+            # There is no last capsule to acknowledge.
             self._release()
 
     def _accepted(self, headers: Headers, protocol: str | None) -> None:
@@ -224,7 +226,7 @@ class SessionLink:
         self.core.manager.end(make_error, is_orderly)
         if self.answered is not None and not self.answered.done():
             self.answered.set_exception(make_error())
-            # Nobody may wait for it.
+            # Read once, because nothing may await the future.
             self.answered.exception()
         self.closed.set()
         self.draining.set()
@@ -238,35 +240,35 @@ class SessionLink:
             on_change(self)
 
     async def wait_gone(self) -> None:
-        """Until the session is over, and what was there for it alone."""
+        """Waits for the end of the session, and of its connection if it was the last session."""
         await self.closed.wait()
         if self.connection is not None:
             await self.connection.wait_gone()
 
     async def wait_released(self) -> None:
-        """Until the peer has our last word, ``close_timeout`` seconds at most."""
+        """Waits until the peer has acknowledged the last capsule, ``close_timeout`` seconds at most."""
         with contextlib.suppress(asyncio.TimeoutError):
             await within(self.released.wait(), self.close_timeout)
 
 
-class OfSession:
-    """What a request and the session made of it say alike."""
+class RequestAttributes:
+    """Attributes that a request and its session share."""
 
     _link: SessionLink
 
     @property
     def path(self) -> str:
-        """The path and query that the client has asked for."""
+        """The path and query of the client's request."""
         return self._link.asked.path
 
     @property
     def authority(self) -> str:
-        """The host, and the port if it was named, that the client has asked for."""
+        """The host of the client's request, with the port if the request has one."""
         return self._link.asked.authority
 
     @property
     def origin(self) -> str | None:
-        """The page that the client acts for, as browsers tell it."""
+        """The ``origin`` field, which browsers send: the page that opened the session."""
         return self._link.asked.origin
 
     @property
@@ -276,20 +278,20 @@ class OfSession:
 
     @property
     def peer_address(self) -> tuple[str, int] | None:
-        """The last address and port that the peer has proved to be at, which change when it moves to another
-        network."""
+        """The last validated address and port of the peer (RFC 9000 section 8). They change when the peer
+        migrates to another network."""
         address = self._link.quic.get_peer_address()
         return None if address is None else (str(address[0]), int(address[1]))
 
 
 def check_path(path: str, said_in: str) -> None:
-    """Raises ``ValueError`` for what cannot be asked for, and names the argument that it came in."""
+    """Raises ``ValueError`` for an impossible path, with the name of its argument."""
     if not path.startswith("/") or not path.isascii() or any(c <= " " or c == "#" for c in path):
         reason = f"the path has to begin with / and be percent-encoded, not {path!r}"
         raise ValueError(f"{said_in}: {reason}")
 
 
 def check_close(code: int, reason: str) -> None:
-    """Raises ``ValueError`` for what a session cannot be closed with."""
+    """Raises ``ValueError`` for a code or a reason that a session cannot be closed with."""
     check_code(code, bits=CODE_BITS)
     check_reason(reason, bytes_max=REASON_BYTES_MAX)

@@ -1,11 +1,10 @@
-"""``NumberedStreams``: a session for programs that know streams by their numbers, and are told what its peer
-does in messages. Not here: what the messages are, which those have who speak to such programs: ``asgi`` and
-``events``.
+"""``NumberedStreams``: a session's streams by number, with messages about what the peer does.
+Not here: the messages themselves (``_asgi``, ``uringcore.contrib.aiopquic``).
 
-A task for each direction of a stream reads it on demand, or waits for its end. A few messages wait for
-the program, and then the peer waits. Reading gives the peer credit for further streams, so these are not
-accepted while many messages wait. A stream that is over may be forgotten before the program has that
-message: commands on its number then do nothing.
+A task for each direction of a stream reads it on demand, or waits for its end. A few messages wait for the
+program; then flow control stops the peer. Reading gives the peer credit for further streams, so streams are
+not accepted while many messages wait. A stream that has ended may be removed before the program has received
+that message: commands on its number then do nothing.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from uringcore.quic._errors import QuicError, StreamResetError, StreamStoppedErr
 from uringcore.webtransport._link import SessionLink
 from uringcore.webtransport._session import Session
 
-__all__ = ["NumberedStreams", "Words"]
+__all__ = ["MessageMakers", "NumberedStreams"]
 
 _Message = TypeVar("_Message")
 _Work = Callable[..., Coroutine[Any, Any, None]]
 
 PIECE_MAX = 64 << 10
-CROWD = 256
-"""So many messages wait when no further stream is taken."""
+MESSAGES_HIGH = 256
+"""Waiting messages above which no further stream is accepted."""
 
 
 @dataclass(frozen=True)
-class Words(Generic[_Message]):
-    """What makes the messages. Numbers of streams come first."""
+class MessageMakers(Generic[_Message]):
+    """Functions that make the messages. A stream's number is the first argument."""
 
     begun: Callable[[int], _Message] | None
-    """The peer has opened a stream, if that is to be told before there is something of it."""
+    """The peer has opened a stream; ``None`` sends no message before the first data."""
     data: Callable[[int, bytes, bool], _Message] | None
-    """``True`` at the end of the stream, which comes by itself. ``None``: the program reads streams by
-    itself (:meth:`NumberedStreams.receiver`)."""
+    """Data, and ``True`` at the end of the stream, where the data is empty. ``None``: the program reads
+    streams itself (:meth:`NumberedStreams.receiver`)."""
     reset: Callable[[int, int], _Message]
     stopped: Callable[[int, int], _Message]
     datagram: Callable[[bytes], _Message]
@@ -48,65 +47,65 @@ class Words(Generic[_Message]):
 
 @dataclass
 class _Kept:
-    """A stream that is not over in ``directions`` of them."""
+    """A stream with ``directions`` that have not ended."""
 
     stream: Stream
     directions: int = 0
     gate: asyncio.Event | None = None
-    """What holds up its reader."""
+    """Holds its reader while the stream is paused."""
     is_unread: bool = False
-    """True if the program has to read it yet."""
+    """True if the program has not read it to its end."""
     is_stopped: bool = False
-    """True if the peer wants no more of it."""
+    """True if the peer has sent STOP_SENDING."""
 
 
 class NumberedStreams(Generic[_Message]):
     """The streams and datagrams of one session.
 
-    Each direction of a stream is a task, which ends with it; the stream is let go with the last of them. A
-    task that tells something waits until that is among the first ``places`` messages in waiting.
+    Each direction of a stream has a task, which ends with it; the stream is removed with the last task. A
+    task that queues a message waits until the message is among the first ``places``.
 
-    Bounds: ``places`` messages, and behind them one of each direction of a stream. Those are as many as the
-    peer may have open, the program has paused, and :data:`CROWD` more: what is read of a stream gives the
-    peer credit for another, and where so many messages wait, nobody takes it.
+    Bounds: ``places`` messages, and behind them one of each direction of a stream. Streams are as many as the
+    peer may have open, plus those that the program has paused, plus :data:`MESSAGES_HIGH`: reading a stream
+    gives the peer credit for another one, which is not accepted while so many messages wait.
     """
 
-    def __init__(self, link: SessionLink, words: Words[_Message], places: int) -> None:
+    def __init__(self, link: SessionLink, makers: MessageMakers[_Message], places: int) -> None:
         self._link = link
-        self._words = words
+        self._makers = makers
         self._places = places
         self._messages: deque[_Message] = deque()
         self._taken = 0
-        # Those whose message has no place yet, with its number; and those who wait for anything else.
-        self._tellers: deque[tuple[int, asyncio.Future[None]]] = deque()
+        # Tasks whose message is beyond the first places, with its number; and all other waiters.
+        self._held_back: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiters: set[asyncio.Future[None]] = set()
         self._streams: dict[int, _Kept] = {}
-        # The highest number that there was, by the kinds of RFC 9000 section 2.1.
-        self._heard = [-1] * 4
+        # The highest number so far of each type of RFC 9000 section 2.1.
+        self._highest = [-1] * 4
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_over = False
         self.on_over: Callable[[int], None] | None = None
-        """Called with a stream that the peer has stopped or that is let go, and maybe with both."""
+        """Called with the number of a stream that the peer has stopped, and of one that is removed."""
         self.spawn(self._wait_for_end)
 
     def begin(self, session: Session) -> None:
-        """The session is open."""
+        """Begins to accept streams and to receive datagrams of the open session."""
         self.spawn(self._take_streams, session.accept_stream)
         self.spawn(self._take_streams, session.accept_uni_stream)
         self.spawn(self._take_datagrams, session)
 
     def end(self) -> None:
-        """Nothing more is heard. What waits can still be asked for."""
+        """Stops receiving. Waiting messages can still be received."""
         self.is_over = True
         for task in self._tasks:
             task.cancel()
         streams, self._streams = self._streams, {}
         for number in streams:
-            self._tell_over(number)
+            self._notify_over(number)
         self._wake()
 
     def spawn(self, work: _Work, *args: Any) -> asyncio.Task[None]:
-        """Does ``work(*args)`` for as long as the session is there."""
+        """Runs ``work(*args)`` as a task that ends with the session."""
         task = self._link.loop.create_task(_while_open(work, *args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -122,14 +121,14 @@ class NumberedStreams(Generic[_Message]):
             await self._wait()
         message = self._messages.popleft()
         self._taken += 1
-        while self._tellers and self._has_place(self._tellers[0][0]):
-            _settle(self._tellers.popleft()[1])
-        if len(self._messages) == CROWD - 1:
+        while self._held_back and self._has_place(self._held_back[0][0]):
+            _settle(self._held_back.popleft()[1])
+        if len(self._messages) == MESSAGES_HIGH - 1:
             self._wake()
         return message
 
     def put(self, message: _Message) -> int:
-        """Has a message wait, whatever waits already. Gives its number."""
+        """Queues a message, without a bound. Returns its number."""
         self._messages.append(message)
         self._wake()
         return self._taken + len(self._messages)
@@ -145,17 +144,17 @@ class NumberedStreams(Generic[_Message]):
         return stream.id
 
     def find(self, number: int) -> Stream | None:
-        """A stream; ``None`` if it is over, which the program may not have heard yet.
+        """A stream; ``None`` if it has ended, which the program may not have received yet.
 
-        Raises ``ValueError`` for one that there never was.
+        Raises ``ValueError`` for a number that never existed.
         """
         kept = self._find(number)
         return None if kept is None else kept.stream
 
     def sender(self, number: int) -> SendStream | None:
-        """A stream on which something can be sent; ``None`` if it is over or the peer has stopped it.
+        """A stream to send on; ``None`` if it has ended or the peer has stopped it.
 
-        Raises ``ValueError`` for any other.
+        Raises ``ValueError`` for any other number.
         """
         kept = self._find(number)
         if kept is None:
@@ -165,21 +164,21 @@ class NumberedStreams(Generic[_Message]):
         return None if kept.is_stopped else kept.stream
 
     def receiver(self, number: int) -> ReceiveStream | None:
-        """One that the program reads by itself, and says :meth:`was_read` of; ``None`` if it has."""
+        """A stream that the program reads itself, until :meth:`was_read`; ``None`` after that."""
         kept = self._find(number)
         if kept is None or not kept.is_unread or not isinstance(kept.stream, ReceiveStream):
             return None
         return kept.stream
 
     def was_read(self, number: int) -> None:
-        """The program wants no more of it."""
+        """The program has read the stream to its end, or reads no more of it."""
         kept = self._find(number)
         if kept is not None and kept.is_unread:
             kept.is_unread = False
             self._ended(kept)
 
     async def send(self, number: int, data: bytes, end: bool) -> None:
-        """Sends on a stream, unless it is over."""
+        """Sends on a stream, unless it has ended."""
         stream = self.sender(number)
         if stream is None:
             return
@@ -189,20 +188,20 @@ class NumberedStreams(Generic[_Message]):
             await stream.finish()
 
     def pause(self, number: int) -> None:
-        """Nothing more is read of a stream. A piece may be under way."""
+        """Stops reading a stream. One more piece may arrive."""
         kept = self._find(number)
         if kept is not None and kept.gate is None:
             kept.gate = asyncio.Event()
 
     def resume(self, number: int) -> None:
-        """It is read again."""
+        """Reads a stream again."""
         kept = self._find(number)
         if kept is not None and kept.gate is not None:
             kept.gate.set()
             kept.gate = None
 
     def _find(self, number: int) -> _Kept | None:
-        if not 0 <= number <= self._heard[number & 3]:
+        if not 0 <= number <= self._highest[number & 3]:
             raise ValueError(f"there is no stream {number}")
         return self._streams.get(number)
 
@@ -214,35 +213,35 @@ class NumberedStreams(Generic[_Message]):
 
     async def _take_streams(self, accept: Callable[[], Awaitable[Stream]]) -> None:
         while True:
-            while len(self._messages) >= CROWD:
+            while len(self._messages) >= MESSAGES_HIGH:
                 await self._wait()
-            # Not kept in a variable, while the next one is waited for.
+            # No variable keeps the stream alive during the wait for the next one.
             self._begun(await accept())
 
     async def _take_datagrams(self, session: Session) -> None:
         async for data in session.datagrams():
-            await self._tell(self._words.datagram(data))
+            await self._queue(self._makers.datagram(data))
 
     def _begun(self, stream: Stream) -> None:
-        if self._words.begun is not None:
-            self.put(self._words.begun(stream.id))
+        if self._makers.begun is not None:
+            self.put(self._makers.begun(stream.id))
         self._keep(stream)
 
     def _keep(self, stream: Stream) -> None:
         self._streams[stream.id] = kept = _Kept(stream)
         kind = stream.id & 3
-        self._heard[kind] = max(self._heard[kind], stream.id)
+        self._highest[kind] = max(self._highest[kind], stream.id)
         if isinstance(stream, ReceiveStream):
-            if self._words.data is None:
+            if self._makers.data is None:
                 kept.is_unread = True
                 kept.directions += 1
             else:
-                self._follow(kept, self._read, kept, stream, self._words.data)
+                self._follow(kept, self._read, kept, stream, self._makers.data)
         if isinstance(stream, SendStream):
             self._follow(kept, self._watch, kept, stream)
 
     def _follow(self, kept: _Kept, direction: _Work, *args: Any) -> None:
-        """Keeps a stream until this direction of it has ended."""
+        """Keeps a stream until this direction has ended."""
         kept.directions += 1
         self.spawn(direction, *args).add_done_callback(lambda _: self._ended(kept))
 
@@ -250,9 +249,9 @@ class NumberedStreams(Generic[_Message]):
         kept.directions -= 1
         if not kept.directions:
             self._streams.pop(kept.stream.id, None)
-            self._tell_over(kept.stream.id)
+            self._notify_over(kept.stream.id)
 
-    def _tell_over(self, number: int) -> None:
+    def _notify_over(self, number: int) -> None:
         if self.on_over is not None:
             self.on_over(number)
 
@@ -265,27 +264,27 @@ class NumberedStreams(Generic[_Message]):
                 data = await stream.read(PIECE_MAX)
                 if kept.gate is not None:
                     await kept.gate.wait()
-                await self._tell(word(stream.id, data, not data))
+                await self._queue(word(stream.id, data, not data))
         except StreamResetError as error:
-            await self._tell(self._words.reset(stream.id, error.code))
+            await self._queue(self._makers.reset(stream.id, error.code))
 
     async def _watch(self, kept: _Kept, stream: SendStream) -> None:
-        """Until everything has arrived, or the peer wants no more of it."""
+        """Waits until all data is acknowledged, or the peer stops the stream."""
         try:
             await stream.wait_finished()
         except StreamStoppedError as error:
-            # Before the program hears of it, which may want to send at once.
+            # Before the message: the program may send as soon as it has received it.
             kept.is_stopped = True
-            self._tell_over(stream.id)
-            await self._tell(self._words.stopped(stream.id, error.code))
+            self._notify_over(stream.id)
+            await self._queue(self._makers.stopped(stream.id, error.code))
 
-    async def _tell(self, message: _Message) -> None:
-        """Has a message wait, and returns when it is one of the first."""
+    async def _queue(self, message: _Message) -> None:
+        """Queues a message, and returns when it is one of the first ``places``."""
         number = self.put(message)
         if not self._has_place(number):
-            teller = self._link.loop.create_future()
-            self._tellers.append((number, teller))
-            await teller
+            place = self._link.loop.create_future()
+            self._held_back.append((number, place))
+            await place
 
     def _has_place(self, number: int) -> bool:
         return number <= self._taken + self._places
@@ -304,7 +303,7 @@ class NumberedStreams(Generic[_Message]):
 
 
 async def _while_open(work: _Work, *args: Any) -> None:
-    # The end of the session, or of a stream by this side, is known otherwise.
+    # The end of the session, or of a stream by this side, is reported elsewhere.
     with contextlib.suppress(QuicError):
         await work(*args)
 

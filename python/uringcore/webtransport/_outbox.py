@@ -1,7 +1,7 @@
-"""``Outbox``: what a program has queued on one stream, for programs that send without awaiting, and
-``Outboxes``, those of a session. Not here: which streams there are, and whether they are over (``numbered``).
+"""``Outbox``: data queued on one stream, for programs that send without awaiting; ``Outboxes``: those of a
+session. Not here: the streams and their ends (``_numbered``).
 
-Data that QUIC has taken and not sent counts as queued when a further stream is asked for.
+Data that QUIC has taken and not sent counts as queued when the program opens a further stream.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from uringcore.webtransport._numbered import NumberedStreams
 __all__ = ["Outbox", "Outboxes"]
 
 PIECE_MAX = 16 << 10
-"""So much is handed to QUIC at once, which takes it whole, and does not say whether the last of it waits for
-the session's credit."""
+"""Bytes handed to QUIC at once. QUIC takes a piece whole, and does not report whether its end waits for the
+session's credit."""
 
 
 class Outbox:
-    """The bytes that QUIC has no room for yet: at most ``places``, and ``BufferError`` for more."""
+    """Bytes that QUIC has no room for yet: at most ``places``; more raise ``BufferError``."""
 
     def __init__(self, stream: SendStream) -> None:
         self._stream = stream
         self._pieces: deque[tuple[bytes, bool]] = deque()
         self._waiters: set[asyncio.Future[None]] = set()
         self.used = 0
-        """Bytes in waiting."""
+        """Bytes that wait."""
         self.sent = 0
         """Bytes that QUIC has taken."""
         self.is_over = False
-        """True if nothing more can be sent: the end was queued, or one side has given the stream up."""
+        """True if nothing more can be sent: the end is queued, or the stream was reset or stopped."""
         self.is_awaited = False
-        """True if the program is to be told when there is room."""
+        """True if the program waits for room."""
         self.drained = asyncio.Event()
-        """The program's: it may clear it, and :attr:`is_awaited`, as it likes."""
+        """Set when there is room. The program may clear it, and :attr:`is_awaited`."""
 
     def put(self, data: bytes, end: bool, places: int) -> bool:
-        """Queues all of it or nothing; tells whether somebody has to be started who sends it."""
-        # The program may change what it has handed over.
+        """Queues all of the data or nothing. True if :meth:`send` has to be started."""
+        # A copy, because the program may change its buffer.
         data = contiguous_bytes(data, "data")
         size = len(data)
         if size > places:
@@ -60,7 +60,7 @@ class Outbox:
         return is_idle
 
     async def send(self) -> None:
-        """Sends what is queued."""
+        """Sends the queued data."""
         try:
             while self._pieces:
                 data, end = self._pieces[0]
@@ -75,10 +75,10 @@ class Outbox:
                     self.drained.set()
                 self._wake()
         except QuicError:
-            self.give_up()
+            self.discard()
 
     async def wait(self, *others: Outbox) -> None:
-        """Until bytes have gone, or none will, of this one or one of the others."""
+        """Waits until this outbox or one of ``others`` has sent bytes, or was discarded."""
         waiter = asyncio.get_running_loop().create_future()
         for outbox in (self, *others):
             outbox._waiters.add(waiter)
@@ -88,8 +88,8 @@ class Outbox:
             for outbox in (self, *others):
                 outbox._waiters.discard(waiter)
 
-    def give_up(self) -> None:
-        """Drops what is queued; who waits for room goes on."""
+    def discard(self) -> None:
+        """Drops the queued data, and wakes waiters."""
         self.is_over = True
         self._pieces.clear()
         self.used = 0
@@ -103,14 +103,14 @@ class Outbox:
 
 
 class Outboxes:
-    """Those of a session's streams. One is made when it is asked for, and let go when its stream is over or
-    was stopped."""
+    """The outboxes of a session's streams. Each is made at its first use, and removed when its stream has
+    ended or was stopped."""
 
     def __init__(self, streams: NumberedStreams[Any], quic: QuicConnection) -> None:
         self._streams = streams
         self._quic = quic
         self._of: dict[int, Outbox] = {}
-        # No less than waits: what did when it was last counted, and all that was queued since.
+        # An upper bound of the bytes that wait: the last count, and all that was queued since.
         self._queued_at_most = 0
         streams.on_over = self._let_go
 
@@ -118,12 +118,12 @@ class Outboxes:
         return len(self._of)
 
     def known(self, number: int) -> Outbox | None:
-        """A stream's, if it was ever asked for."""
+        """The outbox of a stream, if it was made."""
         return self._of.get(number)
 
     def find(self, number: int) -> Outbox | None:
-        """A stream's; ``None`` of one that is over or that there never was. ``ValueError`` for one that is
-        only received."""
+        """The outbox of a stream; ``None`` if the stream has ended or never existed. Raises ``ValueError``
+        for a stream that only receives."""
         outbox = self._of.get(number)
         if outbox is None:
             try:
@@ -138,21 +138,21 @@ class Outboxes:
         return outbox
 
     def put(self, outbox: Outbox, data: bytes, end: bool, places: int) -> None:
-        """Queues all of it or nothing."""
+        """Queues all of the data or nothing."""
         before = outbox.used
         if outbox.put(data, end, places):
             self._streams.spawn(outbox.send)
         self._queued_at_most += outbox.used - before
 
     async def wait_for_room(self, most: int) -> None:
-        """Where more than ``most`` bytes wait, until half of that does, or the session is over."""
+        """If more than ``most`` bytes wait: waits until half of that is left, or the session has ended."""
         if self._queued_at_most <= most or self._count() <= most:
             return
         while self._count() > most // 2:
             full = [outbox for outbox in self._of.values() if outbox.used]
             if sum(outbox.used for outbox in full) > most // 2:
                 await full[0].wait(*full[1:])
-            # QUIC does not tell when some of what it has queued leaves.
+            # QUIC has no event for a shrinking queue.
             await asyncio.sleep(LOOK_SECONDS)
 
     def _count(self) -> int:
@@ -165,8 +165,8 @@ class Outboxes:
     def _let_go(self, number: int) -> None:
         outbox = self._of.pop(number, None)
         if outbox is not None:
-            outbox.give_up()
+            outbox.discard()
 
 
-# How often is looked whether bytes have gone.
+# Seconds between two looks at QUIC's queues.
 LOOK_SECONDS = 0.002

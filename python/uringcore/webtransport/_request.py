@@ -1,4 +1,4 @@
-"""``SessionRequest``: a client that asks for a session and waits for the answer."""
+"""``SessionRequest``: a client's request for a session, until it is answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uringcore.quic._native.origin import made_at, on_loop
 from uringcore.webtransport._errors import Headers, WebTransportError
 from uringcore.webtransport._fields import HeadersLike, as_headers, first
-from uringcore.webtransport._link import Asked, OfSession, SessionLink
+from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink
 from uringcore.webtransport._session import Session
 
 __all__ = ["SessionRequest", "accepted", "asked_in"]
@@ -16,11 +16,11 @@ __all__ = ["SessionRequest", "accepted", "asked_in"]
 _Result = TypeVar("_Result")
 
 
-def asked_in(scope: dict[str, Any]) -> Asked:
-    """What an ASGI scope says of a request for a session."""
+def asked_in(scope: dict[str, Any]) -> RequestParameters:
+    """The parameters of a request for a session, from its ASGI scope."""
     headers: Headers = list(scope["headers"])
     query = scope["query_string"]
-    return Asked(
+    return RequestParameters(
         path=(scope["raw_path"] + (b"?" + query if query else b"")).decode("ascii"),
         authority=first(headers, b"host") or "",
         origin=first(headers, b"origin"),
@@ -32,8 +32,8 @@ def asked_in(scope: dict[str, Any]) -> Asked:
 def accepted(
     link: SessionLink, served: Sequence[str], protocol: str | None = None, headers: Headers = ()
 ) -> Session:
-    """The session that was asked for, with the first of the protocols ``served`` that the client offers
-    unless one is named. Raises as :meth:`SessionRequest.accept`."""
+    """Accepts a session with ``protocol``, or else with the first of ``served`` that the client offers.
+    Raises as :meth:`SessionRequest.accept`."""
     offered = link.asked.protocols
     if protocol is None:
         protocol = next((name for name in served if name in offered), None) if offered else None
@@ -46,12 +46,12 @@ def accepted(
     return Session(link)
 
 
-class SessionRequest(OfSession):
-    """A client that asks for a session. It waits until it is accepted or refused; one that the program
-    forgets is refused."""
+class SessionRequest(RequestAttributes):
+    """A client's request for a session, to accept or to refuse. A request that the program forgets is
+    refused."""
 
     def __init__(self, link: SessionLink, protocols: Sequence[str] = ()) -> None:
-        """Not for programs. ``protocols`` are those of the server, the preferred one first."""
+        """Not for programs. ``protocols`` are those that the server supports, the preferred one first."""
         self._link = link
         self._served = protocols
         self._is_answered = False
@@ -63,28 +63,27 @@ class SessionRequest(OfSession):
 
     @property
     def is_answered(self) -> bool:
-        """True if the client was given an answer."""
+        """True if the request was accepted or refused."""
         return self._is_answered
 
     @property
     def is_gone(self) -> bool:
-        """True if the client does not wait any more."""
+        """True if the client has cancelled the request, or its connection has ended."""
         return self._link.is_closed
 
     async def accept(self, *, protocol: str | None = None, headers: HeadersLike = ()) -> Session:
-        """Opens the session. ``protocol`` is one of those offered; without it, the first of the server's
-        that is offered, if one is.
+        """Opens the session. ``protocol`` is one of those offered; by default the first of the server's
+        protocols that the client offers, if any. ``headers`` are those of the answer.
 
-        Raises :class:`WebTransportError` when the client has gone, ``ValueError`` for a protocol that was
-        not offered or a header that cannot be, and ``RuntimeError`` for a second answer.
+        Raises :class:`WebTransportError` when the client is gone, ``ValueError`` for a protocol that was not
+        offered or a header that is not allowed, and ``RuntimeError`` for a second answer.
         """
         return self._answer(accepted, self._link, self._served, protocol, as_headers(headers))
 
     def refuse(self, status: int = 403, headers: HeadersLike = ()) -> None:
-        """Answers with a status from 300 to 599 instead of a session. Does nothing when the client has
-        gone.
+        """Answers with a status from 300 to 599. Does nothing when the client is gone.
 
-        Raises ``ValueError`` for another status or a header that cannot be, and ``RuntimeError`` for a
+        Raises ``ValueError`` for another status or a header that is not allowed, and ``RuntimeError`` for a
         second answer.
         """
         if not isinstance(status, int):
@@ -96,7 +95,7 @@ class SessionRequest(OfSession):
     def _answer(self, answer: Callable[..., _Result], *args: object) -> _Result:
         if self._is_answered:
             raise RuntimeError("the request has been answered")
-        # What cannot be said is no answer.
+        # An answer that raises leaves the request unanswered.
         result = answer(*args)
         self._is_answered = True
         return result
@@ -105,6 +104,6 @@ class SessionRequest(OfSession):
         return f"<{type(self).__name__} path={self.path!r} origin={self.origin!r}>"
 
     def __del__(self) -> None:
-        # Not one whose making failed.
+        # An object whose constructor failed has no attributes.
         if not self.__dict__.get("_is_answered", True):
             on_loop(self._link.loop, self._link.refuse, 500)

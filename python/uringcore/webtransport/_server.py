@@ -55,24 +55,25 @@ def serve(
     max_sessions: int = SESSIONS_MAX,
     reuse_port: bool = False,
 ) -> AwaitableContext[Server]:
-    """Serves WebTransport over HTTP/3: ``async with serve(...) as server:``, or
-    ``server = await serve(...)``, and then the program closes it.
+    """Serves WebTransport over HTTP/3.
 
-    Without a ``handler``, ``async for request in server`` gives who asks for a session. With one,
-    each session is accepted, with the first of ``protocols`` that its client offers, and ``handler(session)``
-    runs in a task of its own; when it returns the session is closed, and with code 1 if it raises,
-    which is logged.
+    ``async with serve(...) as server:`` closes the server at the end of the block; after ``server = await
+    serve(...)`` the program closes it.
 
-    Who asks for another path than those of ``paths`` (without the query) is answered 404, and who
-    comes from another page than those of ``origins`` 403; ``None`` takes all. Where ``origins`` are
-    named, a client has to name its own, as browsers do.
+    Without a ``handler``, ``async for request in server`` yields a :class:`SessionRequest` for each client
+    that requests a session. With a handler, each session is accepted, with the first of ``protocols`` that
+    its client offers, and ``handler(session)`` runs in a task. When it returns, the session is closed; when
+    it raises, the exception is logged and the session is closed with code 1.
 
-    A client may have ``max_sessions`` at once on its connection; it is told so where its draft of the
-    protocol has a word for that, and a request for another is reset (H3_REQUEST_REJECTED). The limits of
-    ``config`` on streams, bytes and datagrams are each session's, and QUIC's windows those of all together.
+    Requests for another path than those of ``paths`` (without the query) are answered with 404, requests with
+    another ``origin`` field than those of ``origins``, or without one, with 403. ``None`` allows all.
 
-    A ``certificate`` goes before that of ``config``, and one of both is needed. Raises as
-    :func:`uringcore.quic.listen`.
+    A client may have ``max_sessions`` at once on its connection; a request beyond them is reset
+    (H3_REQUEST_REJECTED). The limits of ``config`` on streams, bytes and datagrams apply to each session,
+    QUIC's windows to the connection.
+
+    ``certificate`` replaces that of ``config``; one of the two is required. Raises ``ValueError`` for an
+    argument that is out of range, ``TypeError`` without a certificate, and as :func:`uringcore.quic.listen`.
     """
     if config is None:
         if certificate is None:
@@ -102,13 +103,13 @@ def serve(
 
 @dataclasses.dataclass(frozen=True)
 class _Allowed:
-    """Who may have a session."""
+    """The paths and origins that may have sessions."""
 
     paths: frozenset[str] | None
     origins: frozenset[str] | None
 
     def refusal(self, link: SessionLink) -> int | None:
-        """The status for who may not."""
+        """The status for a request that may not have a session."""
         asked = link.asked
         if self.paths is not None and asked.path.partition("?")[0] not in self.paths:
             return 404
@@ -118,10 +119,10 @@ class _Allowed:
 
 
 class Server(ClosedOnExit):
-    """A server's socket. Without a handler, requests wait to be taken, ``config.backlog`` of them; more
+    """A WebTransport server. Without a handler, ``config.backlog`` requests may wait for the program; more
     are refused with 503.
 
-    ``async with server:`` closes it at the end of the block, with its sessions.
+    ``async with server:`` closes the server and its sessions at the end of the block.
     """
 
     _transport: QuicTransport
@@ -156,17 +157,17 @@ class Server(ClosedOnExit):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and port that it is bound to."""
+        """The local address and port."""
         name = self._transport.get_extra_info("sockname")
         return str(name[0]), int(name[1])
 
     @property
     def is_closed(self) -> bool:
-        """True if it was closed."""
+        """True after :meth:`close`."""
         return self._is_closed
 
     def stats(self) -> dict[str, int]:
-        """Counters: sessions open, asked for and refused, and those of
+        """Counters: sessions open, requested and refused, and those of
         :meth:`uringcore.quic.Listener.stats`."""
         open_now = sum(
             link.is_open
@@ -179,7 +180,7 @@ class Server(ClosedOnExit):
         return self
 
     async def __anext__(self) -> SessionRequest:
-        """The next request. Cancelled, it has taken none."""
+        """The next request. A cancelled call has taken none."""
         if self._handler is not None:
             raise RuntimeError("the server has a handler, which gets the sessions")
         while True:
@@ -191,25 +192,25 @@ class Server(ClosedOnExit):
             await self._backlog.wait()
 
     def _next(self) -> SessionLink | None:
-        """The first of those in waiting whose client is still there."""
+        """The first waiting request whose client is still connected."""
         while (link := self._backlog.take()) is not None:
             if not link.is_closed:
                 return link
         return None
 
     def stop_accepting(self) -> None:
-        """Refuses new connections and sessions from now on; those that are open go on."""
+        """Refuses new connections and sessions; open ones continue."""
         self._is_going_away = True
         self._transport.stop_accepting()
 
     def drain(self) -> None:
-        """Refuses new connections and sessions, and asks all clients to bring their sessions to an end."""
+        """Refuses new connections and sessions, and asks all clients to end their sessions."""
         self.stop_accepting()
         for session_transport in list(self._transports):
             session_transport.go_away()
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Closes all sessions, with a code and a reason, and then the socket: see :meth:`wait_closed`.
+        """Closes all sessions with a code and a reason, and then the socket: see :meth:`wait_closed`.
 
         Raises ``ValueError`` for a code or a reason that is too long, as a session's ``close``.
         """
@@ -228,8 +229,8 @@ class Server(ClosedOnExit):
         self._ending = self._loop.create_task(self._end())
 
     async def wait_closed(self) -> None:
-        """Waits until the server is closed, clients have heard of it or had the time to
-        (``close_timeout``), handlers have returned, and the socket is released."""
+        """Waits until the clients have acknowledged the close (``close_timeout`` seconds at most), handlers
+        have returned, and the socket is closed."""
         await self._ended.wait()
 
     async def _end(self) -> None:
@@ -253,7 +254,7 @@ class Server(ClosedOnExit):
         self._log.close()
         self._ended.set()
 
-    # What comes in
+    # Connections and requests
 
     async def _listen(self, address: tuple[str, int], *, reuse_port: bool) -> None:
         config = self._config
@@ -297,7 +298,7 @@ class Server(ClosedOnExit):
             self._begin(self._handle(self._handler, link))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs it in a task of its own; at once up to where it waits, where CPython can."""
+        """Runs ``work`` as a task, eagerly from CPython 3.12 on."""
         task: asyncio.Task[None]
         if sys.version_info >= (3, 12) and self._loop.get_task_factory() is None:
             task = asyncio.Task(work, loop=self._loop, eager_start=True)
@@ -313,14 +314,14 @@ class Server(ClosedOnExit):
         try:
             session = accepted(link, self._protocols)
         except (WebTransportError, ValueError):
-            # The client takes no answer, or not one with a protocol.
+            # The client is gone, or offers none of the protocols.
             link.refuse(500)
             return
         async with session:
             try:
                 await handler(session)
             except QuicError as error:
-                # When the session is over, it is no fault of the handler's.
+                # The end of the session is no fault of the handler.
                 if not session.is_closed:
                     self._failed(session, link, error)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything
@@ -328,7 +329,7 @@ class Server(ClosedOnExit):
 
     def _failed(self, session: Session, link: SessionLink, error: Exception) -> None:
         if link.is_abandoned or isinstance(error, DatagramSendError):
-            # Clients leave, and say how long a datagram they take, as often as they like.
+            # Clients cause these exceptions, so the log bounds them.
             why = "after its client had gone" if link.is_abandoned else "by its client's limit"
             text = f"Exception in the handler of {session!r}, {why}"
             self._log.report("departure", text, (session.peer_address, error))
@@ -338,7 +339,7 @@ class Server(ClosedOnExit):
 
 
 def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
-    """What requests that ask for no session are answered by."""
+    """The service for requests that are not for a session."""
     return AsgiService(
         not_found,
         event_loop=loop,
@@ -352,9 +353,9 @@ def _service(loop: asyncio.AbstractEventLoop, log: ClientLog) -> AsgiService:
     )
 
 
-# Lines that one client may cause in the log at once, by requests that are no sessions.
+# Log lines that one client may cause at once.
 LOG_LINES = 10
-# How often connections are looked at for what has taken too long.
+# Seconds between two checks of time limits.
 TICK_SECONDS = 1.0
 # RFC 9114 section 8.1.
 H3_NO_ERROR = 0x100

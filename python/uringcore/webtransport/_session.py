@@ -1,4 +1,4 @@
-"""``Session``: a session as a program has it. Its streams and datagrams are in Rust."""
+"""``Session``: the program's interface to a session. Streams and datagrams are in Rust."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from uringcore.quic._native.contexts import AwaitableContext, DeliveredOnExit
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.webtransport._errors import Headers
 from uringcore.webtransport._fields import HeadersLike
-from uringcore.webtransport._link import Asked, OfSession, SessionLink
+from uringcore.webtransport._link import RequestAttributes, RequestParameters, SessionLink
 
 __all__ = ["Session", "opening", "within"]
 
 _Result = TypeVar("_Result")
 
 
-class Session(DeliveredOnExit, OfSession, ConnectionBase):
-    """A session, which :func:`~uringcore.webtransport.connect` and a request's ``accept`` make.
+class Session(DeliveredOnExit, RequestAttributes, ConnectionBase):
+    """A session, made by :func:`~uringcore.webtransport.connect` and by :meth:`SessionRequest.accept`.
 
-    Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. What the
-    peer sends is read when the program asks for it, and a peer that sends more has to wait.
+    Streams are those of :class:`uringcore.quic.Connection`; their error codes have 32 bits here. Data stays
+    unread until the program reads it, and flow control stops the peer.
 
-    ``async with session:`` closes it at the end of the block. If the block ends well, what was finished
-    on its streams is waited for first until the peer has acknowledged it, ``close_timeout`` seconds at
-    most; if it ends by an exception the session is closed at once.
+    ``async with session:`` closes the session at the end of the block. Without an exception it waits first
+    until the peer has acknowledged the data that was finished on streams, ``close_timeout`` seconds at most;
+    after an exception it closes at once.
 
-    One that the program forgets is closed when it is collected, with a ``ResourceWarning`` in debug mode
-    that says where it was made.
+    A session that the program forgets is closed when it is collected, with a ``ResourceWarning`` in debug
+    mode that names the line where it was made.
     """
 
     def __new__(cls, link: SessionLink) -> Session:
@@ -42,27 +42,27 @@ class Session(DeliveredOnExit, OfSession, ConnectionBase):
 
     @property
     def id(self) -> int:
-        """The session's number: that of its CONNECT stream."""
+        """The session's ID: that of its CONNECT stream."""
         return self._link.core.id
 
     @property
     def response_headers(self) -> Headers:
-        """A client's: the response's header fields."""
+        """The header fields of the response; empty on a server."""
         return self._link.response_headers
 
     @property
     def protocol(self) -> str | None:
-        """The application protocol that the server has chosen of those offered."""
+        """The application protocol that the server has chosen, if any."""
         return self._link.protocol
 
     @property
     def draft(self) -> str:
-        """Which draft of the protocol the connection speaks: ``"02"``, ``"07"``, ``"14"`` or ``"15"``."""
+        """The draft of WebTransport in use: ``"02"``, ``"07"``, ``"14"`` or ``"15"``."""
         return self._link.core.draft
 
     @property
     def peer_certificate(self) -> bytes | None:
-        """The peer's certificate in DER, if it has shown one."""
+        """The peer's certificate in DER, if the peer has sent one."""
         chain = self._link.quic.get_peer_certificates()
         return chain[0] if chain else None
 
@@ -73,18 +73,17 @@ class Session(DeliveredOnExit, OfSession, ConnectionBase):
 
     @property
     def close_code(self) -> int | None:
-        """The code with which one side has closed the session; ``None`` while it is open, and if it
-        ended with its connection."""
+        """The code of the close; ``None`` while the session is open, and if it ended with its connection."""
         return self._link.close_code
 
     @property
     def close_reason(self) -> str:
-        """The text that came with the code."""
+        """The reason of the close."""
         return self._link.close_reason
 
     @property
     def is_draining(self) -> bool:
-        """True if the peer has asked for the session to come to its end."""
+        """True if the peer has asked this side to end the session."""
         return self._link.draining.is_set()
 
     def open_session(
@@ -96,24 +95,24 @@ class Session(DeliveredOnExit, OfSession, ConnectionBase):
         protocols: Sequence[str] = (),
         timeout: float | None = 30.0,
     ) -> AwaitableContext[Session]:
-        """Opens another session on a client's connection, beside this one: ``async with
-        session.open_session("/chat") as other:``, or ``other = await session.open_session("/chat")``.
+        """Opens another session on a client's connection: ``async with session.open_session("/chat") as
+        other:``, or ``other = await session.open_session("/chat")``.
 
-        ``path``, with the query, is asked for at the same host; the rest is as with
-        :func:`~uringcore.webtransport.connect`. Sessions of one connection are equals, which
-        share its congestion window and its receive window: each ends by itself, and the connection with the
-        last of them. A program that opens one after the other keeps one open meanwhile.
+        ``path`` includes the query, and goes to the same host; other arguments are those of
+        :func:`~uringcore.webtransport.connect`. Sessions of one connection share its congestion window and
+        its receive window. Each ends on its own, and the connection ends with the last one; a program that
+        uses sessions one after the other keeps one of them open.
 
-        Raises :class:`SessionRefusedError` when the server does not want the session, and
-        :class:`WebTransportError` when it takes no further one on this connection: some take no more than
-        one, others say how many, and one that is going away takes none, which :attr:`is_draining` tells
-        before. Raises the session's error when this one is over, ``TimeoutError``, ``ValueError`` for a path
-        or a header that cannot be, and ``RuntimeError`` on a server.
+        Raises :class:`SessionRefusedError` when the server refuses the session, and
+        :class:`WebTransportError` when it accepts no further session on this connection: because of its
+        limit, or because it is going away, which :attr:`is_draining` shows. Raises the exception of this
+        session when it is over, ``TimeoutError``, ``ValueError`` for a path or a header that is not allowed,
+        and ``RuntimeError`` on a server.
         """
         link = self._link
         if link.connection is None:
             raise RuntimeError("sessions are a client's to open")
-        asked = Asked.by_program(path, self.authority, origin, headers, protocols)
+        asked = RequestParameters.by_program(path, self.authority, origin, headers, protocols)
         return opening(functools.partial(link.open_another, link.connection, asked), timeout)
 
     def stats(self) -> dict[str, int]:
@@ -121,26 +120,26 @@ class Session(DeliveredOnExit, OfSession, ConnectionBase):
         return self._link.core.stats()
 
     def drain(self) -> None:
-        """Asks the peer to bring the session to its end; nothing else changes."""
+        """Asks the peer to end the session; nothing else changes."""
         self._link.drain()
 
     async def wait_draining(self) -> None:
-        """Waits until the peer has asked for that, or the session is over."""
+        """Waits until the peer has asked this side to end the session, or the session is over."""
         await self._link.draining.wait()
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Closes the session at once, with a code of 32 bits and a reason of 1,024 bytes at most.
 
-        Its streams are reset, and what is queued and not yet sent is dropped: see
-        :meth:`wait_delivered`. A second close does nothing.
+        Streams are reset, and queued data is dropped: see :meth:`wait_delivered`. A second close does
+        nothing.
 
         Raises ``ValueError`` for a code or a reason that is too long.
         """
         self._link.close(code, reason)
 
     async def wait_closed(self) -> None:
-        """Waits until the session is over, by whatever ended it; never raises for that. A client's
-        connection is over then as well, if it was its last session."""
+        """Waits for the end of the session, whatever its cause, and of a client's connection if it was the
+        last session there. Never raises the cause."""
         await self._link.wait_gone()
 
     @property
@@ -152,7 +151,7 @@ class Session(DeliveredOnExit, OfSession, ConnectionBase):
         try:
             peer = self.peer_address
         except RuntimeError:
-            # On another thread than the loop's, which knows it.
+            # Only the loop's thread may read it.
             peer = None
         return f"<{type(self).__name__} {state} path={self.path!r} peer={peer}>"
 
@@ -183,7 +182,7 @@ def opening(
 async def within(
     seconds: float | None, work: Awaitable[_Result], *, missed: str = "not"
 ) -> _Result:
-    """What ``work`` gives; the built-in ``TimeoutError`` if it takes longer."""
+    """The result of ``work``. Raises the built-in ``TimeoutError`` after ``seconds``."""
     try:
         return await _within.within(work, seconds)
     except asyncio.TimeoutError:

@@ -1,7 +1,7 @@
-"""A server's connection that carries sessions and nothing else: HTTP requests on it are answered with 404.
+"""A server's connection that carries sessions only: HTTP requests are answered with 404.
 
-The limits that a program gives are those of sessions. QUIC is given HTTP/3's own streams in addition, and
-the streams of sessions as soon as there is one.
+The program's limits apply to each session. QUIC's limits are those plus HTTP/3's own streams; the streams of
+sessions are added with the first session.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 SESSIONS_MAX = 1024
-"""Sessions of a client's at once, where nobody says another number."""
+"""The default of sessions at once of one client."""
 
 
 def quic_configuration(config: EndpointConfig) -> QuicConfiguration:
-    """What QUIC is set up with: the program's numbers are for sessions, and HTTP/3 has streams too. Places
-    for those of sessions come with the first one."""
+    """The configuration of the connection: the program's limits plus HTTP/3's streams. A server announces the
+    streams of sessions with the first session."""
     made = config._configuration
     return dataclasses.replace(
         made,
@@ -53,7 +53,7 @@ def quic_configuration(config: EndpointConfig) -> QuicConfiguration:
 
 
 def request_limits() -> Http3Limits:
-    """What one client may ask of a server beside its sessions, which are requests until they are open."""
+    """The limits of a client's requests, which sessions are until they are open."""
     return Http3Limits(
         max_requests=REQUESTS,
         max_requests_per_connection=None,
@@ -75,7 +75,7 @@ def request_limits() -> Http3Limits:
 
 
 def session_limits(config: EndpointConfig, sessions: int = SESSIONS_MAX) -> WebTransportLimits:
-    """What a peer may ask of sessions: a client so many."""
+    """The limits of a peer's sessions."""
     return WebTransportLimits(
         sessions=sessions,
         streams=config.max_streams,
@@ -87,14 +87,14 @@ def session_limits(config: EndpointConfig, sessions: int = SESSIONS_MAX) -> WebT
 
 
 async def not_found(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The application for requests that ask for no session."""
+    """The application for requests that are not for a session."""
     headers = [(b"content-length", b"0")]
     await send({"type": "http.response.start", "status": 404, "headers": headers})
     await send({"type": "http.response.body"})
 
 
 class SessionTransport(Life):
-    """One QUIC connection of a server's. ``on_request(link)`` is called with each session asked for."""
+    """One QUIC connection of a server. ``on_request(link)`` is called with each request for a session."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SessionTransport(Life):
         super().__init__(quic, close_timeout=close_timeout)
         self.sessions: set[SessionLink] = set()
         self.leaving: set[SessionLink] = set()
-        """Those that are over and whose client may not have heard of it."""
+        """Sessions that have ended and whose last capsule is not acknowledged."""
         self._service = service
         self._limits = limits
         self._session_limits = session_limits
@@ -119,7 +119,7 @@ class SessionTransport(Life):
         self._http: Http3Connection | None = None
 
     def connection_made(self, transport: QuicTransport) -> None:
-        """The application protocol is agreed."""
+        """Attaches HTTP/3, after the handshake has selected it."""
         super().connection_made(transport)
         name = transport.get_extra_info("sockname")
         self.quic._notify_finished()
@@ -135,12 +135,12 @@ class SessionTransport(Life):
         )
 
     def tick(self) -> None:
-        """Called about once a second: what takes too long is given up."""
+        """Called about once a second: enforces the time limits."""
         if self._http is not None:
             self._http.tick()
 
     def go_away(self) -> None:
-        """No new sessions; the peer is asked to end those that are open."""
+        """Sends GOAWAY, and asks the peer to end open sessions."""
         if self._http is not None:
             self._http.go_away()
         for session in list(self.sessions):
@@ -170,7 +170,7 @@ class SessionTransport(Life):
             self.leaving.add(link)
 
     def _http_event(self, name: str) -> None:
-        """Of a client that has no session and asks for nothing, enough is enough."""
+        """Closes the connection of a client without sessions that is idle or has used up its requests."""
         if name in ("idle", "used_up") and not self.sessions:
             self.close(H3_NO_ERROR, "")
 
@@ -183,7 +183,7 @@ class SessionTransport(Life):
         self._on_over(self)
 
 
-# RFC 9114 section 6.1 wants no fewer.
+# RFC 9114 section 6.1: at least 100.
 REQUESTS = 100
 # A control stream and two of QPACK's (RFC 9114 section 6.2).
 HTTP3_UNI_STREAMS = 3
