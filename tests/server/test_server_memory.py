@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from uringcore.devcert import DevelopmentCertificate
-from uringcore.quic._memory import default_memory
-from uringcore.quic.limits import MEMORY_MIN, ServerLimits, beyond_memory
+from uringcore.quic._memory import MEMORY_MIN, default_memory
+from uringcore.quic.limits import ServerLimits
 from uringcore.server import Config
 from uringcore.server import _config as module
 from uringcore.server._startup import StartupError
@@ -77,9 +77,9 @@ def test_one_address_cannot_take_all_connections_unless_its_limit_says_so(given,
 
 def test_limits_of_connections_that_the_memory_never_reaches():
     enough = ServerLimits(memory=8 * MIB, max_connections=128, max_connections_per_address=64)
-    assert beyond_memory(enough) == {}
-    assert beyond_memory(replace(enough, memory=8 * MIB - 1)) == {
+    assert enough._beyond_memory() == {}
+    assert replace(enough, memory=8 * MIB - 1)._beyond_memory() == {
         "max_connections": 127,
         "max_connections_per_address": 63,
     }
-    assert beyond_memory(replace(enough, max_connections_per_address=None)) == {}
+    assert replace(enough, max_connections_per_address=None)._beyond_memory() == {}

@@ -181,7 +181,7 @@ def test_a_session_whose_events_nobody_asks_for_leaves_no_task(run_anywhere, fil
         server = await serving(files, handler)
         before = asyncio.all_tasks()
         async with connecting(files, server) as session:
-            for number in range(wt.EVENTS_MAX):
+            for number in range(wt._EVENTS_MAX):
                 stream = await session.create_stream()
                 await session.send_stream_data_drained(stream, b"x")
                 await eventually(lambda number=number: _told(served) > number)

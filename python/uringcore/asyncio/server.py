@@ -19,7 +19,7 @@ from uringcore.tls import SessionTicketFetcher, SessionTicketHandler
 
 __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicServer", "serve"]
 
-ProtocolClass = Callable[..., Any]
+_ProtocolClass = Callable[..., Any]
 
 
 class QuicServer(asyncio.DatagramProtocol):
@@ -38,7 +38,7 @@ class QuicServer(asyncio.DatagramProtocol):
         self,
         *,
         configuration: QuicConfiguration,
-        create_protocol: ProtocolClass | Mapping[str, ProtocolClass] = QuicConnectionProtocol,
+        create_protocol: _ProtocolClass | Mapping[str, _ProtocolClass] = QuicConnectionProtocol,
         session_ticket_fetcher: SessionTicketFetcher | None = None,
         session_ticket_handler: SessionTicketHandler | None = None,
         retry: RetryPolicy = "auto",
@@ -157,7 +157,7 @@ async def serve(
     port: int,
     *,
     configuration: QuicConfiguration,
-    create_protocol: ProtocolClass | Mapping[str, ProtocolClass] = QuicConnectionProtocol,
+    create_protocol: _ProtocolClass | Mapping[str, _ProtocolClass] = QuicConnectionProtocol,
     session_ticket_fetcher: SessionTicketFetcher | None = None,
     session_ticket_handler: SessionTicketHandler | None = None,
     retry: RetryPolicy = "auto",
@@ -219,7 +219,7 @@ def _ticket_store(
 
 
 def _with_handler(
-    create: ProtocolClass | Mapping[str, ProtocolClass], stream_handler: QuicStreamHandler | None
+    create: _ProtocolClass | Mapping[str, _ProtocolClass], stream_handler: QuicStreamHandler | None
 ) -> ServerFactory:
     """The factories as the endpoint calls them."""
     if isinstance(create, Mapping):

@@ -67,7 +67,7 @@ __all__ = [
     "serve_webtransport",
 ]
 
-MESSAGE_MAKERS: MessageMakers[WebTransportEvent] = MessageMakers(
+_MESSAGE_MAKERS: MessageMakers[WebTransportEvent] = MessageMakers(
     begun=WebTransportNewStream,
     data=None,
     reset=WebTransportStreamReset,
@@ -77,7 +77,7 @@ MESSAGE_MAKERS: MessageMakers[WebTransportEvent] = MessageMakers(
 
 
 class WebTransportSession:
-    """A session that tells events. At most :data:`EVENTS_MAX` of the peer's doing wait to be asked for, and
+    """A session that tells events. At most 64 of the peer's doing wait to be asked for, and
     one of each stream; more is not read, so the peer has to wait. A stream is read as
     :meth:`receive_stream_data` is asked, and is kept until it was read to its end or stopped.
 
@@ -106,7 +106,7 @@ class WebTransportSession:
         self._drains = False
         self._datagrams_drained = asyncio.Event()
         self._datagrams_drained.set()
-        self._streams = NumberedStreams(state._link, MESSAGE_MAKERS, EVENTS_MAX)
+        self._streams = NumberedStreams(state._link, _MESSAGE_MAKERS, _EVENTS_MAX)
         self._outboxes = Outboxes(self._streams, state._link.quic)
         self._streams.begin(state)
         self._streams.spawn(self._tell_draining)
@@ -292,7 +292,7 @@ class WebTransportSession:
             raise WebTransportError("the session is over")
         stream = self._streams.sender(stream_id)
         if stream is not None:
-            stream.priority(sum(priority > limit for limit in RANKS), priority % 2 == 0)
+            stream.priority(sum(priority > limit for limit in _RANKS), priority % 2 == 0)
         return 0
 
     def send_datagram_frame(self, data: bytes) -> int:
@@ -521,6 +521,6 @@ def _several(name: str, given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given or ())
 
 
-EVENTS_MAX = 64
+_EVENTS_MAX = 64
 # The last of aiopquic's priorities in each of RFC 9218's urgencies but the last. The defaults are 9 and 3.
-RANKS = (0, 4, 8, 10, 63, 127, 191)
+_RANKS = (0, 4, 8, 10, 63, 127, 191)

@@ -33,7 +33,7 @@ from uringcore.server._startup import StartupError
 __all__ = ["Worker"]
 
 # Leaves logging as gunicorn has set it up.
-NO_LOG_CONFIG = {"version": 1, "incremental": True}
+_NO_LOG_CONFIG = {"version": 1, "incremental": True}
 
 
 class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -77,7 +77,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         cfg = self.cfg
         options: dict[str, Any] = {
             "app": None,
-            "log_config": NO_LOG_CONFIG,
+            "log_config": _NO_LOG_CONFIG,
             "backlog": cfg.backlog,
             "callback_notify": self._callback_notify,
             "forwarded_allow_ips": cfg.forwarded_allow_ips,

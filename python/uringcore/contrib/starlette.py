@@ -88,13 +88,13 @@ class WebTransport:
         self.request.refuse(status, headers)
 
 
-Endpoint = Callable[[WebTransport], Awaitable[object]]
+_Endpoint = Callable[[WebTransport], Awaitable[object]]
 
 
 class WebTransportRoute(BaseRoute):
     """A path at which ``endpoint(webtransport)`` is called for each session that is asked for."""
 
-    def __init__(self, path: str, endpoint: Endpoint, *, name: str | None = None) -> None:
+    def __init__(self, path: str, endpoint: _Endpoint, *, name: str | None = None) -> None:
         if not path.startswith("/"):
             raise ValueError(f"path: must begin with a slash, not {path!r}")
         self.path = path
@@ -138,7 +138,7 @@ class WebTransportMiddleware:
             await self._app(scope, receive, send)
             return
         for route in scope["app"].router.routes:
-            match, found = route.matches(scope) if isinstance(route, WebTransportRoute) else NONE
+            match, found = route.matches(scope) if isinstance(route, WebTransportRoute) else _NONE
             if match is Match.FULL:
                 scope.update(found)
                 await route.handle(scope, receive, send)
@@ -146,11 +146,11 @@ class WebTransportMiddleware:
         await send({"type": "webtransport.close", "status": 404})
 
 
-NONE: tuple[Match, Scope] = (Match.NONE, {})
+_NONE: tuple[Match, Scope] = (Match.NONE, {})
 
 
 def add_webtransport_route(
-    app: Any, path: str, endpoint: Endpoint, *, name: str | None = None
+    app: Any, path: str, endpoint: _Endpoint, *, name: str | None = None
 ) -> None:
     """Adds a route to a Starlette or FastAPI application, and before the first the middleware, behind all
     other that there is then.

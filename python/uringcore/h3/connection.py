@@ -231,7 +231,7 @@ class H3Connection(H3ConnectionCore):
         """The SETTINGS to send, by identifier, in the order in which they are sent."""
         settings: dict[int, int] = {
             Setting.QPACK_MAX_TABLE_CAPACITY: self._max_table_capacity,
-            Setting.MAX_FIELD_SECTION_SIZE: MAX_FIELD_SECTION_SIZE,
+            Setting.MAX_FIELD_SECTION_SIZE: _MAX_FIELD_SECTION_SIZE,
             Setting.QPACK_BLOCKED_STREAMS: self._blocked_streams,
         }
         if self._enable_connect_protocol:
@@ -359,5 +359,5 @@ class H3Connection(H3ConnectionCore):
             self._at_hand = []
 
 
-MAX_FIELD_SECTION_SIZE = 65536
+_MAX_FIELD_SECTION_SIZE = 65536
 _FLAGS = (Setting.ENABLE_CONNECT_PROTOCOL, Setting.H3_DATAGRAM, Setting.ENABLE_WEBTRANSPORT)

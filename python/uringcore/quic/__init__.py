@@ -142,6 +142,5 @@ if not TYPE_CHECKING:
         globals()[name] = found
         return found
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""How much memory this process may have, and how much of it clients may fill by default."""
+"""The memory of this process, and the part of it that clients may fill by default."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import functools
 import os
 from pathlib import Path
 
-__all__ = ["available_memory", "default_memory"]
+__all__ = ["CONNECTION_BYTES", "MEMORY_MAX", "MEMORY_MIN", "available_memory", "default_memory"]
+
+CONNECTION_BYTES = 32 << 10
+"""Bytes of the memory that one connection counts, without its data."""
+
+MEMORY_MIN = 4 << 20
+"""Room for 32 connections of one address, 64 in all, and four of their first windows. With less, a few busy
+clients would shut out all others."""
+
+MEMORY_MAX = (1 << 62) - 1
 
 DEFAULT_SHARE = 4
 
 LEAST = 16 << 20
-"""A default that is smaller would be of no use to an honest client."""
+"""The least default: with less, honest clients could not work."""
 
 UNKNOWN = 1 << 30
-"""What is assumed of a machine that does not say how much it has."""
+"""The assumption for a machine without a readable ``MemTotal``."""
 
 
 @functools.cache
@@ -60,7 +69,7 @@ def cgroup_limits(root: Path) -> list[int]:
 
 
 def lines_of(path: Path) -> list[str]:
-    """None of a file that is not there or not to be read."""
+    """The lines of a file; none if it is missing or unreadable."""
     try:
         return path.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a QUIC server takes on: ``ServerLimits``, and when it asks for a Retry."""
+"""Limits of a QUIC server: ``ServerLimits``, and the policy for Retry packets."""
 
 from __future__ import annotations
 
@@ -8,23 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._memory import default_memory
+from uringcore.quic._memory import CONNECTION_BYTES, MEMORY_MAX, MEMORY_MIN, default_memory
 
 __all__ = ["RetryPolicy", "ServerLimits"]
 
 RetryPolicy = bool | Literal["auto"]
-"""``True``: every client proves its address first (RFC 9000 section 8.1.2). ``False``: none does.
-``"auto"``: under load they do, as :class:`ServerLimits` says."""
+"""``True``: every client validates its address first (RFC 9000 section 8.1.2). ``False``: no client does.
+``"auto"``: clients do under load, as :class:`ServerLimits` defines it."""
 
-
-MEMORY_MIN = 4 << 20
-"""Room for 32 connections of one address, 64 in all, and four of their first windows. With less, a few
-clients at work would shut out all others."""
-
-CONNECTION_BYTES = 32 << 10
-"""What a connection counts of the memory by itself."""
-
-MEMORY_MAX = (1 << 62) - 1
 
 _COUNT_MAX = (1 << 32) - 1
 
@@ -35,12 +26,12 @@ _PER_ADDRESS_PARTS = 4
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """How much a server takes on at a time, and what a client is told that finds it full.
+    """Limits of the connections and handshakes of a server, and its answers to clients beyond them.
 
-    A client that is *refused* gets CONNECTION_REFUSED and knows at once. One that is *ignored* asks
-    again by itself, after about a second and then less and less often. One that gets a *Retry* has to
-    show that it receives at the address that it sends from, which costs it a round trip and the
-    server nothing; an attacker who invents addresses never comes that far.
+    A *refused* client gets CONNECTION_REFUSED (RFC 9000 section 20.1) at once. An *ignored* client sends
+    again, after about a second and then less and less often. A *Retry* makes the client prove that it
+    receives at the address that it sends from, which costs it a round trip and the server nothing; an
+    attacker with forged addresses cannot answer it.
 
     ``server.stats()`` counts each answer: ``incoming_refused`` and, by reason,
     ``refused_for_connections``, ``refused_for_address``, ``refused_for_handshakes`` and
@@ -54,9 +45,9 @@ class ServerLimits:
 
     max_connections_per_address: int | Literal["auto"] | None = "auto"
     """Connections at a time from one IPv4 address, or from one IPv6 /64. A connection counts at the
-    last address that its client has proved, unless that one has as many as it may. More are refused;
-    ``None`` is no limit. With ``retry="auto"`` those above half of it get a Retry first, so that nobody
-    can use up another one's share.
+    last validated address of its client, unless that address has reached the limit. More are refused;
+    ``None`` sets no limit. With ``retry="auto"`` connections above half of it get a Retry first, so that an
+    attacker cannot use up the share of another address.
 
     ``"auto"`` stands for a quarter of ``max_connections``, and for 8,192 at most: one address cannot take
     all connections, however few there are, and the thousands of subscribers that a carrier has behind one
@@ -71,8 +62,8 @@ class ServerLimits:
     memory: int | None = None
     """Bytes that clients may make the server hold: data that the application has not read, responses
     that clients do not take, messages and datagrams that wait, and 32 KiB for each connection itself.
-    ``None`` stands for a quarter of what the process may have, by its cgroup and the machine
-    (:mod:`uringcore.quic._memory`). Servers of one process that are given the same number share it.
+    ``None`` means a quarter of the memory of the process, by its cgroup and the machine
+    (:mod:`uringcore.quic._memory`). Servers of one process with equal numbers share it.
 
     Clients of one address (IPv6: one /64) hold as much of it as is left: alone half of it, two of them
     a third each. Above that a connection of the address gets 64 KiB of credit at a time, and a new one
@@ -135,7 +126,7 @@ class ServerLimits:
             raise QuicConfigurationError(name, f"must be a positive number, not {value!r}")
 
     def _options(self) -> dict[str, Any]:
-        """What the endpoint takes."""
+        """The limits as the extension takes them."""
         burst, retry = self.accept_burst, self.retry_handshakes
         if burst is None:
             burst = max(1, math.ceil(min(self.accept_rate or 1, 1 << 31)))
@@ -151,16 +142,14 @@ class ServerLimits:
         }
 
     def _most_of_an_address(self) -> int | None:
-        """The limit of an address, with ``"auto"`` worked out."""
+        """The limit of one address, with the value of ``"auto"``."""
         if self.max_connections_per_address != "auto":
             return self.max_connections_per_address
         return min(math.ceil(self.max_connections / _PER_ADDRESS_PARTS), _PER_ADDRESS_MAX)
 
-
-def beyond_memory(limits: ServerLimits) -> dict[str, int]:
-    """The limits of connections that are never reached, and how many connections the memory has room for."""
-    memory = default_memory() if limits.memory is None else limits.memory
-    in_all = memory // 2 // CONNECTION_BYTES
-    rooms = {"max_connections": in_all, "max_connections_per_address": in_all // 2}
-    options = limits._options()
-    return {name: room for name, room in rooms.items() if (options[name] or room) > room}
+    def _beyond_memory(self) -> dict[str, int]:
+        """The limits of connections above those that ``memory`` has room for, with these."""
+        options = self._options()
+        in_all = options["memory"] // 2 // CONNECTION_BYTES
+        rooms = {"max_connections": in_all, "max_connections_per_address": in_all // 2}
+        return {name: room for name, room in rooms.items() if (options[name] or room) > room}

@@ -48,7 +48,7 @@ from uringcore.quic._sockets import bind_udp
 
 __all__ = ["PortGroup", "PortWorker"]
 
-WORKERS_MAX = 255
+_WORKERS_MAX = 255
 
 _Socket = socket.socket
 
@@ -112,8 +112,8 @@ class PortGroup:
         token_key: bytes | None = None,
         only_v6: bool = False,
     ) -> None:
-        if not 1 <= workers <= WORKERS_MAX:
-            raise ValueError(f"workers: must be from 1 to {WORKERS_MAX}, not {workers}")
+        if not 1 <= workers <= _WORKERS_MAX:
+            raise ValueError(f"workers: must be from 1 to {_WORKERS_MAX}, not {workers}")
         self._sockets: list[socket.socket] = []
         family, _, _, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE

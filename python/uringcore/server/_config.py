@@ -25,10 +25,10 @@ from uvicorn.lifespan.on import LifespanOn
 from uringcore._private_files import warn_if_exposed, was_warned_of
 from uringcore.devcert import LOCALHOST, DevelopmentCertificate
 from uringcore.quic._errors import QuicConfigurationError
-from uringcore.quic._memory import default_memory
+from uringcore.quic._memory import MEMORY_MIN, default_memory
 from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.limits import MEMORY_MIN, RetryPolicy
+from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._checks import (
     check_environment,

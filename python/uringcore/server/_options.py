@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from uvicorn.config import LOOP_FACTORIES
 
+from uringcore.quic._memory import CONNECTION_BYTES
 from uringcore.quic._sequence_logger import TraceLimits
-from uringcore.quic.limits import CONNECTION_BYTES, beyond_memory
 from uringcore.server._activation import is_activated
 from uringcore.server._limits import SessionLimits
 
@@ -210,7 +210,7 @@ def reasons_of_http3(config: Config) -> Reasons:
     if limits is not None and limits.accept_rate is None:
         yield frozenset({"http3_accept_burst"}), "there is no --http3-accept-rate"
     if limits is not None:
-        for name, most in beyond_memory(limits).items():
+        for name, most in limits._beyond_memory().items():
             why = f"--http3-memory has room for {most:,} of them, of {CONNECTION_BYTES >> 10} KiB each"
             yield frozenset({f"http3_{name}"}), why
     responses = getattr(config, "http3_limits", None)
