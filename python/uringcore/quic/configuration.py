@@ -1,9 +1,9 @@
-"""What one side of a QUIC connection is set up with, in aioquic's fields (:mod:`uringcore.quic._fields`).
+"""The configuration of one side of a QUIC connection, with aioquic's fields (:mod:`uringcore.quic._fields`).
 
-Certificates and keys may be given as files, PEM or DER bytes, or ``cryptography`` objects.
-:meth:`QuicConfiguration.setup` turns it all into what the state machine takes, and raises
-:class:`~uringcore.quic.QuicConfigurationError`, which names the field, for anything that is
-impossible or that uringcore cannot do. How it does that is in :mod:`uringcore.quic._setup`.
+Certificates and keys may be files, PEM or DER bytes, or ``cryptography`` objects.
+:meth:`QuicConfiguration.setup` converts everything for the state machine (:mod:`uringcore.quic._setup`). It
+raises :class:`~uringcore.quic.QuicConfigurationError`, with the field's name, for impossible and unsupported
+values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "QuicConfiguration"]
 
 @dataclass
 class QuicConfiguration(ConfigurationFields):
-    """The settings of a client or of a server, and what is made of them once.
+    """The settings of a client or of a server, and their converted form.
 
     Its ``repr`` leaves out private keys, the session ticket, the token and the keys of tokens. A pickled
     configuration contains all of them, so it is as secret as they are.
@@ -52,10 +52,9 @@ class QuicConfiguration(ConfigurationFields):
     ) -> None:
         """Loads a certificate with its chain and the private key, from PEM files.
 
-        Without ``keyfile`` the key is looked for in ``certfile``. Raises ``OSError`` when a file
-        cannot be read and :class:`~uringcore.quic.QuicConfigurationError`, a ``ValueError``,
-        when it holds no certificate or no usable key. Whether key and certificate belong together
-        is checked when they are used.
+        Without ``keyfile`` the key is read from ``certfile``. Raises ``OSError`` when a file cannot be read,
+        and :class:`~uringcore.quic.QuicConfigurationError`, a ``ValueError``, when it has no certificate or
+        no usable key. :meth:`setup` checks that key and certificate belong together.
         """
         pem = Path(certfile).read_bytes()
         key_file = certfile if keyfile is None else keyfile
@@ -84,25 +83,25 @@ class QuicConfiguration(ConfigurationFields):
         *,
         server_names: Sequence[str] | None = None,
     ) -> None:
-        """Adds a certificate for clients that ask for one of ``server_names`` (RFC 6066 section 3).
+        """Adds a certificate for clients that request one of ``server_names`` (RFC 6066 section 3).
 
-        The files are as in :meth:`load_cert_chain`, whose certificate is for all other clients:
-        those that give no name or an unknown one. A name is a DNS name (an international one as
-        A-labels, ``xn--...``) or a wildcard such as ``*.example.org``, which stands for one label;
-        the exact name wins. ``None`` means all DNS names in the certificate's subjectAltName, and the
-        name ``*`` the clients that the certificate of :meth:`load_cert_chain` is for.
+        The files are as in :meth:`load_cert_chain`, whose certificate serves all other clients: those with no
+        name or an unknown one. A name is a DNS name (an international one as A-labels, ``xn--...``) or a
+        wildcard such as ``*.example.org`` for one label; the exact name wins. ``None`` means all DNS names in
+        the certificate's subjectAltName, and the name ``*`` the clients of :meth:`load_cert_chain`'s
+        certificate.
 
-        One name may have certificates with keys of several kinds (ECDSA, Ed25519, Ed448, RSA), e.g. an RSA
-        one for clients that cannot verify ECDSA: a client is shown the first of them, in the order
-        of addition, whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3).
-        Under ``*`` that of :meth:`load_cert_chain` comes first.
+        One name may have certificates with keys of several types (ECDSA, Ed25519, Ed448, RSA), e.g. an RSA
+        one for clients that cannot verify ECDSA: a client gets the first of them, in the order of addition,
+        whose signature its ``signature_algorithms`` allow (RFC 8446 section 4.2.3). Under ``*`` that of
+        :meth:`load_cert_chain` comes first.
 
-        A server has at most 4096 names. Sessions are resumed only under the name that they were made
-        with. A running server takes it up with ``server.reload()``.
+        A server has at most 4096 names. Sessions are resumed only under the name that they were made with. A
+        running server needs ``server.reload()``.
 
-        Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing is added, for
-        a file that cannot be read, a key that is not the certificate's, a name that the certificate
-        is not for or that has a certificate with a key of this kind already, and on a client.
+        Raises :class:`~uringcore.quic.QuicConfigurationError`, and then adds nothing, for a file that cannot
+        be read, a key of another certificate, a name that is not the certificate's or already has a
+        certificate with a key of this type, and on a client.
         """
         if self.is_client:
             raise QuicConfigurationError("named_certificates", "are a server's")
@@ -132,9 +131,9 @@ class QuicConfiguration(ConfigurationFields):
     ) -> None:
         """Sets the authorities that may sign the peer's certificate, instead of the system's.
 
-        ``cafile`` is a PEM file, ``capath`` a directory of them, ``cadata`` PEM bytes; several add
-        up. In a directory, files without a usable certificate are passed over. Each source must
-        hold a certificate: :meth:`setup` raises otherwise, and never falls back to the system's.
+        ``cafile`` is a PEM file, ``capath`` a directory of such files, ``cadata`` PEM bytes; several add up.
+        In a directory, files without a usable certificate are ignored. Each source must have a certificate:
+        otherwise :meth:`setup` raises, and never uses the system's authorities instead.
         """
         self.cafile = cafile
         self.capath = capath
@@ -143,12 +142,11 @@ class QuicConfiguration(ConfigurationFields):
     def setup(
         self, *, retry: RetryPolicy = "auto", session_store: SessionStore | None = None
     ) -> QuicClientSetup | QuicServerSetup:
-        """What the state machine takes, built at most once per state of this object.
+        """The settings for the state machine, built once until a field changes.
 
-        ``retry`` says when a server makes clients prove their address first (RFC 9000 section 8.1.2).
-        ``session_store`` goes before the field, and 0-RTT data is read unless ``early_data`` says
-        otherwise: that is what aioquic's callbacks for tickets mean.
-        Raises :class:`~uringcore.quic.QuicConfigurationError`.
+        ``retry``: when a server makes clients validate their address first (RFC 9000 section 8.1.2).
+        ``session_store`` replaces the field, and makes the server read 0-RTT data unless ``early_data`` is
+        false, as aioquic's callbacks for tickets do. Raises :class:`~uringcore.quic.QuicConfigurationError`.
         """
         key = (retry, session_store, *self._fingerprint())
         if self._setup is None or self._setup[0] != key:
@@ -165,7 +163,7 @@ class QuicConfiguration(ConfigurationFields):
                     )
                 )
             except QuicConfigurationError as exc:
-                # Below there is only one source of authorities; here there are three.
+                # The extension has one source of authorities; here there are three.
                 if exc.field == "cafile" and self.cafile is None:
                     field = "cadata" if self.cadata is not None else "capath"
                     raise QuicConfigurationError(field, exc.message) from None
@@ -174,7 +172,7 @@ class QuicConfiguration(ConfigurationFields):
         return self._setup[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the fields: a copy makes it anew, with a memory of sessions of its own."""
+        """The fields without their converted form: a copy converts them again, and has its own sessions."""
         return {**self.__dict__, "_setup": None, "_own_sessions": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QuicConfiguration:
@@ -188,20 +186,20 @@ class QuicConfiguration(ConfigurationFields):
         return copied
 
     def _named(self, server_name: str) -> QuicConfiguration:
-        """A copy for one server. The original may serve for many, so it is not written to."""
+        """A copy for one server. The original may be used for many, so it is not changed."""
         self.setup()
         named = replace(self, server_name=server_name)
         named._setup = self._setup
         return named
 
     def _without_credentials(self) -> QuicConfiguration:
-        """This configuration, or a copy of it, without what only one server may be shown."""
+        """This configuration, or a copy, without the ticket and the token, which are for one server."""
         if self.session_ticket is None and not self.token:
             return self
         return replace(self, session_ticket=None, token=b"")
 
     def _fingerprint(self) -> tuple[Any, ...]:
-        # Objects stand for themselves: the tuple keeps them alive, so an id cannot be reused.
+        # Objects are compared by identity: the tuple keeps them alive, so an id cannot be reused.
         values: list[Any] = []
         for name in ConfigurationFields.__dataclass_fields__:
             # The server's name belongs to a connection, not to what all connections share.
@@ -219,5 +217,5 @@ class QuicConfiguration(ConfigurationFields):
         return self._own_sessions
 
 
-# What stands for something outside of the configuration.
+# Fields that refer to something outside of the configuration.
 _SHARED = ("quic_logger", "secrets_log_file", "session_store")

@@ -1,10 +1,9 @@
-"""What a QUIC connection tells its user: aioquic's events, and three for flow control.
+"""Events of a QUIC connection: aioquic's, and three for flow control.
 
-The classes are Rust, so that a turn's events are built without running Python. Their fields are
-immutable; they take positional and keyword arguments, and attributes of a program's own, compare by value,
-work with ``match``, are copied and pickled, and pass for dataclasses.
-A program's subclasses of them have no fields of their own, and ``@dataclass`` cannot make them;
-:class:`QuicEvent` can be a base of dataclasses.
+The classes are Rust, so that a turn's events are built without running Python. Fields are immutable. Events
+take positional and keyword arguments, accept further attributes, compare by value, work with ``match``, can
+be copied and pickled, and count as dataclasses. Subclasses cannot have further fields, and ``@dataclass``
+cannot make them; :class:`QuicEvent` can be a base of dataclasses.
 """
 
 from __future__ import annotations

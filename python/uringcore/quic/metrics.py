@@ -1,12 +1,12 @@
-"""QUIC's counters as OpenMetrics text, for Prometheus and the like to fetch.
+"""QUIC's counters as OpenMetrics text, for Prometheus and compatible scrapers.
 
-Here: QUIC's names, types and helps. Not here: the text format (:mod:`uringcore.quic._exposition`), an
-HTTP server, and counting, which the core does::
+Here: names, types and helps of QUIC's metrics. Not here: the text format (:mod:`uringcore.quic._exposition`),
+an HTTP server, and the counters, which are in Rust::
 
     text = openmetrics({"public": server.transport}, {"upstream": client})
     return Response(text, media_type=CONTENT_TYPE)
 
-Each family is written once, with a sample for each source, so call it once a scrape with all sources.
+The text has each family once, with a sample for each source: call it once a scrape with all sources.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def openmetrics(
 ) -> str:
     """The counters of endpoints and connections as OpenMetrics text, ``# EOF`` included.
 
-    ``endpoints`` are transports or servers (whatever has their ``stats()``) by the name that
-    becomes the label ``endpoint``; ``connections`` are protocols or ``QuicConnection`` objects by
-    the label ``connection``. Connections are for the few that a program knows by name: a label for
-    each of a public server's would never stop growing.
+    ``endpoints`` maps values of the label ``endpoint`` to transports, servers or listeners (objects with
+    ``stats()``); ``connections`` maps values of the label ``connection`` to protocols, typed connections or
+    ``QuicConnection`` objects. Use ``connections`` for a few named ones: a label for each connection of a
+    public server would grow without bound.
 
-    Raises ``ValueError`` for a ``prefix`` that is no metric name.
+    Raises ``ValueError`` for a ``prefix`` that is not a metric name.
     """
     if not is_name(prefix):
         raise ValueError(f"prefix: {prefix!r} is not a metric name")
@@ -45,12 +45,12 @@ def openmetrics(
     return exposition(families)
 
 
-# What was taken of each source: its labels and its counters.
+# The labels and counters of each source.
 _Taken = list[tuple[dict[str, str], Any]]
 
 
 def endpoint_families(taken: _Taken, *, prefix: str = "uringcore_quic") -> Iterator[Family]:
-    """Those of endpoints, of which ``taken`` has labels and ``stats()``."""
+    """The families of endpoints; ``taken`` has pairs of labels and ``stats()``."""
     return _families(f"{prefix}_endpoint", _ENDPOINT, taken)
 
 

@@ -1,7 +1,7 @@
 """Numbers of RFC 9000 that programs compare against: error codes, frame types, versions.
 
-Also the plain records that loggers and programs with packets of their own pass around. What is read of
-packets in the clear is in ``headers`` and found here too. Names follow aioquic's ``quic.packet``.
+Also records for loggers and for programs that handle packets themselves, and the parsers of headers
+(``_headers``). Names are those of aioquic's ``quic.packet``.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ NON_ACK_ELICITING_FRAME_TYPES = frozenset(
         QuicFrameType.APPLICATION_CLOSE,
     }
 )
-"Frames that are not acknowledged by themselves (RFC 9002 section 2)."
+"Frames that do not cause an acknowledgement (RFC 9002 section 2)."
 
 PROBING_FRAME_TYPES = frozenset(
     {
@@ -131,12 +131,12 @@ PROBING_FRAME_TYPES = frozenset(
         QuicFrameType.PATH_RESPONSE,
     }
 )
-"Frames that may be sent on a path without going over to it (RFC 9000 section 9.1)."
+"Frames that may be sent on a path without migrating to it (RFC 9000 section 9.1)."
 
 
 @dataclass
 class QuicStreamFrame:
-    """A piece of a stream or of the handshake (RFC 9000 sections 19.6 and 19.8)."""
+    """A STREAM or CRYPTO frame (RFC 9000 sections 19.6 and 19.8); ``offset`` in bytes."""
 
     data: bytes = b""
     fin: bool = False
@@ -145,7 +145,7 @@ class QuicStreamFrame:
 
 @dataclass
 class QuicPreferredAddress:
-    """Where a server wants to be reached after the handshake (RFC 9000 section 9.6)."""
+    """A server's preferred address (RFC 9000 section 9.6)."""
 
     ipv4_address: tuple[str, int] | None
     ipv6_address: tuple[str, int] | None
@@ -155,7 +155,7 @@ class QuicPreferredAddress:
 
 @dataclass
 class QuicVersionInformation:
-    """The versions that a side has chosen and has on offer (RFC 9368 section 3)."""
+    """The chosen and the available versions of one side (RFC 9368 section 3)."""
 
     chosen_version: int
     available_versions: list[int]
@@ -163,7 +163,7 @@ class QuicVersionInformation:
 
 @dataclass
 class QuicTransportParameters:
-    """One side's transport parameters (RFC 9000 section 18.2). ``None``: not sent."""
+    """One side's transport parameters, with the units of RFC 9000 section 18.2. ``None``: not sent."""
 
     original_destination_connection_id: bytes | None = None
     max_idle_timeout: int | None = None

@@ -1,10 +1,10 @@
-"""Where a QUIC server keeps the sessions that its clients may resume (RFC 8446 section 4.6.1).
+"""Stores of the sessions that clients of a QUIC server may resume (RFC 8446 section 4.6.1).
 
-A store keeps bytes under bytes. That a session is given out once is what makes a ticket good for
-0-RTT data once, in whatever process its client ends up: a store of one's own has to do as much.
-Here: what a store is, one that processes of a machine share, and aioquic's callbacks as one. Not
-here: the store in memory, which is Rust (``uringcore.tls.MemorySessionStore``), and what a session
-holds, which is the TLS library's.
+A store maps tickets to sessions, both as bytes. It returns each session once, so that a ticket is valid for
+0-RTT data once, whichever process its client reaches: a program's own store must guarantee this too. Here:
+the protocol of stores, a store that processes of one machine share, and aioquic's callbacks as a store. Not
+here: the store in memory, which is Rust (``uringcore.tls.MemorySessionStore``), and the content of sessions,
+which is the TLS library's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 from uringcore._private_files import check_private, make_private
 
-# The core makes one for a store that may block, on a running loop, which imports nothing.
+# Imported early: a running loop imports nothing.
 from uringcore.tls import (
     _MAX_EARLY_DATA,
     CipherSuite,
@@ -35,58 +35,56 @@ __all__ = ["SessionStore", "SharedSessionStore"]
 class SessionStore(Protocol):
     """Keeps sessions by their tickets.
 
-    ``put`` is called twice and ``take`` at most four times a handshake. What they raise goes to the
-    loop's exception handler, and the handshake goes on without the session.
+    A handshake calls ``put`` twice and ``take`` at most four times. Their exceptions go to the loop's
+    exception handler, and the handshake continues without the session.
 
-    A store is called on the loop's thread, and must not wait for anything there. One that may, for a
-    disk, a lock or another machine, says so by an attribute ``may_block = True``: it is then called
-    on a thread of its own, one call after the other in the order in which they were caused. Handshakes
-    wait for its answer for a second and then go on without it. When it is so slow that 1,024 calls
-    wait, sessions are not kept, and handshakes do not ask. An endpoint lets 256 clients wait
-    that have not proved their address; more get a Retry, or, with ``retry=False``, no session.
+    The loop's thread calls the store, which must not block there. A store that may wait for a disk, a lock or
+    another machine has the attribute ``may_block = True``: then a separate thread makes the calls, one after
+    the other in their order. Handshakes wait one second for the result and continue without it. When 1,024
+    calls wait, sessions are neither stored nor looked up. An endpoint lets 256 clients with unvalidated
+    addresses wait; others get a Retry, or, with ``retry=False``, no session.
 
-    A store may have a third method, ``spend(token: bytes) -> bool``, which is called at most once a
-    handshake with what names an address validation token (RFC 9000 section 8.1.4): it returns true
-    the first time, in whatever process, and false afterwards. Without it each process knows only
-    which tokens were used at itself. A token that was used costs its client a Retry.
+    A store may have a third method, ``spend(token: bytes) -> bool``. A handshake calls it at most once with
+    the identifier of an address validation token (RFC 9000 section 8.1.4). It returns true for the first call
+    in any process, and false afterwards. Without it each process detects only its own reuse of tokens. A
+    client with a used token gets a Retry.
     """
 
     def put(self, ticket: bytes, session: bytes) -> object:
-        """Keeps ``session`` under ``ticket``, for a day at most."""
+        """Stores ``session`` under ``ticket``, for a day at most."""
 
     def take(self, ticket: bytes) -> bytes | None:
-        """Gives out the session of ``ticket`` and forgets it in one step, or ``None``.
+        """Removes and returns the session of ``ticket`` in one step; ``None`` if there is none.
 
-        Of two calls with the same ticket, from any process, only one may get the session.
+        Of two calls with one ticket, in any processes, only one may return the session.
         """
 
 
 class SharedSessionStore:
     """Sessions in a file, shared by the processes of one machine that open the same ``path``.
 
-    The file is an SQLite database that only its owner can read. Put it where it does not outlive
-    the machine's run (``/run``, ``/dev/shm``): sessions are secrets, and one that came back after a
-    crash could be replayed. It holds ``capacity`` sessions, the oldest are forgotten first. It knows
-    which address validation tokens were used as well, up to about as many; what comes after those
-    counts as used.
+    The file is an SQLite database that only its owner can read. Use a folder that is empty after a restart of
+    the machine (``/run``, ``/dev/shm``): sessions are secrets, and a session that came back after a crash
+    could be replayed. The store holds ``capacity`` sessions; the oldest are removed first. It also remembers
+    about as many used address validation tokens; tokens beyond them count as used.
 
-    A file of another user's, a link, and one that others may read are not taken; the same goes for the
-    files that SQLite puts beside it (``-wal``, ``-shm``, ``-journal``). Its folder is one that only this
-    user may write in. A folder with the sticky bit, as ``/dev/shm`` has, will do where the kernel's
-    ``fs.protected_regular`` is 1 or 2: SQLite removes those files and makes them anew, and without that
-    setting it opens a file that another user has made in between. The store then raises
-    ``PermissionError`` before it writes a session, but SQLite has read that file by then.
+    A file that belongs to another user, is a link or may be read by others is refused, and so are such files
+    that SQLite puts beside it (``-wal``, ``-shm``, ``-journal``). Only this user should be able to write in
+    the folder. A folder with the sticky bit, such as ``/dev/shm``, is safe where the kernel's
+    ``fs.protected_regular`` is 1 or 2: SQLite removes those files and makes new ones, and without that
+    setting it would open a file that another user has made in between. The store then raises
+    ``PermissionError`` before it writes a session, but SQLite has read that file.
 
     Kubernetes gives the files of a volume with ``fsGroup`` to a group whenever it mounts the volume (mode
-    0660): a store that was put there is not taken after a restart. Use the container's ``/dev/shm``, or
-    a folder outside of volumes.
+    0660), so such a store is refused after a restart. Use the container's ``/dev/shm``, or a folder outside
+    of volumes.
 
-    A store can be pickled and survives ``os.fork``: each process opens the file for itself. Raises
-    ``OSError`` when the file cannot be made, ``PermissionError`` when one that is there is not to be
-    trusted, and ``sqlite3.Error`` when it is no database.
+    A store can be pickled, and works after ``os.fork``: each process opens the file itself. Raises
+    ``OSError`` when the file cannot be made, ``PermissionError`` when an existing file is not safe,
+    ``sqlite3.Error`` when it is not a database, and ``ValueError`` for a ``capacity`` below 1.
 
-    Servers call it on a thread of its own (``may_block``): while another process has the file locked,
-    handshakes go on without their sessions.
+    Servers call the store on a separate thread (``may_block``): while another process holds the file's lock,
+    handshakes continue without sessions.
     """
 
     may_block = True
@@ -116,7 +114,7 @@ class SharedSessionStore:
         return int(count)
 
     def put(self, ticket: bytes, session: bytes) -> None:
-        """Keeps ``session`` under ``ticket`` for a day."""
+        """Stores ``session`` under ``ticket`` for a day."""
         with self._lock, self._changing() as database:
             database.execute(
                 "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
@@ -127,7 +125,7 @@ class SharedSessionStore:
                 self._sweep(database)
 
     def take(self, ticket: bytes) -> bytes | None:
-        """Gives out the session of ``ticket`` and forgets it, or ``None``."""
+        """Removes and returns the session of ``ticket``; ``None`` if there is none."""
         with self._lock, self._changing() as database:
             found = database.execute(
                 "SELECT session, expires FROM sessions WHERE ticket = ?", (ticket,)
@@ -139,7 +137,8 @@ class SharedSessionStore:
         return bytes(session) if time.time() < expires else None
 
     def spend(self, token: bytes) -> bool:
-        """True if ``token`` is new; it is used from now on. False while ``capacity`` are remembered."""
+        """Marks ``token`` as used. True if it was not used before; false while ``capacity`` tokens are
+        stored."""
         with self._lock, self._changing() as database:
             self._until_token_sweep -= 1
             if self._until_token_sweep < 0:
@@ -168,7 +167,7 @@ class SharedSessionStore:
         if self._database is not None:
             return self._database
         journal = f"{self._path}-journal"
-        # All of them are looked at before one is made: a store that is refused leaves nothing behind.
+        # All files are checked before one is made, so that a refused store leaves nothing behind.
         for path in (journal, *self._files()):
             check_private(path)
         for path in self._files():
@@ -177,7 +176,7 @@ class SharedSessionStore:
             self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
         try:
-            # What a crash of the machine loses are sessions, which cost a full handshake each.
+            # A crash of the machine may lose sessions, which costs a full handshake each.
             (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.execute("PRAGMA synchronous = OFF")
             database.execute(
@@ -190,7 +189,8 @@ class SharedSessionStore:
                 "(token BLOB PRIMARY KEY, expires REAL NOT NULL) WITHOUT ROWID"
             )
             # SQLite removes two of them when the last process closes the database, or when the database is
-            # empty, and makes them anew: another user may have been quicker. No session was written so far.
+            # empty, and makes new ones: another user may have made them in between. No session is written
+            # yet.
             check_private(journal)
             check_private(self._path, is_open=True)
             for path in self._files()[1:]:
@@ -203,7 +203,7 @@ class SharedSessionStore:
         return database
 
     def _files(self) -> list[str]:
-        """The database, and what belongs to it while it is open."""
+        """The database, and SQLite's files beside it while it is open."""
         return [self._path, f"{self._path}-wal", f"{self._path}-shm"]
 
     @contextlib.contextmanager
@@ -218,7 +218,7 @@ class SharedSessionStore:
         database.execute("COMMIT")
 
     def _sweep(self, database: sqlite3.Connection) -> None:
-        """Every sixteenth of the capacity, so that a ``put`` costs little on average."""
+        """Removes old sessions, once for a sixteenth of the capacity: a ``put`` costs little on average."""
         self._until_sweep = self._capacity // 16
         database.execute("DELETE FROM sessions WHERE expires <= ?", (time.time(),))
         keep = self._capacity - self._until_sweep
@@ -232,8 +232,8 @@ class SharedSessionStore:
 class _Fork:
     """Closes every store around a fork.
 
-    SQLite remembers in the process which locks it holds on a file. A child that inherited such a
-    memory would break its parent's locks, and the file with them.
+    SQLite keeps a list of its locks on a file in the process. A child with an inherited list would break its
+    parent's locks, and the file with them.
     """
 
     def __init__(self) -> None:
@@ -288,7 +288,7 @@ class _TicketCallbacks:
 
 
 def _server_ticket(ticket: bytes, session: bytes) -> SessionTicket:
-    """What a server knows of its ticket; all that resumption needs is in ``_session``."""
+    """A server's own view of a ticket; ``_session`` has everything that resumption needs."""
     now = datetime.now(timezone.utc)
     return SessionTicket(
         age_add=0,
@@ -304,6 +304,6 @@ def _server_ticket(ticket: bytes, session: bytes) -> SessionTicket:
 
 
 _LIFETIME = 86400
-"What the tickets say that they are good for, in seconds."
+"Lifetime of tickets, in seconds."
 _BUSY = 0.25
 "Seconds to wait for another process that is writing."

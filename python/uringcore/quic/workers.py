@@ -1,9 +1,8 @@
 """Several processes on one UDP port: ``PortGroup``.
 
-The kernel gives each of them its own socket (SO_REUSEPORT), and a small filter program in the kernel
-chooses the socket by the connection ID of a datagram. So a connection stays with its process when the
-client's address changes, and a client's first packets all come to the same one. A group also has the
-keys that the processes must share::
+Each process has its own socket (SO_REUSEPORT), and a small filter program in the kernel chooses the socket by
+the connection ID of a datagram. So a connection stays with its process when the client's address changes, and
+all first packets of a client reach one process. A group also has the keys that the processes share::
 
     def work(worker):
         async def main():
@@ -15,16 +14,15 @@ keys that the processes must share::
         with PortGroup("::", 4433, workers=4) as group:
             group.run(work)
 
-The parent holds all sockets open, so the place of each in the port's order never changes. When a
-process dies the others stand in for it at once: they answer the packets of its lost connections with
-stateless resets, so that clients connect anew, and take its share of new ones, until another process
-serves with the same worker. One that closes its server, to end when its connections have, sends new
-clients on to the next by a Retry. Two processes must not use one worker at the same time: each would get
-half of the packets. A program that starts processes by itself says what has become of them with
-:meth:`PortGroup.mark`.
+The parent keeps all sockets open, so the index of each socket in the kernel's array never changes. When a
+process dies, the others answer the packets of its connections with stateless resets, so that clients
+reconnect, and accept its share of new clients, until another process serves with this worker. A process that
+closes its server, to end after its connections, sends new clients to the next worker by a Retry. Two
+processes must not use one worker at once: each would get half of the packets. A program that starts processes
+itself reports their states with :meth:`PortGroup.mark`.
 
-Session tickets are not in here: for resumption and 0-RTT data across processes give their
-configurations one :class:`~uringcore.quic.sessions.SharedSessionStore`.
+A group does not share session tickets: for resumption and 0-RTT data across processes their configurations
+need one :class:`~uringcore.quic.sessions.SharedSessionStore`.
 
 Packets with connection IDs of another worker, which may arrive while a port is set up, are dropped before
 they are read.
@@ -57,8 +55,8 @@ _Socket = socket.socket
 class PortWorker:
     """One process's part of a :class:`PortGroup`.
 
-    Goes to a child process as an argument of ``multiprocessing.Process``, by fork, forkserver or
-    spawn; the socket goes along.
+    It is an argument for the target of ``multiprocessing.Process`` (fork, forkserver or spawn), with its
+    socket. ``index`` counts from 0, ``count`` is the number of workers.
     """
 
     index: int
@@ -70,19 +68,19 @@ class PortWorker:
     _parent: _Socket = field(repr=False)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """In a spawned process, which has its sockets inheritable: its children would keep the port."""
+        """Makes the sockets of a spawned process not inheritable: its children would keep the port."""
         self.__dict__.update(state)
         for sock in (self.socket, self._parent):
             sock.set_inheritable(False)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The place, how many there are, and the descriptor of the file with the state of each."""
+        """The index, the number of workers, and the descriptor of the file with their states."""
         return self.index, self.count, self._states.fileno()
 
     def tell_serving(self) -> None:
-        """Tells :meth:`PortGroup.run` that packets are received; ``serve(workers=...)`` does it."""
-        # Nobody listens if the program does not use `run`, or when the parent is dead.
+        """Reports to :meth:`PortGroup.run` that this worker serves. ``serve(workers=...)`` calls it."""
+        # Nothing reads it if the program does not use `run`, or when the parent is dead.
         with contextlib.suppress(BlockingIOError, ConnectionError):
             self._parent.send(bytes([self.index]))
 
@@ -90,16 +88,15 @@ class PortWorker:
 class PortGroup:
     """A UDP port for ``workers`` processes.
 
-    ``host`` and ``port`` are as for ``serve``; with port 0 the system chooses, and :attr:`sockname`
-    tells. The keys are made at random unless given: to keep them over a restart of the whole group,
-    give 32 bytes each and keep them secret. Groups on several addresses may have one
-    ``stateless_reset_key``, groups on several machines may not, as
-    :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic._fields.ConfigurationFields>` explains.
+    ``host`` and ``port`` are as for ``serve``; for port 0 the system chooses one, which :attr:`sockname` has.
+    The keys are random by default. To keep them over a restart of the whole group, pass secrets of at least
+    32 bytes. Groups on several addresses may share a ``stateless_reset_key``, groups on several machines may
+    not; see :attr:`QuicConfiguration.stateless_reset_key <uringcore.quic._fields.ConfigurationFields>`.
 
-    ``only_v6``: ``"::"`` leaves IPv4 to others.
+    ``only_v6=True`` does not bind IPv4 for ``"::"``.
 
-    Raises ``OSError`` when the port cannot be bound, ``ValueError`` for a number of workers that is
-    not from 1 to 255.
+    Raises ``OSError`` when the port cannot be bound, and ``ValueError`` for a number of workers that is not
+    from 1 to 255.
     """
 
     def __init__(
@@ -125,8 +122,8 @@ class PortGroup:
         self._states = PlaceStates(workers)
         try:
             for _ in range(workers):
-                # The first has the port for itself: with another program's sockets among its own, the
-                # port would be steered to the wrong ones.
+                # The first one binds the port exclusively: with sockets of another program on it, datagrams
+                # would be steered to the wrong ones.
                 is_further = bool(self._sockets)
                 sock = bind_udp(family, address, reuse_port=is_further, only_v6=only_v6)
                 self._sockets.append(sock)
@@ -173,13 +170,13 @@ class PortGroup:
         self._states.close()
 
     def mark(self, index: int, *, serving: bool, accepting: bool = True) -> None:
-        """Says whether there is a process for a worker; :meth:`run` does it by itself.
+        """Reports the state of a worker's process. :meth:`run` calls it.
 
-        While there is none the others get its packets. Do not say so of a process that lets its last
-        connections end after ``server.close()``: it needs them, and sends new clients on by itself,
-        to the worker with the next index. With ``accepting=False`` it stands in for nobody any more,
-        so new clients find their way if that worker's place is empty, or takes new ones.
-        Call it in the process that made the group, or in one that it has forked.
+        ``serving=False``: there is no process, and the others get its packets. ``accepting=False``: the
+        process ends after its last connections, as after ``server.close()``. It keeps their packets, sends
+        new clients to the next worker by a Retry, and gets no packets of workers without a process.
+
+        Call it in the process that made the group, or in a process forked from that one.
         """
         state = (ACCEPTING if accepting else ENDING) if serving else ABSENT
         if self._states[index] != state:
@@ -187,14 +184,14 @@ class PortGroup:
             self._steer()
 
     def clear(self, index: int) -> None:
-        """Forgets what has come for a worker while there was nobody. Call it before a process begins."""
+        """Drops datagrams that arrived for a worker without a process. Call it before a process begins."""
         _drop_received(self._sockets[index])
 
     def _steer(self) -> None:
         if len(self._sockets) == 1:
-            # It gets everything, and the kernel steers only among several.
+            # A single socket gets everything without steering.
             return
-        # Another process may do the same: whoever is last has seen what all have written.
+        # Another process may change states meanwhile: the last one to steer has read all changes.
         states = None
         while states != (states := self._states.all()):
             steer_by_connection_id(self._sockets[0].fileno(), _stand_ins(states))
@@ -204,26 +201,26 @@ class PortGroup:
     ) -> None:
         """Runs ``target(worker, *args)`` in a process for each worker, until all have returned.
 
-        A process that fails is replaced, after a wait that doubles each time it fails within ten
-        seconds, up to 30 seconds; meanwhile the others stand in for it. One that returns is not
-        replaced.
+        A process that fails is replaced, after a wait that doubles with each failure within ten seconds, up
+        to 30 seconds; meanwhile the others answer for it. A process that returns is not replaced.
 
-        SIGTERM and SIGINT go to every process as SIGTERM, and then none is replaced. SIGHUP replaces
-        them one after the other: a process gets SIGTERM, and when it has ended and its successor
-        serves, it is the next one's turn; a successor that fails ends the round. So a ``target`` that
-        closes its server on SIGTERM and awaits ``wait_closed()`` loses no connection. It begins with
-        SIGTERM as the system has it, and SIGINT and SIGHUP ignored.
+        SIGTERM and SIGINT send SIGTERM to every process, and end replacements. SIGHUP replaces the processes
+        one after the other: a process gets SIGTERM; when it has ended and its successor serves, the next one
+        follows. A successor that fails ends the round. A ``target`` that closes its server on SIGTERM and
+        awaits ``wait_closed()`` loses no connection. It begins with the default action for SIGTERM, and
+        ignores SIGINT and SIGHUP.
 
-        ``context`` is one of ``multiprocessing.get_context``. Call it in the main thread.
+        ``context`` comes from ``multiprocessing.get_context``. Call it in the main thread.
         """
         chosen = multiprocessing.get_context() if context is None else context
         ProcessGroup(self._workers, target, args, chosen, self.mark, self._news).run()
 
 
 def _stand_ins(states: bytes) -> bytes:
-    """For each place the one whose socket gets its packets."""
+    """For each worker the index of the socket that gets its packets."""
     sockets = bytearray(range(len(states)))
-    # Where nobody takes new clients, those that are about to end refuse them: better than silence.
+    # If no process accepts new clients, those that are about to end refuse them, which is better than
+    # silence.
     for state in (ACCEPTING, ENDING):
         if there := [index for index in sockets if states[index] == state]:
             absent = [index for index in sockets if states[index] == ABSENT]
@@ -234,13 +231,13 @@ def _stand_ins(states: bytes) -> bytes:
 
 
 def _drop_received(sock: socket.socket) -> None:
-    """What came before the port was steered, and may be another worker's.
+    """Drops datagrams that arrived before the port was steered, and may be another worker's.
 
-    No more than a socket's queue is, so that one that fills up meanwhile keeps nobody here.
+    At most a full queue, so that the loop ends while datagrams arrive.
     """
     for _ in range(_QUEUE_MAX):
         try:
-            # Whether it blocks is the socket's own, which a worker's loop has had.
+            # The socket's own blocking mode may have been changed by a worker's loop.
             sock.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
