@@ -378,8 +378,8 @@ def test_a_group_is_a_port_with_keys():
     with PortGroup("127.0.0.1", 0, workers=3) as group:
         assert [worker.index for worker in group] == [0, 1, 2]
         assert len({worker.socket.getsockname() for worker in group}) == 1
-        assert len({worker.stateless_reset_key for worker in group}) == 1
-        assert len(group[0].stateless_reset_key) == 32 and len(group[0].token_key) == 64
+        assert len({worker._stateless_reset_key for worker in group}) == 1
+        assert len(group[0]._stateless_reset_key) == 32 and len(group[0]._token_key) == 64
         assert b"key" not in repr(group[0]).encode()
         with pytest.raises(TypeError):
             pickle.dumps(group[0])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,18 @@ def pyright(folder: Path, *paths: Path) -> tuple[int, str]:
     project = folder / "pyrightconfig.json"
     project.write_text(json.dumps(settings))
     return _run("pyright", "--pythonpath", sys.executable, "--project", str(project))
+
+
+def completeness(folder: Path) -> dict[str, Any]:
+    """pyright's report on the types of the package's public symbols (``--verifytypes``)."""
+    pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
+    project = folder / "pyrightconfig.json"
+    project.write_text(json.dumps({"extraPaths": [str(Path(uringcore.__file__).parents[1])]}))
+    arguments = ("--verifytypes", "uringcore", "--ignoreexternal", "--outputjson")
+    where = ("--pythonpath", sys.executable, "--project", str(project))
+    _, said = _run("pyright", *arguments, *where)
+    report: dict[str, Any] = json.loads(said[said.index("{") :])["typeCompleteness"]
+    return report
 
 
 def _run(checker: str, *arguments: str) -> tuple[int, str]:

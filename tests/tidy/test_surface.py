@@ -1,8 +1,12 @@
-"""The public modules of the package: what this table names, and nothing else without an underscore."""
+"""The public surface of the package: the modules of a table, exceptions in ``Error``, few and typed symbols."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.type_checkers import completeness
 
 PACKAGE = Path(__file__).parents[2] / "python" / "uringcore"
 
@@ -41,3 +45,52 @@ def public_modules() -> dict[str, str]:
 
 def test_nothing_else_is_public() -> None:
     assert public_modules() == PUBLIC
+
+
+SYMBOLS_MAX = 750
+# aioquic's names for them.
+FOREIGN_NAMES = {"ClosedCriticalStream", "FrameUnexpected", "QpackDecompressionFailed"}
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    names = [f"{package}.{name}" for package, found in PUBLIC.items() for name in found.split()]
+    for name in names:
+        # gunicorn's worker forks; the others are imported.
+        if not name.endswith("gunicorn"):
+            module = importlib.import_module(f"uringcore.{name.removeprefix('.')}")
+            for symbol in getattr(module, "__all__", ()):
+                yield symbol, getattr(module, symbol)
+
+
+def test_exceptions_end_in_error() -> None:
+    exceptions = {
+        name
+        for name, found in public_objects()
+        if isinstance(found, type) and issubclass(found, BaseException)
+    }
+    assert "StreamResetError" in exceptions and "WebSocketClosedError" in exceptions
+    assert {name for name in exceptions if not name.endswith("Error")} <= FOREIGN_NAMES
+
+
+def test_names_of_exceptions_have_one_meaning() -> None:
+    """Two classes of one name would be caught for each other."""
+    found: dict[str, set[object]] = {}
+    for name, value in public_objects():
+        if name.endswith("Error"):
+            found.setdefault(name, set()).add(value)
+    twice = {name for name, values in found.items() if len(values) > 1}
+    # aiopquic's own, in its adapter.
+    assert twice <= {"WebTransportError"}
+
+
+def test_public_symbols_are_typed_and_few(tmp_path: Path) -> None:
+    report = completeness(tmp_path)
+    unclear = [
+        symbol["name"]
+        for symbol in report["symbols"]
+        if symbol["isExported"] and (not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"])
+    ]
+    assert not unclear
+    assert report["completenessScore"] == 1
+    count = sum(report["exportedSymbolCounts"].values())
+    assert 500 < count <= SYMBOLS_MAX

@@ -34,8 +34,8 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol = protocol
         self.stream_id = stream_id
         self.reader: asyncio.StreamReader | None = None
-        self.reading = True
-        self.writing = protocol._quic._stream_can_send(stream_id)
+        self.reading: bool = True
+        self.writing: bool = protocol._quic._stream_can_send(stream_id)
         self.write_error: Exception | None = None
         self._closing = False
         self._close_waiter: asyncio.Future[None] | None = None

@@ -99,7 +99,7 @@ class WebTransportRoute(BaseRoute):
             raise ValueError(f"path: must begin with a slash, not {path!r}")
         self.path = path
         self.endpoint = endpoint
-        self.name = get_name(endpoint) if name is None else name
+        self.name: str = get_name(endpoint) if name is None else name
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

@@ -66,7 +66,7 @@ class H3Stream:
         self.headers_send_state = HeadersState.INITIAL
         self.push_id: int | None = None
         self.receiving_ended = False
-        self.sending_ended = False
+        self.sending_ended: bool = False
         self.session_id: int | None = None
         self.stream_type: int | None = None
 

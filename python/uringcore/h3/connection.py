@@ -157,7 +157,7 @@ __all__ = [
     "validate_trailers",
 ]
 
-logger = logging.getLogger("http3")
+logger: logging.Logger = logging.getLogger("http3")
 "aioquic's logger. uringcore itself says nothing here."
 
 H3_ALPN = ["h3"]

@@ -104,8 +104,8 @@ class Client(Methods):
         if configuration is None:
             configuration = pooled_configuration(cafile, verify)
         self._configuration = configuration
-        self.limits = Limits() if limits is None else limits
-        self.timeouts = Timeouts() if timeouts is None else timeouts
+        self.limits: Limits = Limits() if limits is None else limits
+        self.timeouts: Timeouts = Timeouts() if timeouts is None else timeouts
         self._early_data = early_data
         self._slots: dict[Route, ConnectionSlots] = {}
         self._memories = Memories()

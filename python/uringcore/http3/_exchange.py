@@ -65,10 +65,10 @@ class Exchange:
         self.status: int | None = None
         self.headers: Fields = []
         self.trailers: Fields = []
-        self.ended = False
-        self.timed_out = False
-        self.request_ended = False
-        self.request_stopped = False
+        self.ended: bool = False
+        self.timed_out: bool = False
+        self.request_ended: bool = False
+        self.request_stopped: bool = False
         """The server has sent STOP_SENDING for the request's body."""
 
     # Fed by the connection

@@ -99,9 +99,9 @@ class WebSocket:
         self._reader = WebSocketReader(max_size)
         self._closed: WebSocketClosedError | None = None
         self._close_sent = False
-        self.headers = exchange.headers
+        self.headers: Fields = exchange.headers
         """Header fields of the server's answer."""
-        self.subprotocol = next(
+        self.subprotocol: str | None = next(
             (
                 value.decode("latin-1")
                 for name, value in exchange.headers

@@ -49,6 +49,7 @@ The modules behind them:
 | ``_closing`` | arguments of closes and resets, checked |
 | ``_memory`` | the memory of this process, and the part that clients may fill |
 | ``_store_thread`` | the thread that calls a session store |
+| ``_records`` | records of frames and parameters |
 | ``_headers`` | headers of packets in the clear, for programs that route datagrams |
 | ``_exposition`` | the text format of OpenMetrics |
 | ``_process_group`` | the processes of a ``PortGroup`` |

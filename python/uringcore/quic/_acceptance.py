@@ -72,7 +72,7 @@ class Acceptance:
     def began(self) -> None:
         """The endpoint receives."""
         if self._worker is not None:
-            self._worker.tell_serving()
+            self._worker._notify_serving()
 
     @property
     def preferred_address(self) -> Sequence[tuple[str, int]]:
@@ -109,7 +109,7 @@ def endpoint_options(
         **(limits or ServerLimits())._options(),
         "connection_id_length": configuration.connection_id_length,
         "reset_key": configuration.stateless_reset_key,
-        "worker": None if worker is None else worker.place,
+        "worker": None if worker is None else worker._place,
     }
 
 
@@ -117,8 +117,8 @@ def _with_keys_of(worker: PortWorker, configuration: QuicConfiguration) -> QuicC
     reset_key, token_key = configuration.stateless_reset_key, configuration.token_key
     return replace(
         configuration,
-        stateless_reset_key=worker.stateless_reset_key if reset_key is None else reset_key,
-        token_key=worker.token_key if token_key is None else token_key,
+        stateless_reset_key=worker._stateless_reset_key if reset_key is None else reset_key,
+        token_key=worker._token_key if token_key is None else token_key,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno as _errno
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uringcore._pickling import PickledWhole
 from uringcore.quic.packet import QuicErrorCode
@@ -87,7 +87,7 @@ class StreamClosedError(StreamError):
 
     def __init__(self, stream_id: int, reason: str) -> None:
         super().__init__(stream_id, 0, reason)
-        self.args = (f"stream {stream_id}: {reason}",)
+        self.args: tuple[Any, ...] = (f"stream {stream_id}: {reason}",)
 
 
 class DatagramSendError(QuicError, ValueError):
@@ -191,7 +191,7 @@ class QuicConnectionRefusedError(QuicConnectionError, ConnectionRefusedError):
         errno: int = _errno.ECONNREFUSED,
     ) -> None:
         super().__init__(error_code, frame_type, reason_phrase, message)
-        self.errno = errno
+        self.errno: int | None = errno
 
 
 _CERTIFICATE_ALERTS = frozenset(

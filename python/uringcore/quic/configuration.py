@@ -68,12 +68,12 @@ class QuicConfiguration(ConfigurationFields):
         if keyfile is not None or b"PRIVATE KEY-----" in key_pem:
             warn_if_exposed(key_file, LOGGER, key_pem)
             try:
-                self.private_key = load_pem_private_key(key_pem, secret)
+                self.private_key: Any = load_pem_private_key(key_pem, secret)
             except ValueError as exc:
                 message = f"{os.fspath(key_file)}: {exc}"
                 raise QuicConfigurationError("private_key", message) from exc
-        self.certificate = certificates[0]
-        self.certificate_chain = list(certificates[1:])
+        self.certificate: Any = certificates[0]
+        self.certificate_chain: list[Any] = list(certificates[1:])
 
     def add_certificate(
         self,

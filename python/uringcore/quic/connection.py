@@ -95,7 +95,7 @@ __all__ = [
     "stream_is_unidirectional",
 ]
 
-logger = logging.getLogger("quic")
+logger: logging.Logger = logging.getLogger("quic")
 "aioquic's logger. uringcore itself says little here; programs log through ``_logger``."
 
 UDP_HEADER_SIZE = 8

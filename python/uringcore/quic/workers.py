@@ -62,8 +62,8 @@ class PortWorker:
     index: int
     count: int
     socket: socket.socket
-    stateless_reset_key: bytes = field(repr=False)
-    token_key: bytes = field(repr=False)
+    _stateless_reset_key: bytes = field(repr=False)
+    _token_key: bytes = field(repr=False)
     _states: PlaceStates = field(repr=False)
     _parent: _Socket = field(repr=False)
 
@@ -74,11 +74,11 @@ class PortWorker:
             sock.set_inheritable(False)
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def _place(self) -> tuple[int, int, int]:
         """The index, the number of workers, and the descriptor of the file with their states."""
         return self.index, self.count, self._states.fileno()
 
-    def tell_serving(self) -> None:
+    def _notify_serving(self) -> None:
         """Reports to :meth:`PortGroup.run` that this worker serves. ``serve(workers=...)`` calls it."""
         # Nothing reads it if the program does not use `run`, or when the parent is dead.
         with contextlib.suppress(BlockingIOError, ConnectionError):

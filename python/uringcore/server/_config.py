@@ -28,7 +28,7 @@ from uringcore.quic._errors import QuicConfigurationError
 from uringcore.quic._memory import MEMORY_MIN, default_memory
 from uringcore.quic._sequence_logger import QuicSequenceLogger, TraceLimits
 from uringcore.quic.configuration import QuicConfiguration
-from uringcore.quic.limits import RetryPolicy
+from uringcore.quic.limits import RetryPolicy, ServerLimits
 from uringcore.quic.sessions import SessionStore, SharedSessionStore
 from uringcore.server._checks import (
     check_environment,
@@ -42,7 +42,7 @@ from uringcore.server._checks import (
 )
 from uringcore.server._credentials import check_certificate, quic_refusal
 from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import limits_from, named_field
+from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, named_field
 from uringcore.server._log import log_config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._observer import Observer
@@ -188,10 +188,13 @@ class Config(UvicornConfig):
             # In the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
         try:
-            self.http3_limits, self.session_limits, self.quic_limits = limits_from(options)
+            found = limits_from(options)
         except QuicConfigurationError as exc:
             raise StartupError(str(exc), option=exc.field) from None
-        self.http3_trace_limits = trace_limits(options)
+        self.http3_limits: HTTP3Limits = found[0]
+        self.session_limits: SessionLimits = found[1]
+        self.quic_limits: ServerLimits = found[2]
+        self.http3_trace_limits: TraceLimits = trace_limits(options)
         for name, key in (("token", http3_token_key), ("reset", http3_reset_key)):
             if key is not None and len(key) < KEY_BYTES_MIN:
                 raise StartupError(
@@ -208,8 +211,8 @@ class Config(UvicornConfig):
         self.http3_early_data = http3_early_data
         check_http3_port(http3_port, http3_fd)
         check_protocols(http3_connect)
-        self.http3_connect = tuple(http3_connect)
-        self.http3_origins = checked_origins(http3_origins)
+        self.http3_connect: tuple[str, ...] = tuple(http3_connect)
+        self.http3_origins: tuple[str, ...] = checked_origins(http3_origins)
         self.http3_token_key = http3_token_key
         if http3_reset_group is not None and (http3_reset_key is None or not http3_reset_group):
             raise StartupError(
@@ -238,7 +241,7 @@ class Config(UvicornConfig):
         check_environment(options)
         super().__init__(app, **options)
         # A WSGI application knows one kind of scope.
-        self.http3_webtransport = http3_webtransport and self.interface != "wsgi"
+        self.http3_webtransport: bool = http3_webtransport and self.interface != "wsgi"
         check_options(self)
         one_port = metrics_port is None or status_on_metrics_port
         port_path = metrics_path or (METRICS_PATH if metrics_port is not None else None)
@@ -250,7 +253,7 @@ class Config(UvicornConfig):
         check_qlog_dir(http3_qlog_dir)
         if dev_cert:
             self._make_dev_certificate()
-        self.http3 = http3 and self._http3_possible()
+        self.http3: bool = http3 and self._http3_possible()
         self._memory_given = self.quic_limits.memory
         self.share_memory(self.workers)
         self.quic: QuicConfiguration | None = None

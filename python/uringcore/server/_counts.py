@@ -27,9 +27,9 @@ class Histogram:
     """How many values were how large."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        self.bounds: tuple[float, ...] = tuple(bounds)
+        self.counts: list[int] = [0] * (len(bounds) + 1)
+        self.total: float = 0.0
 
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
@@ -50,9 +50,9 @@ class Counts:
         self.websockets_open = 0
         self.given_up: Counter[str] = Counter()
         """Responses over HTTP/3 that were given up, by why: ``nothing_taken`` or ``little_taken``."""
-        self.lag = Histogram(LAG_BOUNDS)
+        self.lag: Histogram = Histogram(LAG_BOUNDS)
         """Seconds by which the loop came too late to what was due, looked at ten times a second."""
-        self.lag_now = 0.0
+        self.lag_now: float = 0.0
         # Of QUIC connections that have ended.
         self.packets_sent = 0
         self.packets_lost = 0

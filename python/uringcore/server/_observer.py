@@ -72,8 +72,8 @@ class Observer:
         on_port: Collection[str] = (),
         folder: str | None = None,
     ) -> None:
-        self.counts = Counts()
-        self.sources = Sources()
+        self.counts: Counts = Counts()
+        self.sources: Sources = Sources()
         # The first answers other processes, the second scrapes and the status page.
         self._own = SharedResult(self._report)
         self._all = SharedResult(self._gathered)

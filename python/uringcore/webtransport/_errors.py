@@ -30,7 +30,7 @@ class SessionRefusedError(WebTransportError):
     def __init__(self, status: int, headers: Headers = ()) -> None:
         super().__init__(f"the server has refused the session with status {status}", status)
         self.status = status
-        self.headers = list(headers)
+        self.headers: list[tuple[bytes, bytes]] = list(headers)
 
 
 class SessionClosedError(WebTransportError):

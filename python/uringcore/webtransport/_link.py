@@ -95,7 +95,7 @@ class SessionLink:
         connection: Connection | None = None,
         default_headers: Headers = (),
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.core = core
         self.quic = quic
         self.asked = asked
@@ -103,14 +103,14 @@ class SessionLink:
         self.protocol: str | None = None
         self.response_headers: Headers = ()
         self.close_code: int | None = None
-        self.close_reason = ""
+        self.close_reason: str = ""
         self.refused_with: int | None = None
         # First fields of a server's answer.
         self._default_headers = default_headers
-        self.is_open = False
+        self.is_open: bool = False
         self._is_ended_here = False
-        self.closed = asyncio.Event()
-        self.draining = asyncio.Event()
+        self.closed: asyncio.Event = asyncio.Event()
+        self.draining: asyncio.Event = asyncio.Event()
         self.answered: asyncio.Future[None] | None = None
         """The future of a client that waits for the answer."""
         self.made_at: str | None = None
@@ -121,7 +121,7 @@ class SessionLink:
         """A client's connection, on which it may open further sessions."""
         self._make_error: Callable[[], QuicError] | None = None
         # Set when the peer has acknowledged the last capsule: the connection may end.
-        self.released = asyncio.Event()
+        self.released: asyncio.Event = asyncio.Event()
         core.set_receiver(self._core_event)
 
     @property

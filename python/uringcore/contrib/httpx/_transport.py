@@ -123,7 +123,9 @@ class AsyncHTTP3Transport(AsyncBaseTransport):
         }
         if len(self._trust) == 1:
             self._begin(LIBRARIES[0])
-        self.alternatives = AlternativeCache() if alternatives is None else alternatives
+        self.alternatives: AlternativeCache = (
+            AlternativeCache() if alternatives is None else alternatives
+        )
         """What is known of ``Alt-Svc``."""
 
     def _read_trust(

@@ -48,12 +48,12 @@ class Life:
 
     def __init__(self, quic: QuicConnection, *, close_timeout: float) -> None:
         loop = asyncio.get_running_loop()
-        self.loop = loop
-        self.quic = quic
-        self.close_timeout = close_timeout
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.quic: QuicConnection = quic
+        self.close_timeout: float = close_timeout
         self.completed: events.HandshakeCompleted | None = None
         self.session_ticket: SessionTicket | None = None
-        self.waits_for_socket = False
+        self.waits_for_socket: bool = False
         self._end: Callable[[], QuicError] | None = None
         self._transport: QuicTransport | None = None
         self._migrator: Migrator | None = None
@@ -237,7 +237,7 @@ class Link(Life):
         super().__init__(quic, close_timeout=close_timeout)
         self._on_connected = on_connected
         loop = self.loop
-        self.manager = QuicStreams(
+        self.manager: QuicStreams = QuicStreams(
             quic,
             loop.create_future,
             is_client=quic.configuration.is_client,
