@@ -1,4 +1,4 @@
-"""The public surface of the package: the modules of a table, exceptions in ``Error``, few and typed symbols."""
+"""The public surface: the modules of a table, exceptions that end in ``Error``, few symbols, all typed."""
 
 from __future__ import annotations
 

@@ -25,9 +25,11 @@ __all__ = [
     "AT_EMPTY_PATH",
     "DIRECT_MAX_BYTES",
     "PIECE_MAX_BYTES",
+    "AnyPath",
     "Files",
     "Loop",
     "Opened",
+    "PathOrFd",
     "Pool",
     "RingFiles",
     "at_directory",
@@ -38,6 +40,8 @@ T = TypeVar("T")
 # Parameters of nearly every function here: the running loop, and its own executor, for None.
 Loop = asyncio.AbstractEventLoop | None
 Pool = Executor | None
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+PathOrFd = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 AT_EMPTY_PATH = 0x1000
 _AT_FDCWD = -100
@@ -78,7 +82,9 @@ class Files:
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Pool = None) -> None:
         self.loop = loop
         self.executor = executor
-        self.direct = _uringcore.DirectReads(loop if isinstance(loop, UringEventLoop) else None)
+        self.direct: _uringcore.DirectReads = _uringcore.DirectReads(
+            loop if isinstance(loop, UringEventLoop) else None
+        )
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> Operation[T]:
         """Call a blocking function in a thread."""

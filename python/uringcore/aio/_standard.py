@@ -64,9 +64,9 @@ class StandardStream:
         return f"<sys.{self._name} as a coroutine's file>"
 
 
-stdin = StandardStream("stdin")
-stdout = StandardStream("stdout")
-stderr = StandardStream("stderr")
-stdin_bytes = StandardStream("stdin", is_binary=True)
-stdout_bytes = StandardStream("stdout", is_binary=True)
-stderr_bytes = StandardStream("stderr", is_binary=True)
+stdin: StandardStream = StandardStream("stdin")
+stdout: StandardStream = StandardStream("stdout")
+stderr: StandardStream = StandardStream("stderr")
+stdin_bytes: StandardStream = StandardStream("stdin", is_binary=True)
+stdout_bytes: StandardStream = StandardStream("stdout", is_binary=True)
+stderr_bytes: StandardStream = StandardStream("stderr", is_binary=True)

@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from .. import _uringcore
 from . import ospath as path
-from ._files import Loop, Pool, RingFiles, at_directory, files_of
+from ._files import AnyPath, Loop, Pool, RingFiles, at_directory, files_of
 from ._operation import Operation, finish
 from .ospath import Fd, lstat, stat
 
@@ -49,33 +49,32 @@ __all__ = [
     "wrap",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
-AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _AT_REMOVEDIR = 0x200
 _AT_SYMLINK_FOLLOW = 0x400
 
 
-def wrap(function: Callable[P, T]) -> Callable[..., Coroutine[Any, Any, T]]:
+def wrap(function: Callable[_P, _T]) -> Callable[..., Coroutine[Any, Any, _T]]:
     """A blocking function as a coroutine that calls it in a thread, as ``aiofiles.os.wrap``.
 
     The coroutine takes ``loop`` and ``executor`` besides the function's own arguments.
     """
 
     @functools.wraps(function)
-    async def run(*args: Any, loop: Loop = None, executor: Pool = None, **kwargs: Any) -> T:
+    async def run(*args: Any, loop: Loop = None, executor: Pool = None, **kwargs: Any) -> _T:
         return await finish(files_of(loop, executor).call(function, *args, **kwargs))
 
     return run
 
 
-access = wrap(os.access)
-listdir = wrap(os.listdir)
-readlink = wrap(cast(Callable[..., Any], os.readlink))
-scandir = wrap(os.scandir)
-sendfile = wrap(os.sendfile)
-statvfs = wrap(os.statvfs)
+access: Callable[..., Coroutine[Any, Any, bool]] = wrap(os.access)
+listdir: Callable[..., Coroutine[Any, Any, list[Any]]] = wrap(os.listdir)
+readlink: Callable[..., Coroutine[Any, Any, Any]] = wrap(cast(Callable[..., Any], os.readlink))
+scandir: Callable[..., Coroutine[Any, Any, Any]] = wrap(os.scandir)
+sendfile: Callable[..., Coroutine[Any, Any, int]] = wrap(os.sendfile)
+statvfs: Callable[..., Coroutine[Any, Any, os.statvfs_result]] = wrap(os.statvfs)
 
 
 async def getcwd(*, loop: Loop = None, executor: Pool = None) -> str:

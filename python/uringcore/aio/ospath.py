@@ -11,7 +11,7 @@ import stat as _stat
 from typing import Any
 
 from .. import _uringcore
-from ._files import AT_EMPTY_PATH, Loop, Pool, RingFiles, at_directory, files_of
+from ._files import AT_EMPTY_PATH, Loop, PathOrFd, Pool, RingFiles, at_directory, files_of
 from ._operation import finish
 
 __all__ = [
@@ -30,14 +30,13 @@ __all__ = [
     "sameopenfile",
 ]
 
-AnyPath = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Fd = int | None
 
 _AT_SYMLINK_NOFOLLOW = 0x100
 
 
 async def stat(
-    path: AnyPath,
+    path: PathOrFd,
     *,
     dir_fd: Fd = None,
     follow_symlinks: bool = True,
@@ -64,13 +63,13 @@ async def stat(
 
 
 async def lstat(
-    path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
+    path: PathOrFd, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> os.stat_result:
     """``os.lstat``."""
     return await stat(path, dir_fd=dir_fd, follow_symlinks=False, loop=loop, executor=executor)
 
 
-async def _mode(path: AnyPath, loop: Loop, executor: Pool, follow_symlinks: bool = True) -> int:
+async def _mode(path: PathOrFd, loop: Loop, executor: Pool, follow_symlinks: bool = True) -> int:
     """``st_mode``; 0 if there is nothing at ``path``, or ``path`` is no possible name."""
     try:
         found = await stat(path, follow_symlinks=follow_symlinks, loop=loop, executor=executor)
@@ -79,57 +78,57 @@ async def _mode(path: AnyPath, loop: Loop, executor: Pool, follow_symlinks: bool
     return found.st_mode
 
 
-async def exists(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def exists(path: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.exists``."""
     return await _mode(path, loop, executor) != 0
 
 
-async def lexists(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def lexists(path: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.lexists``."""
     return await _mode(path, loop, executor, follow_symlinks=False) != 0
 
 
-async def isdir(s: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def isdir(s: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.isdir``."""
     return _stat.S_ISDIR(await _mode(s, loop, executor))
 
 
-async def isfile(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def isfile(path: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.isfile``."""
     return _stat.S_ISREG(await _mode(path, loop, executor))
 
 
-async def islink(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def islink(path: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.islink``."""
     return _stat.S_ISLNK(await _mode(path, loop, executor, follow_symlinks=False))
 
 
-async def ismount(path: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def ismount(path: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.ismount``."""
     return await finish(files_of(loop, executor).call(os.path.ismount, path))
 
 
-async def getsize(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> int:
+async def getsize(filename: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> int:
     """``os.path.getsize``."""
     return (await stat(filename, loop=loop, executor=executor)).st_size
 
 
-async def getatime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
+async def getatime(filename: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getatime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_atime
 
 
-async def getmtime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
+async def getmtime(filename: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getmtime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_mtime
 
 
-async def getctime(filename: AnyPath, *, loop: Loop = None, executor: Pool = None) -> float:
+async def getctime(filename: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> float:
     """``os.path.getctime``."""
     return (await stat(filename, loop=loop, executor=executor)).st_ctime
 
 
-async def samefile(f1: AnyPath, f2: AnyPath, *, loop: Loop = None, executor: Pool = None) -> bool:
+async def samefile(f1: PathOrFd, f2: PathOrFd, *, loop: Loop = None, executor: Pool = None) -> bool:
     """``os.path.samefile``."""
     one = await stat(f1, loop=loop, executor=executor)
     return os.path.samestat(one, await stat(f2, loop=loop, executor=executor))
