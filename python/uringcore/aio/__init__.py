@@ -22,7 +22,7 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_operation`` | one operation under way, and its result after a cancel |
 | ``_files`` | the two ways to carry operations out: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
-| ``tempfile`` | temporary files and directories |
+| ``tempfile``, ``_temporary`` | temporary files and directories; the classes of two of them |
 | ``_standard`` | standard input, output and error |
 | ``threadpool`` | aiofiles' names for the classes above |
 

@@ -1,4 +1,4 @@
-"""A file in memory that moves to disk, and a directory that is removed: the results of ``tempfile``'s calls."""
+"""A file in memory that moves to disk, and a directory that is removed: results of ``tempfile``'s calls."""
 
 from __future__ import annotations
 
