@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from . import _uringcore
 
-try:
-    import ssl
-except ImportError:  # a CPython that was built without OpenSSL
-    ssl = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
     import contextvars
     import socket
+    import ssl
+else:
+    try:
+        import ssl
+    except ImportError:  # a CPython that was built without OpenSSL
+        ssl = None
 
 __all__ = ["SSL_HANDSHAKE_TIMEOUT", "SSL_SHUTDOWN_TIMEOUT", "TlsTransports"]
 

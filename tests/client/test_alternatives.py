@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.clock import Clock
-from uringcore.http3 import Alternative, AlternativeCache
-from uringcore.http3._alternatives import BROKEN_SECONDS, BROKEN_SECONDS_MAX, parse_alt_svc
+from uringcore.http3 import AlternativeCache
+from uringcore.http3._alternatives import (
+    BROKEN_SECONDS,
+    BROKEN_SECONDS_MAX,
+    Alternative,
+    parse_alt_svc,
+)
 from uringcore.http3._url import parse_url
 
 ORIGIN = parse_url("https://example.org/")[0]

@@ -16,11 +16,11 @@ from uringcore.http3 import (
     MalformedResponseError,
     RequestFailedError,
     RequestResetError,
-    Route,
     Timeouts,
-    connect,
 )
 from uringcore.http3 import _pooled as pooled
+from uringcore.http3._origin_connection import connect
+from uringcore.http3._resolution import Route
 from uringcore.http3._url import parse_url
 
 

@@ -38,21 +38,27 @@ def pyright(folder: Path, *paths: Path) -> tuple[int, str]:
     return _run("pyright", "--pythonpath", sys.executable, "--project", str(project))
 
 
-def completeness(folder: Path) -> dict[str, Any]:
+def completeness() -> dict[str, Any]:
     """pyright's report on the types of the package's public symbols (``--verifytypes``)."""
     pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
-    project = folder / "pyrightconfig.json"
-    project.write_text(json.dumps({"extraPaths": [str(Path(uringcore.__file__).parents[1])]}))
+    # This mode takes the interpreter from PATH, and neither from a flag nor from settings.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    where = {"PATH": path, "PYTHONPATH": str(Path(uringcore.__file__).parents[1])}
     arguments = ("--verifytypes", "uringcore", "--ignoreexternal", "--outputjson")
-    where = ("--pythonpath", sys.executable, "--project", str(project))
-    _, said = _run("pyright", *arguments, *where)
+    _, said = _run("pyright", *arguments, **where)
     report: dict[str, Any] = json.loads(said[said.index("{") :])["typeCompleteness"]
     return report
 
 
-def _run(checker: str, *arguments: str) -> tuple[int, str]:
+def _run(checker: str, *arguments: str, **environment: str) -> tuple[int, str]:
     command = [sys.executable, "-m", checker, *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     return done.returncode, done.stdout + done.stderr

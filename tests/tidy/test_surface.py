@@ -83,8 +83,8 @@ def test_names_of_exceptions_have_one_meaning() -> None:
     assert twice <= {"WebTransportError"}
 
 
-def test_public_symbols_are_typed_and_few(tmp_path: Path) -> None:
-    report = completeness(tmp_path)
+def test_public_symbols_are_typed_and_few() -> None:
+    report = completeness()
     unclear = [
         symbol["name"]
         for symbol in report["symbols"]

@@ -22,9 +22,11 @@ is not. Of the application's middleware those run that stand before this one: it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from starlette.convertors import Convertor
 from starlette.datastructures import Headers, QueryParams
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Match, NoMatchFound, compile_path, get_name
@@ -100,7 +102,10 @@ class WebTransportRoute(BaseRoute):
         self.path = path
         self.endpoint = endpoint
         self.name: str = get_name(endpoint) if name is None else name
-        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        found = compile_path(path)
+        self.path_regex: re.Pattern[str] = found[0]
+        self.path_format: str = found[1]
+        self.param_convertors: dict[str, Convertor[Any]] = found[2]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Matches the path of a scope. Returns the child scope with the parameters of the path."""

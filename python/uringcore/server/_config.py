@@ -6,6 +6,7 @@ Nothing is bound or started here. A mistake in the options raises
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -136,6 +137,13 @@ class Config(UvicornConfig):
       limit.
     """
 
+    # uvicorn's, changed here.
+    encoded_headers: list[tuple[bytes, bytes]]
+    http_protocol_class: type[asyncio.Protocol]
+    lifespan_class: Any
+    loaded_app: Any
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile: str | os.PathLike[str] | None
     # Older ones of uvicorn have no such option.
     ssl_context_factory: Any = None
 

@@ -18,6 +18,9 @@ __all__ = ["Lifespan"]
 class Lifespan(LifespanOn):
     """The lifespan of one application."""
 
+    error_occurred: bool
+    shutdown_failed: bool
+
     _task: asyncio.Task[Any] | None = None
     _is_abandoned = False
     _is_shutting_down = False

@@ -120,6 +120,8 @@ class Server(UvicornServer):
     """
 
     config: Config
+    should_exit: bool
+    force_exit: bool
 
     def __init__(self, config: Config, slot: Slot | None = None) -> None:
         super().__init__(config)

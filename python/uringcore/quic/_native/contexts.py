@@ -9,7 +9,7 @@ peer closed can still be read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -29,7 +29,7 @@ class _Delivering(_Closing, Protocol):
     def is_closed(self) -> bool: ...
     @property
     def _close_timeout(self) -> float: ...
-    async def wait_delivered(self) -> None: ...
+    def wait_delivered(self) -> Awaitable[None]: ...
 
 
 class _Ending(Protocol):
