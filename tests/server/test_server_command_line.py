@@ -14,9 +14,8 @@ from uvicorn.main import main as uvicorn_command
 from tests.server.harness import APPLICATION, ROOT, command, environment
 from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.server import _command as command_module
-from uringcore.server._limits import limit_options
+from uringcore.server._limits import limit_options, websocket_limits
 from uringcore.server._options import PLACES, option_name
-from uringcore.server._server import websocket_limits
 
 # Of uvicorn's Config, but not of its command line, or not of ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}

@@ -15,7 +15,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -43,7 +43,7 @@ from uringcore.server._checks import (
 )
 from uringcore.server._credentials import check_certificate, quic_refusal
 from uringcore.server._lifespan import Lifespan
-from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, named_field
+from uringcore.server._limits import HTTP3Limits, SessionLimits, limits_from, trace_limits
 from uringcore.server._log import log_config
 from uringcore.server._metrics_port import METRICS_PATH
 from uringcore.server._observer import Observer
@@ -532,18 +532,6 @@ class Config(UvicornConfig):
         except (ImportError, ValueError) as exc:
             raise quic_refusal(self, exc) from None
         return configuration
-
-
-def trace_limits(options: dict[str, Any]) -> TraceLimits:
-    """Takes the bounds of traces out of a server's options."""
-    names = {field.name: f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
-    given = {name: options.pop(option) for name, option in names.items() if option in options}
-    try:
-        return TraceLimits(**given)
-    except ValueError as exc:
-        field, said = named_field(exc)
-        name = f"http3_qlog_{field}"
-        raise StartupError(f"{name}: {said}", option=name) from None
 
 
 def close_in(process: int, files: contextlib.ExitStack) -> None:

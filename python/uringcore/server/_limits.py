@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
-from uringcore._uringcore import Http3Limits, WebTransportLimits
+from uvicorn.config import Config
+
+from uringcore._uringcore import Http3Limits, WebSocketLimits, WebTransportLimits
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.quic.limits import ServerLimits
+from uringcore.server._startup import StartupError
 
 __all__ = [
     "HEADER_BYTES_MAX",
@@ -19,8 +23,9 @@ __all__ = [
     "SessionLimits",
     "limit_options",
     "limits_from",
-    "named_field",
     "server_limits",
+    "trace_limits",
+    "websocket_limits",
 ]
 
 HEADER_BYTES_MAX = 64 * 1024
@@ -256,6 +261,33 @@ def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, SessionLimits, Se
     except ValueError as exc:
         field, said = named_field(exc)
         raise QuicConfigurationError(f"http3_{field}", said) from None
+
+
+def trace_limits(options: dict[str, Any]) -> TraceLimits:
+    """Takes the bounds of traces out of a server's options."""
+    names = {field.name: f"http3_qlog_{field.name}" for field in fields(TraceLimits)}
+    given = {name: options.pop(option) for name, option in names.items() if option in options}
+    try:
+        return TraceLimits(**given)
+    except ValueError as exc:
+        field, said = named_field(exc)
+        name = f"http3_qlog_{field}"
+        raise StartupError(f"{name}: {said}", option=name) from None
+
+
+def websocket_limits(config: Config) -> WebSocketLimits | None:
+    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
+
+    Nor does an application of WSGI, as over TCP.
+    """
+    if config.ws == "none" or config.interface == "wsgi":
+        return None
+    return WebSocketLimits(
+        max_size=config.ws_max_size,
+        max_queue=config.ws_max_queue,
+        ping_interval=config.ws_ping_interval,
+        ping_timeout=config.ws_ping_timeout,
+    )
 
 
 def named_field(error: ValueError) -> tuple[str, str]:

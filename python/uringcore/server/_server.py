@@ -31,13 +31,14 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._sharing import add_own_listeners
-from uringcore._uringcore import AsgiService, WebSocketLimits
+from uringcore._uringcore import AsgiService
 from uringcore.quic._sequence_logger import QuicSequenceLogger
 from uringcore.quic.workers import PortWorker
 from uringcore.server._cancellations import one_traceback
 from uringcore.server._certificate import CertificateKeeper
 from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan
+from uringcore.server._limits import websocket_limits
 from uringcore.server._lingering import close_lingering
 from uringcore.server._listener import HTTP3Listener
 from uringcore.server._log import RequestLog
@@ -82,21 +83,6 @@ logger = logging.getLogger("uvicorn.error")
 def direct(application: Any) -> Any:
     """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
     return application.app if type(application) is ProxyHeadersMiddleware else application
-
-
-def websocket_limits(config: Config) -> WebSocketLimits | None:
-    """What uvicorn's ``ws_`` options mean over HTTP/3; ``ws="none"`` takes none there either.
-
-    Nor does an application of WSGI, as over TCP.
-    """
-    if config.ws == "none" or config.interface == "wsgi":
-        return None
-    return WebSocketLimits(
-        max_size=config.ws_max_size,
-        max_queue=config.ws_max_queue,
-        ping_interval=config.ws_ping_interval,
-        ping_timeout=config.ws_ping_timeout,
-    )
 
 
 class Slot(Protocol):
