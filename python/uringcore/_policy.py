@@ -161,6 +161,7 @@ def _policy_class() -> type[Any]:
                 self._watcher_is_default = True
 
             def set_child_watcher(self, watcher: Any) -> None:
+                """Sets asyncio's child watcher (CPython 3.10 to 3.13)."""
                 self._watcher_is_default = False
                 super().set_child_watcher(watcher)
 

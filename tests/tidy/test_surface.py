@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,12 +55,10 @@ FOREIGN_NAMES = {"ClosedCriticalStream", "FrameUnexpected", "QpackDecompressionF
 
 def public_objects() -> Iterator[tuple[str, object]]:
     names = [f"{package}.{name}" for package, found in PUBLIC.items() for name in found.split()]
-    for name in names:
-        # gunicorn's worker forks; the others are imported.
-        if not name.endswith("gunicorn"):
-            module = importlib.import_module(f"uringcore.{name.removeprefix('.')}")
-            for symbol in getattr(module, "__all__", ()):
-                yield symbol, getattr(module, symbol)
+    for name in ["", *names]:
+        module = importlib.import_module(f"uringcore.{name.removeprefix('.')}".rstrip("."))
+        for symbol in getattr(module, "__all__", ()):
+            yield symbol, getattr(module, symbol)
 
 
 def test_exceptions_end_in_error() -> None:
@@ -81,6 +80,30 @@ def test_names_of_exceptions_have_one_meaning() -> None:
     twice = {name for name, values in found.items() if len(values) > 1}
     # aiopquic's own, in its adapter.
     assert twice <= {"WebTransportError"}
+
+
+def members(found: type) -> Iterator[tuple[str, object]]:
+    """The public methods and properties that the package itself defines."""
+    for name in dir(found):
+        owner = next((base for base in found.__mro__ if name in vars(base)), found)
+        value = vars(owner).get(name)
+        is_attribute = isinstance(value, property) or inspect.isgetsetdescriptor(value)
+        is_ours = not name.startswith("_") and owner.__module__.startswith("uringcore")
+        if is_ours and (is_attribute or callable(getattr(found, name))):
+            yield name, value
+
+
+def test_public_objects_are_documented() -> None:
+    bare: set[str] = set()
+    for name, found in public_objects():
+        if not getattr(found, "__module__", "").startswith("uringcore") or not callable(found):
+            continue
+        if not inspect.getdoc(found):
+            bare.add(name)
+        if isinstance(found, type):
+            bare |= {f"{name}.{one}" for one, value in members(found) if not inspect.getdoc(value)}
+    # asyncio has no text for it.
+    assert bare <= {"UringEventLoop.create_unix_server"}
 
 
 def test_public_symbols_are_typed_and_few() -> None:

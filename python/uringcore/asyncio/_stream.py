@@ -116,6 +116,7 @@ class QuicStreamAdapter(asyncio.Transport):
     # From the protocol --------------------------------------------------------------------------
 
     def data_received(self, data: bytes, end_stream: bool) -> None:
+        """Passes received data to the reader, and the end of the stream."""
         if self.reader is None or not self.reading:
             return
         self.reader.feed_data(data)
@@ -123,12 +124,14 @@ class QuicStreamAdapter(asyncio.Transport):
             self.read_ended()
 
     def read_ended(self) -> None:
+        """Ends the reader's data."""
         if self.reading and self.reader is not None:
             self.reading = False
             self.reader.feed_eof()
             self._forget_if_over()
 
     def read_failed(self, error: Exception) -> None:
+        """Makes the reader raise ``error``."""
         if self.reading and self.reader is not None:
             self.reading = False
             self.reader.set_exception(error)
@@ -142,11 +145,13 @@ class QuicStreamAdapter(asyncio.Transport):
         self._forget_if_over()
 
     def write_failed(self, error: Exception) -> None:
+        """Makes the writer raise ``error``."""
         if self.writing:
             self.write_error = error
             self.write_finished()
 
     def close_waiter(self) -> asyncio.Future[None]:
+        """A future that is done when the sending side has ended."""
         if self._close_waiter is None:
             self._close_waiter = self.protocol._loop.create_future()
             if not self.writing:

@@ -287,6 +287,7 @@ impl LoopCore {
         drop(old);
     }
 
+    /// Returns True if the loop was closed.
     #[pyo3(name = "is_closed")]
     fn is_closed_method(&self) -> bool {
         self.is_closed()

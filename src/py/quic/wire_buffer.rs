@@ -97,24 +97,29 @@ impl Buffer {
         self.position
     }
 
+    /// Reads `length` bytes. Raises `BufferReadError` if there are fewer.
     fn pull_bytes<'py>(&mut self, py: Python<'py>, length: isize) -> PyResult<Bound<'py, PyBytes>> {
         // A negative length can result from arithmetic on the peer's data.
         self.pull(usize::try_from(length).unwrap_or(usize::MAX))
             .map(|slice| PyBytes::new(py, slice))
     }
 
+    /// Reads an unsigned integer of 8 bits.
     fn pull_uint8(&mut self) -> PyResult<u64> {
         self.pull_int(1)
     }
 
+    /// Reads an unsigned integer of 16 bits in network byte order.
     fn pull_uint16(&mut self) -> PyResult<u64> {
         self.pull_int(2)
     }
 
+    /// Reads an unsigned integer of 32 bits in network byte order.
     fn pull_uint32(&mut self) -> PyResult<u64> {
         self.pull_int(4)
     }
 
+    /// Reads an unsigned integer of 64 bits in network byte order.
     fn pull_uint64(&mut self) -> PyResult<u64> {
         self.pull_int(8)
     }
@@ -130,23 +135,28 @@ impl Buffer {
         Ok(value & (u64::MAX >> (66 - 8 * size)))
     }
 
+    /// Writes bytes. Raises `BufferWriteError` if they do not fit.
     #[expect(clippy::needless_pass_by_value)] // PyO3 passes it by value.
     fn push_bytes(&mut self, value: BytesLike<'_>) -> PyResult<()> {
         self.push(&value)
     }
 
+    /// Writes an unsigned integer of 8 bits.
     fn push_uint8(&mut self, value: u8) -> PyResult<()> {
         self.push(&value.to_be_bytes())
     }
 
+    /// Writes an unsigned integer of 16 bits in network byte order.
     fn push_uint16(&mut self, value: u16) -> PyResult<()> {
         self.push(&value.to_be_bytes())
     }
 
+    /// Writes an unsigned integer of 32 bits in network byte order.
     fn push_uint32(&mut self, v: u32) -> PyResult<()> {
         self.push(&v.to_be_bytes())
     }
 
+    /// Writes an unsigned integer of 64 bits in network byte order.
     fn push_uint64(&mut self, v: u64) -> PyResult<()> {
         self.push(&v.to_be_bytes())
     }
