@@ -59,6 +59,6 @@ def _run(checker: str, *arguments: str, **environment: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     return done.returncode, done.stdout + done.stderr
