@@ -23,6 +23,7 @@ __all__ = [
     "AlertDescription",
     "CipherSuite",
     "Epoch",
+    "Group",
     "HandshakeType",
     "MemorySessionStore",
     "SessionTicket",
@@ -88,6 +89,17 @@ class CipherSuite(IntEnum):
     AES_128_GCM_SHA256 = 0x1301
     AES_256_GCM_SHA384 = 0x1302
     CHACHA20_POLY1305_SHA256 = 0x1303
+
+
+class Group(IntEnum):
+    """Groups for the key exchange (RFC 8446 section 4.2.7)."""
+
+    SECP256R1 = 0x0017
+    SECP384R1 = 0x0018
+    X25519 = 0x001D
+    X25519MLKEM768 = 0x11EC
+    """X25519 together with ML-KEM-768, for secrets that a later quantum computer cannot compute
+    (draft-ietf-tls-ecdhe-mlkem)."""
 
 
 class Epoch(Enum):

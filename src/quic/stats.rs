@@ -71,6 +71,8 @@ pub struct ConnectionStats {
     pub version: u32,
     /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
     pub cipher_suite: Option<u16>,
+    /// The number of the group for the key exchange (RFC 8446 section 4.2.7), once negotiated.
+    pub group: Option<u16>,
     /// Application data waiting before the state machine, all streams together, bytes.
     pub send_queue_bytes: usize,
     pub stream_frames_sent: u64,

@@ -46,7 +46,7 @@ def test_a_connections_statistics_have_all_their_keys_and_make_sense(
                 assert 0 < stats["latest_rtt"] < 5 and 0 <= stats["rtt_variance"] < 5
                 assert stats["bytes_sent"] > 300_000 < stats["bytes_received"]
                 assert stats["bytes_in_flight"] <= stats["congestion_window"] + 3000
-                assert stats["cipher_suite"] == 0x1301
+                assert stats["cipher_suite"] == 0x1301 and stats["group"] == 0x001D
                 assert stats["version"] in (1, 0x6B3343CF)
                 assert 1200 <= stats["path_mtu"] <= 65507
                 assert stats["datagrams_sent"] >= stats["ect0_sent"]

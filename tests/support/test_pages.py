@@ -21,10 +21,13 @@ from urllib.request import urlopen
 
 import pytest
 
+import uringcore
+from tests.quic import certificates
 from tests.server.harness import Server
 from tests.support.children import bound
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
+from uringcore import quic
 from uringcore.asyncio import connect
 from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic.configuration import QuicConfiguration
@@ -152,6 +155,7 @@ QUIC = [
     ("docs/webtransport.md", "", 0),
 ]
 PORT_GROUP = ("docs/aioquic.md", "Servers in production", 0)
+TYPED_PORT_GROUP = ("docs/quic.md", "Servers in production", 0)
 APPLICATION = ("README.md", "A server", 0)
 SERVER = ("docs/server.md", "From a program", 0)
 CLIENT = ("docs/client.md", "`uringcore.http3.Client`", 0)
@@ -166,6 +170,7 @@ def test_every_program_is_run():
         *FILES,
         *QUIC,
         PORT_GROUP,
+        TYPED_PORT_GROUP,
         APPLICATION,
         SERVER,
         CLIENT,
@@ -301,4 +306,29 @@ def test_a_server_on_each_core(tmp_path):
 
     with _running(program, tmp_path) as process:
         assert _until(lambda: asyncio.run(echoed()), process) == b"hello"
+    assert process.returncode == 0, "the group ends its processes and itself"
+
+
+@pytest.mark.skipif(not is_default_interpreter(), reason="once is enough: it starts five processes")
+def test_a_typed_server_on_each_core(tmp_path):
+    names = ("example.org", "example.net")
+    authority = certificates._make(tmp_path, "authority", None, [])
+    for name in names:
+        certificates._make(tmp_path, name, authority, [name])
+    port = free_port()
+    program = _replaced(PROGRAMS[TYPED_PORT_GROUP], "4433", str(port))
+    program = _replaced(program, "/run/echo/", f"{tmp_path}/")
+
+    async def echoed(name):
+        config = quic.ClientConfig(
+            alpn=["echo"], authorities=authority.certfile, server_name=name, idle_timeout=5
+        )
+        async with quic.connect("127.0.0.1", port, config) as connection:
+            async with connection.open_stream() as stream:
+                await stream.send(name.encode(), finish=True)
+                return await stream.read()
+
+    with _running(program, tmp_path) as process:
+        for name in names:
+            assert _until(lambda name=name: uringcore.run(echoed(name)), process) == name.encode()
     assert process.returncode == 0, "the group ends its processes and itself"

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         StreamResetError,
         StreamStoppedError,
     )
+    from uringcore.quic._native.certificates import Certificate
     from uringcore.quic._native.client import connect
     from uringcore.quic._native.config import ClientConfig, ServerConfig
     from uringcore.quic._native.connection import Connection
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BidirectionalStream",
+    "Certificate",
     "ClientConfig",
     "Connection",
     "ConnectionClosedError",
@@ -124,6 +126,7 @@ _HOMES = {
     "_uringcore": {"BidirectionalStream", "ReceiveStream", "SendStream"},
     "quic.limits": {"ServerLimits"},
     "quic._native.client": {"connect"},
+    "quic._native.certificates": {"Certificate"},
     "quic._native.config": {"ClientConfig", "ServerConfig"},
     "quic._native.connection": {"Connection"},
     "quic._native.server": {"Listener", "listen"},

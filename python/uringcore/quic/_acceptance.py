@@ -56,6 +56,26 @@ class Acceptance:
         assert isinstance(made, QuicServerSetup)
         return made
 
+    def change(self, configuration: QuicConfiguration, retry: RetryPolicy) -> QuicServerSetup:
+        """What the endpoint accepts with from now on, of another configuration. Sessions in memory stay.
+
+        Raises :class:`~uringcore.quic.QuicConfigurationError`, and then nothing has changed.
+        """
+        before = self._given, self._retry, self._configuration
+        if configuration.session_store is None and self._given.session_store is None:
+            # A copy, as other servers may have the configuration too.
+            configuration = replace(configuration)
+            self._given._sessions()
+            configuration._own_sessions = self._given._own_sessions
+        self._given, self._retry = configuration, retry
+        try:
+            setup = self.setup()
+            self._configuration = self._effective()
+        except BaseException:
+            self._given, self._retry, self._configuration = before
+            raise
+        return setup
+
     def _effective(self) -> QuicConfiguration:
         """The given configuration with what the worker and the factories add to it."""
         configuration = self._given

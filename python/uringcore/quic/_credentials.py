@@ -35,7 +35,7 @@ def identity(configuration: ConfigurationFields) -> tuple[list[bytes], bytes]:
         chain += read_certificates("certificate_chain", item)
     if configuration.private_key is None:
         raise QuicConfigurationError("private_key", "a certificate needs its private key")
-    return chain, _private_key(configuration.private_key)
+    return chain, read_private_key("private_key", configuration.private_key)
 
 
 def roots(configuration: ConfigurationFields) -> bytes | None:
@@ -67,20 +67,20 @@ def read_certificates(name: str, value: Any) -> list[bytes]:
         raise QuicConfigurationError(name, str(exc)) from exc
 
 
-def _private_key(value: Any) -> bytes:
+def read_private_key(name: str, value: Any, password: bytes | None = None) -> bytes:
     """A DER private key from DER or PEM bytes, a path, or a ``cryptography`` object."""
     if hasattr(value, "private_bytes"):
         return _key_to_der(value)
     if isinstance(value, (str, os.PathLike)):
-        data = read_key("private_key", Path(value))
+        data = read_key(name, Path(value))
     else:
-        data = _bytes_or_file("private_key", value)
+        data = _bytes_or_file(name, value)
     if b"-----BEGIN" not in data:
         return data
     try:
-        return load_pem_private_key(data)
+        return load_pem_private_key(data, password)
     except ValueError as exc:
-        raise QuicConfigurationError("private_key", str(exc)) from exc
+        raise QuicConfigurationError(name, str(exc)) from exc
 
 
 def _bytes_or_file(name: str, value: Any) -> bytes:

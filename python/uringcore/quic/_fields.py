@@ -15,7 +15,7 @@ from uringcore.quic._certificates import NamedCertificate
 from uringcore.quic._memory_logger import QuicLogger
 from uringcore.quic.packet import QuicProtocolVersion
 from uringcore.quic.sessions import SessionStore
-from uringcore.tls import CipherSuite, MemorySessionStore, SessionTicket
+from uringcore.tls import CipherSuite, Group, MemorySessionStore, SessionTicket
 
 __all__ = ["SMALLEST_MAX_DATAGRAM_SIZE", "ConfigurationFields"]
 
@@ -118,6 +118,11 @@ class ConfigurationFields:
     ack_reordering: int = 2
     """With ``ack_packets_max``: after so many packets out of order the peer acknowledges at once,
     with 0 never for that."""
+
+    groups: list[Group] | None = None
+    """The groups for the key exchange to allow (RFC 8446 section 4.2.7), the preferred one first.
+    ``None``: X25519, P-256 and P-384, and on a server X25519MLKEM768 for clients that prefer it. A client
+    sends a key share of the first one only."""
 
     key_update_packets: int | None = None
     """Changes the packet keys after so many packets (RFC 9001 section 6), as soon as an earlier

@@ -20,7 +20,7 @@ from uringcore.quic._fields import ConfigurationFields
 from uringcore.quic.limits import RetryPolicy
 from uringcore.quic.packet import CONNECTION_ID_MAX_SIZE
 from uringcore.quic.sessions import SessionStore
-from uringcore.tls import AddressToken, CipherSuite, MemorySessionStore, _ticket_fields
+from uringcore.tls import AddressToken, CipherSuite, Group, MemorySessionStore, _ticket_fields
 
 _STORE = ("put", "take")
 _EXTRACTION = re.compile(r"failed to extract field \w+\.(\w+)")
@@ -76,7 +76,7 @@ def server_setup(
         early_data=early_data if configuration.early_data is None else configuration.early_data,
         named_certificates=[one._fields() for one in configuration.named_certificates],
         private_key=key,
-        retry=_retry_name(retry),
+        retry=retry_name(retry),
         sessions=sessions,
         token_keys=_token_keys(configuration.token_key),
     )
@@ -158,9 +158,10 @@ def _check(configuration: ConfigurationFields) -> None:
     fields = {"original_version": original, "supported_versions": configuration.supported_versions}
     for name, versions in fields.items():
         for version in versions:
-            if not 0 < version < 1 << 32:
-                raise QuicConfigurationError(name, f"{version} is not from 1 to 0xffffffff")
-    if not 4 <= configuration.connection_id_length <= CONNECTION_ID_MAX_SIZE:
+            if not isinstance(version, int) or not 0 < version < 1 << 32:
+                raise QuicConfigurationError(name, f"{version!r} is not from 1 to 0xffffffff")
+    length: Any = configuration.connection_id_length
+    if not isinstance(length, int) or not 4 <= length <= CONNECTION_ID_MAX_SIZE:
         raise QuicConfigurationError("connection_id_length", "must be 4 to 20 bytes")
     preferred = _preferred(configuration.preferred_address)
     if configuration.is_client and any(preferred):
@@ -183,6 +184,7 @@ def _common(configuration: ConfigurationFields) -> dict[str, Any]:
         "cipher_suites": _cipher_suites(configuration.cipher_suites),
         "congestion": configuration.congestion_control_algorithm,
         "connection_id_length": configuration.connection_id_length,
+        "groups": _groups(configuration.groups),
         "idle_timeout": _seconds(configuration, "idle_timeout"),
         "initial_rtt": _seconds(configuration, "initial_rtt"),
         "keep_alive": _seconds(configuration, "keep_alive"),
@@ -246,7 +248,7 @@ def _alpn(name: str | bytes) -> bytes:
     return raw
 
 
-def _retry_name(retry: RetryPolicy) -> str:
+def retry_name(retry: RetryPolicy) -> str:
     """The policy's name in the state machine. Raises ``ValueError`` for what is none."""
     if retry is True or retry is False:
         return "always" if retry else "never"
@@ -271,3 +273,14 @@ def _cipher_suites(suites: Sequence[int] | None) -> list[int] | None:
             message = f"{suite!r} is no TLS 1.3 cipher suite that there is here"
             raise QuicConfigurationError("cipher_suites", message)
     return [int(suite) for suite in suites]
+
+
+def _groups(groups: Sequence[int] | None) -> list[int] | None:
+    if groups is None:
+        return None
+    if not groups:
+        raise QuicConfigurationError("groups", "names no group for the key exchange")
+    for group in groups:
+        if group not in Group.__members__.values():
+            raise QuicConfigurationError("groups", f"{group!r} is not among those of tls.Group")
+    return [int(group) for group in groups]

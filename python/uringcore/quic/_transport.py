@@ -138,7 +138,10 @@ class QuicTransport(asyncio.BaseTransport):
         """
         if self._make_setup is None:
             raise RuntimeError("only a server has a configuration to reload")
-        setup = self._make_setup()
+        self._accept_with(self._make_setup())
+
+    def _accept_with(self, setup: QuicServerSetup) -> None:
+        """New connections are accepted with this from now on."""
         if self._is_serving:
             self._need_endpoint().set_server(setup)
 

@@ -79,3 +79,6 @@ class QuicConnectionStats(TypedDict):
     """The QUIC version on the wire."""
     cipher_suite: int | None
     """The TLS cipher suite's number (RFC 8446 section B.4), once agreed."""
+    group: int | None
+    """The number of the group that keys were exchanged in (RFC 8446 section 4.2.7), once agreed:
+    :class:`uringcore.tls.Group` has the supported ones."""

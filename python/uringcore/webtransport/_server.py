@@ -15,7 +15,8 @@ from uringcore.quic._acceptance import Acceptance
 from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import DatagramSendError, QuicError
 from uringcore.quic._native.backlog import Backlog
-from uringcore.quic._native.config import Certificate, ServerConfig
+from uringcore.quic._native.certificates import CertificateSource
+from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
@@ -46,7 +47,7 @@ def serve(
     host: str,
     port: int,
     *,
-    certificate: Certificate | None = None,
+    certificate: CertificateSource | None = None,
     config: ServerConfig | None = None,
     paths: Collection[str] | None = None,
     origins: Collection[str] | None = None,
@@ -79,8 +80,8 @@ def serve(
         if certificate is None:
             raise TypeError("serve() needs a certificate or a config")
         config = ServerConfig(certificate=certificate)
-    elif certificate is not None:
-        config = dataclasses.replace(config, certificate=certificate)
+    else:
+        config = config._with(certificate=certificate)
     if not 1 <= max_sessions <= 1 << 32:
         raise ValueError(f"max_sessions: must be 1 to {1 << 32}, not {max_sessions}")
     for name, given in (("paths", paths), ("origins", origins), ("protocols", protocols)):

@@ -12,7 +12,9 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use uringcore_engine::SystemClock;
-use uringcore_quic::tls::{CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots};
+use uringcore_quic::tls::{
+    CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots,
+};
 use uringcore_quic::{
     AckFrequency, ClientSettings, ClientSetup, Congestion, Retry, ServerSettings, ServerSetup,
     TransportSettings,
@@ -36,6 +38,7 @@ struct Common {
     cipher_suites: Option<List<u16>>,
     congestion: String,
     connection_id_length: usize,
+    groups: Option<List<u16>>,
     idle_timeout: f64,
     initial_rtt: f64,
     keep_alive: Option<f64>,
@@ -125,6 +128,7 @@ impl QuicClientSetup {
             token_version,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
+            groups: common.groups(py)?,
             alpn: common.alpn.into_vecs(),
             roots: match roots {
                 Some(pem) => Roots::Pem(pem.0),
@@ -196,6 +200,7 @@ impl QuicServerSetup {
             named,
             transport: common.transport(py)?,
             cipher_suites: common.suites(py)?,
+            groups: common.groups(py)?,
             alpn: common.alpn.into_vecs(),
             client_auth,
             key_log: shared.rustls_key_log(),
@@ -317,22 +322,36 @@ impl Common {
     }
 
     fn suites(&self, py: Python<'_>) -> PyResult<Option<Vec<CipherSuite>>> {
-        let Some(numbers) = &self.cipher_suites else {
-            return Ok(None);
-        };
-        let known = |number: &u16| {
-            CipherSuite::from_u16(*number).ok_or_else(|| {
-                let message = format!("{number:#06x} is not a TLS 1.3 cipher suite");
-                config_error(py, &ConfigError::new("cipher_suites", message))
-            })
-        };
-        numbers
-            .0
-            .iter()
-            .map(known)
-            .collect::<PyResult<Vec<_>>>()
-            .map(Some)
+        let suites = self.cipher_suites.as_ref();
+        registered(py, suites, CipherSuite::from_u16, |number| {
+            let message = format!("{number:#06x} is not a TLS 1.3 cipher suite");
+            ConfigError::new("cipher_suites", message)
+        })
     }
+
+    fn groups(&self, py: Python<'_>) -> PyResult<Option<Vec<Group>>> {
+        registered(py, self.groups.as_ref(), Group::from_u16, |number| {
+            let message = format!("{number:#06x} is not a supported group");
+            ConfigError::new("groups", message)
+        })
+    }
+}
+
+/// What the numbers stand for in a registry of IANA's; `unknown` describes one that is not supported.
+fn registered<T>(
+    py: Python<'_>,
+    numbers: Option<&List<u16>>,
+    known: fn(u16) -> Option<T>,
+    unknown: fn(u16) -> ConfigError,
+) -> PyResult<Option<Vec<T>>> {
+    let Some(numbers) = numbers else {
+        return Ok(None);
+    };
+    let found = numbers
+        .0
+        .iter()
+        .map(|&number| known(number).ok_or_else(|| config_error(py, &unknown(number))));
+    found.collect::<PyResult<Vec<_>>>().map(Some)
 }
 
 fn preferred<T: std::str::FromStr>(py: Python<'_>, text: Option<&str>) -> PyResult<Option<T>> {

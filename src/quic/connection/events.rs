@@ -304,6 +304,7 @@ impl Connection {
         let details = session_details(&self.quinn);
         let resumed = details.resumed;
         self.cipher_suite = details.cipher_suite;
+        self.group = details.group;
         let peers = PeerParameters::read(&details.peer_parameters.unwrap_or_default());
         if self.use_preferred && self.is_client() {
             self.preferred = peers.preferred_like(self.quinn.remote_address());

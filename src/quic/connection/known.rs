@@ -61,6 +61,7 @@ impl Connection {
             streams_open: self.streams.len(),
             version: self.version(),
             cipher_suite: self.cipher_suite,
+            group: self.group,
             key_updates: self.key_use.updates(),
             send_queue_bytes: self.streams.queued_bytes(),
             datagram_frames_dropped: self.datagrams.dropped(),

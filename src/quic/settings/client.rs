@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::{TransportSettings, versions};
 use crate::{
     qlog::Recorder,
-    tls::{self, CipherSuite, ConfigError, Roots, SessionTicket, WallClock},
+    tls::{self, CipherSuite, ConfigError, Group, Roots, SessionTicket, WallClock},
     tokens::{self, ConnectionTokens, EarlierTokens},
 };
 
@@ -32,6 +32,9 @@ pub struct ClientSettings {
     pub client_cert: Option<(Vec<CertificateDer<'static>>, Arc<PrivateKeyDer<'static>>)>,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
+    /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, for
+    /// whose first one a key share is sent.
+    pub groups: Option<Vec<Group>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     /// The session to resume, if it is one of the server connected to and has not expired. If it allows 0-RTT, data
     /// written before the handshake is complete is sent as 0-RTT data.
@@ -63,6 +66,7 @@ impl ClientSettings {
             certificate_hashes: None,
             client_cert: None,
             cipher_suites: None,
+            groups: None,
             key_log: None,
             session_ticket: None,
             token: Bytes::new(),
@@ -104,6 +108,7 @@ impl ClientSetup {
                 .as_ref()
                 .map(|(chain, key)| (chain, &**key)),
             cipher_suites: settings.cipher_suites.as_deref(),
+            groups: settings.groups.as_deref(),
             key_log: settings.key_log.clone(),
             session_ticket: settings.session_ticket.as_ref(),
             certificate_hashes: settings.certificate_hashes.as_deref(),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     seams::token_context::TokenContext,
     tls::{
-        self, CipherSuite, ClientAuth, ConfigError, HostClock, Identity, MemorySessions,
+        self, CipherSuite, ClientAuth, ConfigError, Group, HostClock, Identity, MemorySessions,
         NamedIdentity, ServerCrypto, SessionStore, WallClock,
     },
     tokens::ServerTokens,
@@ -33,6 +33,9 @@ pub struct ServerSettings {
     pub client_auth: ClientAuth,
     /// Only these, in this order. `None`: all, AES-128-GCM first.
     pub cipher_suites: Option<Vec<CipherSuite>>,
+    /// Groups for the key exchange, only these, in this order. `None`: X25519, P-256 and P-384, and
+    /// X25519MLKEM768 for clients that sent a key share of it.
+    pub groups: Option<Vec<Group>>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub retry: Retry,
     /// The store of sessions for resumption. `None`: clients get no tickets.
@@ -85,6 +88,7 @@ impl ServerSettings {
             named: Vec::new(),
             client_auth: ClientAuth::Off,
             cipher_suites: None,
+            groups: None,
             key_log: None,
             retry: Retry::Auto,
             sessions: Some(Arc::new(MemorySessions::new(SESSIONS_MAX))),
@@ -121,6 +125,7 @@ impl ServerSetup {
             named: &settings.named,
             client_auth: &settings.client_auth,
             cipher_suites: settings.cipher_suites.as_deref(),
+            groups: settings.groups.as_deref(),
             key_log: settings.key_log.clone(),
             sessions: settings.sessions.clone(),
             early_data: settings.early_data,

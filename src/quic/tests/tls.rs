@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use uringcore_quic::{
     ClientSetup, CloseKind, ConnectError, Endpoint, EndpointSettings, Event, ServerSettings,
     ServerSetup,
-    tls::{CipherSuite, ClientAuth, Identity, Roots, TrustStore, WallClock},
+    tls::{CipherSuite, ClientAuth, Group, Identity, Roots, TrustStore, WallClock},
 };
 
 #[test]
@@ -373,6 +373,7 @@ fn wrong_settings_name_their_field() {
         field(&|s| s.cipher_suites = Some(vec![])),
         Some("cipher_suites")
     );
+    assert_eq!(field(&|s| s.groups = Some(vec![])), Some("groups"));
     assert_eq!(
         field(&|s| s.supported_versions = vec![7]),
         Some("supported_versions")
@@ -476,6 +477,31 @@ fn certificates_are_judged_by_the_hosts_time() {
     client.clock = Arc::new(Late);
     let [ours, _] = fail(&mut Pair::new(client, server_settings()), "localhost");
     assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 45 }, "expired");
+}
+
+#[test]
+fn every_group_works_and_unknown_combinations_do_not() {
+    let numbers = [0x0017, 0x0018, 0x001d, 0x11ec];
+    let groups = numbers.map(|number| Group::from_u16(number).unwrap());
+    assert_eq!(Group::from_u16(0x0019), None);
+    for group in groups {
+        let mut client = client_settings();
+        client.groups = Some(vec![group]);
+        let mut pair = Pair::new(client, server_settings());
+        let (key, _) = pair.establish();
+        let stats = pair.client.endpoint.peek(key).unwrap().stats();
+        assert_eq!(stats.group.and_then(Group::from_u16), Some(group));
+        // Of the client's first group the server has none, so it asks for another key share.
+        let (mut client, mut server) = (client_settings(), server_settings());
+        client.groups = Some(groups.iter().rev().copied().collect());
+        server.groups = Some(vec![group]);
+        Pair::new(client, server).establish();
+    }
+    let (mut client, mut server) = (client_settings(), server_settings());
+    client.groups = Some(vec![Group::X25519]);
+    server.groups = Some(vec![Group::Secp384r1]);
+    let [ours, _] = fail(&mut Pair::new(client, server), "localhost");
+    assert_eq!(ours.unwrap().3, CloseKind::Tls { alert: 40 });
 }
 
 #[test]

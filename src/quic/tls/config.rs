@@ -14,7 +14,7 @@ use rustls::{
 };
 
 use super::{
-    CipherSuite, ClientAuth, ConfigError, HostClock, NamedIdentity, Roots, SessionStore,
+    CipherSuite, ClientAuth, ConfigError, Group, HostClock, NamedIdentity, Roots, SessionStore,
     SessionTicket, WallClock,
     certificates::{
         ServerCertificates,
@@ -37,6 +37,7 @@ pub(crate) struct ClientTls<'a> {
     pub check_hostname: bool,
     pub identity: Option<(&'a Vec<CertificateDer<'static>>, &'a PrivateKeyDer<'static>)>,
     pub cipher_suites: Option<&'a [CipherSuite]>,
+    pub groups: Option<&'a [Group]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     pub session_ticket: Option<&'a SessionTicket>,
     pub certificate_hashes: Option<&'a [[u8; 32]]>,
@@ -55,6 +56,7 @@ pub(crate) struct ServerTls<'a> {
     pub named: &'a [NamedIdentity],
     pub client_auth: &'a ClientAuth,
     pub cipher_suites: Option<&'a [CipherSuite]>,
+    pub groups: Option<&'a [Group]>,
     pub key_log: Option<Arc<dyn rustls::KeyLog>>,
     /// `None`: no tickets.
     pub sessions: Option<Arc<dyn SessionStore>>,
@@ -68,10 +70,12 @@ pub(crate) struct ServerTls<'a> {
 
 pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigError> {
     tls.session_ticket.map_or(Ok(()), SessionTicket::check)?;
-    let mut provider = provider_with(tls.cipher_suites, |suite| {
+    let mut provider = provider_with(tls.cipher_suites, tls.groups, |suite| {
         tickets::seamed(suite.of_provider())
     })?;
-    offer_no_group_without_a_share(&mut provider);
+    if tls.groups.is_none() {
+        offer_no_group_without_a_share(&mut provider);
+    }
     let provider = Arc::new(provider);
     let verifier = match (tls.verify, tls.certificate_hashes) {
         (false, _) => ServerVerifier::accept_all(&provider),
@@ -113,7 +117,8 @@ pub(crate) fn client_config(tls: &ClientTls<'_>) -> Result<ClientCrypto, ConfigE
 }
 
 pub(crate) fn server_config(tls: &ServerTls<'_>) -> Result<ServerCrypto, ConfigError> {
-    let provider = Arc::new(provider_with(tls.cipher_suites, CipherSuite::of_provider)?);
+    let provider = provider_with(tls.cipher_suites, tls.groups, CipherSuite::of_provider)?;
+    let provider = Arc::new(provider);
     let clock = HostClock(tls.clock.clone());
     let builder =
         rustls::ServerConfig::builder_with_details(provider.clone(), Arc::new(clock.clone()))
@@ -178,9 +183,10 @@ fn client_auth_demands(client_auth: &ClientAuth) -> (&'static [u8], Vec<u8>) {
     (kind, name)
 }
 
-/// The provider with these suites in this order. The default has AES-128-GCM first, unlike rustls.
+/// The provider with these suites and groups in this order. The default has AES-128-GCM first, unlike rustls.
 fn provider_with(
     suites: Option<&[CipherSuite]>,
+    groups: Option<&[Group]>,
     make: fn(CipherSuite) -> SupportedCipherSuite,
 ) -> Result<CryptoProvider, ConfigError> {
     const DEFAULT: &[CipherSuite] = &[
@@ -192,8 +198,14 @@ fn provider_with(
     if suites.is_empty() {
         return Err(ConfigError::new("cipher_suites", "must not be empty"));
     }
+    if groups.is_some_and(<[Group]>::is_empty) {
+        return Err(ConfigError::new("groups", "must not be empty"));
+    }
     let mut result = provider_with_ed448();
     result.cipher_suites = suites.iter().copied().map(make).map(with_labels).collect();
+    if let Some(groups) = groups {
+        result.kx_groups = groups.iter().map(|group| group.of_provider()).collect();
+    }
     Ok(result)
 }
 

@@ -47,5 +47,5 @@ pub use certificates::{SERVER_NAMES_MAX, validity::validity};
 pub use clock::WallClock;
 pub use sessions::{MemorySessions, SessionStore, tickets::SessionTicket};
 pub use settings::{
-    CipherSuite, ClientAuth, ConfigError, Identity, NamedIdentity, Roots, TrustStore,
+    CipherSuite, ClientAuth, ConfigError, Group, Identity, NamedIdentity, Roots, TrustStore,
 };

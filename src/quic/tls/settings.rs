@@ -6,7 +6,10 @@ use std::{fmt, sync::Arc};
 
 use rustls::{
     RootCertStore, SupportedCipherSuite,
-    crypto::aws_lc_rs::cipher_suite,
+    crypto::{
+        SupportedKxGroup,
+        aws_lc_rs::{cipher_suite, kx_group},
+    },
     pki_types::{CertificateDer, PrivateKeyDer},
 };
 
@@ -153,6 +156,39 @@ impl CipherSuite {
             Self::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
             Self::Aes256GcmSha384 => cipher_suite::TLS13_AES_256_GCM_SHA384,
             Self::ChaCha20Poly1305Sha256 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        }
+    }
+}
+
+/// The groups for the key exchange of TLS 1.3 (RFC 8446 section 4.2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Group {
+    Secp256r1,
+    Secp384r1,
+    X25519,
+    /// X25519 together with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem).
+    X25519MlKem768,
+}
+
+impl Group {
+    /// The group with this number in the IANA registry.
+    pub fn from_u16(number: u16) -> Option<Self> {
+        match number {
+            0x0017 => Some(Self::Secp256r1),
+            0x0018 => Some(Self::Secp384r1),
+            0x001d => Some(Self::X25519),
+            0x11ec => Some(Self::X25519MlKem768),
+            _ => None,
+        }
+    }
+
+    /// The group as the cryptography provider has it.
+    pub(super) fn of_provider(self) -> &'static dyn SupportedKxGroup {
+        match self {
+            Self::Secp256r1 => kx_group::SECP256R1,
+            Self::Secp384r1 => kx_group::SECP384R1,
+            Self::X25519 => kx_group::X25519,
+            Self::X25519MlKem768 => kx_group::X25519MLKEM768,
         }
     }
 }

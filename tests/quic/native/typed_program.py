@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from uringcore import quic
+from uringcore.quic.packet import QuicProtocolVersion
+from uringcore.quic.workers import PortWorker
+from uringcore.tls import CipherSuite, Group
 
 
 async def answer(stream: quic.BidirectionalStream) -> None:
@@ -66,9 +69,25 @@ async def survive(connection: quic.Connection) -> str:
         return f"{error.code} {error.reason}"
 
 
+async def serve_worker(worker: PortWorker, settings: quic.ServerConfig) -> None:
+    async with quic.listen(config=settings, workers=worker) as listener:
+        await serve(listener)
+        await listener.drain(timeout=30)
+
+
 async def main(certificate: tuple[str, str], authorities: str) -> bytes:
-    settings = quic.ServerConfig(certificate=certificate, alpn=["test"], idle_timeout=30)
+    settings = quic.ServerConfig(
+        certificates=[quic.Certificate(*certificate)],
+        alpn=["test"],
+        idle_timeout=30,
+        versions=[QuicProtocolVersion.VERSION_1],
+        cipher_suites=[CipherSuite.AES_128_GCM_SHA256],
+        groups=[Group.X25519],
+        token_keys=[bytes(32)],
+        retry=True,
+    )
     async with quic.listen("127.0.0.1", 0, settings) as listener:
+        listener.reload()
         server = asyncio.create_task(serve(listener))
         config = quic.ClientConfig(alpn=["test"], authorities=authorities)
         reply = await ask(listener.address, config)

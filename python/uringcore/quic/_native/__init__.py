@@ -3,9 +3,11 @@
 | file | noun |
 | --- | --- |
 | ``client`` | ``connect`` |
-| ``server``, ``backlog`` | ``listen``; the connections that nobody has accepted yet |
+| ``server`` | ``listen`` |
+| ``accepting``, ``backlog`` | the settings of accepted connections; those that no program has yet |
 | ``connection`` | ``Connection`` |
-| ``config`` | ``ClientConfig`` and ``ServerConfig`` |
+| ``config``, ``endpoint_config`` | ``ClientConfig`` and ``ServerConfig``; what they have in common |
+| ``certificates`` | ``Certificate`` |
 | ``link`` | a connection's handshake, pings and end |
 | ``contexts`` | ``await`` and ``async with`` of connections, sessions and listeners |
 | ``origin`` | warnings about connections, streams and listeners that a program forgot |

@@ -41,6 +41,10 @@ class Backlog(Generic[_Link]):
         self._wake()
         return True
 
+    def resize(self, places: int) -> None:
+        """So many may wait from now on. Those that wait already stay."""
+        self._places = places
+
     def take(self) -> _Link | None:
         """The one that has waited longest."""
         return self._links.popleft() if self._links else None

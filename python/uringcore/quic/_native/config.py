@@ -1,137 +1,39 @@
 """``ClientConfig`` and ``ServerConfig``: what one side is set up with, checked when they are made.
 
-They become a :class:`~uringcore.quic.configuration.QuicConfiguration`, which has more fields, in
-aioquic's names, and does the checking.
+Not here: what both have in common (``endpoint_config``).
 """
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, ClassVar
 
 from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._native.certificates import (
+    Certificate,
+    CertificateSource,
+    PemSource,
+    load_certificate,
+    load_certificates,
+)
+from uringcore.quic._native.endpoint_config import EndpointConfig, set_authorities
+from uringcore.quic._setup import retry_name
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.limits import RetryPolicy, ServerLimits
-from uringcore.quic.logger import QuicLogger
 from uringcore.quic.sessions import SessionStore
 from uringcore.tls import MemorySessionStore, SessionTicket
 
-__all__ = ["Certificate", "ClientConfig", "EndpointConfig", "PemSource", "ServerConfig"]
-
-PemSource = str | os.PathLike[str] | bytes
-"""A path, or PEM (a certificate or a key may be DER) in bytes."""
-
-Certificate = tuple[PemSource, PemSource]
-"""A certificate, with the rest of its chain behind it if it is PEM, and its private key."""
-
-_MEBIBYTE = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndpointConfig:
-    """What both sides have in common."""
-
-    alpn: Sequence[str] = ()
-    """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
-
-    idle_timeout: float = 60.0
-    """Seconds without a packet from the peer after which the connection is over."""
-
-    keep_alive: float | None = None
-    """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
-
-    max_streams: int = 100
-    """Streams in both directions that the peer may have open at once. Of more than 114 the first
-    hundred are announced in the handshake, and all as soon as the peer has more than fifty open."""
-
-    max_uni_streams: int = 100
-    """Streams in its direction only that the peer may have open at once. Of more than 13 the first
-    twelve are announced in the handshake, and all as soon as the peer has more than six open."""
-
-    receive_window: int = _MEBIBYTE
-    """Bytes of one stream that may wait to be read; the peer gets credit for what is read."""
-
-    connection_receive_window: int = 4 * _MEBIBYTE
-    """Bytes of all streams together that may wait to be read."""
-
-    send_buffer: int = _MEBIBYTE
-    """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
-
-    datagrams: bool = True
-    """True if datagrams are taken (RFC 9221)."""
-
-    datagram_buffer: int = _MEBIBYTE
-    """Bytes of received datagrams that may wait to be asked for."""
-
-    datagram_overflow: Literal["oldest", "newest"] = "oldest"
-    """Which are dropped when more come: the oldest make room, or the newest are not taken."""
-
-    congestion: Literal["reno", "cubic", "bbr"] = "reno"
-    """The congestion controller."""
-
-    close_timeout: float = 5.0
-    """Seconds that leaving a connection's ``async with`` waits at most for the peer to acknowledge what
-    was finished on streams."""
-
-    key_log: TextIO | None = None
-    """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
-
-    qlog: QuicLogger | None = None
-    """Where traces go that say what every packet said."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.alpn, (str, bytes)):
-            raise QuicConfigurationError("alpn", "must be a list of strings")
-        if not self.send_buffer > 0:
-            raise QuicConfigurationError("send_buffer", f"must be above 0, not {self.send_buffer}")
-        if not 0 < self.datagram_buffer < 1 << 40:
-            raise QuicConfigurationError(
-                "datagram_buffer", f"must be above 0, not {self.datagram_buffer}"
-            )
-        if self.datagram_overflow not in ("oldest", "newest"):
-            raise QuicConfigurationError(
-                "datagram_overflow", f"must be oldest or newest, not {self.datagram_overflow!r}"
-            )
-        if not self.close_timeout >= 0:
-            raise QuicConfigurationError(
-                "close_timeout", f"must be 0 or more, not {self.close_timeout}"
-            )
-        try:
-            made = self._make()
-            made.setup()
-        except QuicConfigurationError as error:
-            name = _NAMES.get(error.field, error.field)
-            if name == error.field:
-                raise
-            raise QuicConfigurationError(name, error.message) from None
-        object.__setattr__(self, "_made", made)
-
-    @property
-    def _configuration(self) -> QuicConfiguration:
-        made: QuicConfiguration = vars(self)["_made"]
-        return made
-
-    def _make(self) -> QuicConfiguration:
-        raise TypeError("make a ClientConfig or a ServerConfig")
-
-    def _fill(self, configuration: QuicConfiguration) -> None:
-        configuration.alpn_protocols = list(self.alpn)
-        configuration.congestion_control_algorithm = self.congestion
-        configuration.idle_timeout = self.idle_timeout
-        configuration.keep_alive = self.keep_alive
-        configuration.max_data = self.connection_receive_window
-        configuration.max_datagram_frame_size = 65536 if self.datagrams else None
-        configuration.max_stream_data = self.receive_window
-        configuration.max_streams_bidi = self.max_streams
-        configuration.max_streams_uni = self.max_uni_streams
-        configuration.quic_logger = self.qlog
-        configuration.secrets_log_file = self.key_log
-        configuration.send_buffer_high = self.send_buffer
-        configuration.send_buffer_low = max(1, self.send_buffer // 4)
+__all__ = [
+    "Certificate",
+    "CertificateSource",
+    "ClientConfig",
+    "EndpointConfig",
+    "PemSource",
+    "ServerConfig",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +54,14 @@ class ClientConfig(EndpointConfig):
     """SHA-256 hashes of certificates in DER, one of which the server has to show; who signed it and for
     which name is then not asked."""
 
-    certificate: Certificate | None = field(default=None, repr=False)
+    certificate: CertificateSource | None = field(default=None, repr=False)
     """What the client shows of itself to a server that asks."""
+
+    first_version: int | None = None
+    """The QUIC version of the first packets; ``None``: the first of ``versions``. One that every server
+    supports, with a preferred one at the head of ``versions``, changes to the preferred one within the
+    handshake, without another round trip (RFC 9368 section 2.3). A number that names no version makes the
+    server answer with those that it supports."""
 
     session_ticket: SessionTicket | None = field(default=None, repr=False)
     """``Connection.session_ticket`` of an earlier connection to this server, which is then resumed."""
@@ -163,17 +71,28 @@ class ClientConfig(EndpointConfig):
     leaves at once, as 0-RTT data if the ticket allows it, and again if the server rejects that. An
     attacker can have it come twice (RFC 9001 section 9.2). Without a ticket nothing is different."""
 
+    address_token: bytes = field(default=b"", repr=False)
+    """``Connection.address_token`` of an earlier connection to this server, which proves the client's
+    address (RFC 9000 section 8.1.3): no Retry, and a larger first flight of the server's. Empty: one that
+    an earlier connection with this object got."""
+
+    use_preferred_address: bool = True
+    """True if the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
+    the server has answered there. On other loops than uringcore's it stays at the first address."""
+
     def _make(self) -> QuicConfiguration:
         configuration = QuicConfiguration(is_client=True, server_name=self.server_name)
         self._fill(configuration)
         configuration.verify_mode = None if self.verify else ssl.CERT_NONE
         if self.certificate_hashes:
             configuration.certificate_hashes = list(self.certificate_hashes)
+        configuration.original_version = self.first_version
         configuration.session_ticket = self.session_ticket
-        _set_authorities(configuration, self.authorities)
+        configuration.token = self.address_token
+        configuration.use_preferred_address = self.use_preferred_address
+        set_authorities(configuration, self.authorities)
         if self.certificate is not None:
-            configuration.certificate, configuration.private_key = self.certificate
-            _load(configuration, self.certificate)
+            load_certificate(configuration, self.certificate)
         return configuration
 
 
@@ -181,12 +100,23 @@ class ClientConfig(EndpointConfig):
 class ServerConfig(EndpointConfig):
     """The settings of a server. Raises :class:`QuicConfigurationError`, which names the field."""
 
-    certificate: Certificate = field(repr=False)
-    """The certificate that the server shows, and its key."""
+    certificate: CertificateSource | None = field(default=None, repr=False)
+    """The certificate that the server shows, and its key, if it has one only."""
+
+    certificates: Sequence[CertificateSource] = field(default=(), repr=False)
+    """Several certificates, instead of ``certificate``. A client is shown the one for the name that it
+    asks for (RFC 6066 section 3), and the first one if it asks for none or an unknown one. One name may
+    have certificates with keys of several kinds (ECDSA, Ed25519, Ed448, RSA): a client is shown the first
+    of them whose signature it can verify (RFC 8446 section 4.2.3). A server has at most 4,096 names.
+    A session is resumed only under the name that it was made with."""
 
     client_authorities: PemSource | None = None
-    """Who may sign the certificates of clients, which then have to show one: as
-    ``ClientConfig.authorities``. ``None`` asks for none."""
+    """Who may sign the certificates of clients: as ``ClientConfig.authorities``. ``None`` asks for
+    none."""
+
+    client_certificate_required: bool = True
+    """With ``client_authorities``: false accepts clients without a certificate as well, whose
+    ``Connection.peer_certificate`` is ``None``."""
 
     backlog: int = 128
     """Connections that may wait to be accepted, with ``early_data`` also before their handshake is
@@ -196,63 +126,109 @@ class ServerConfig(EndpointConfig):
     """How many connections and handshakes, altogether and from one address."""
 
     retry: RetryPolicy = "auto"
-    """When a client has to prove its address first (RFC 9000 section 8.1.2)."""
+    """When a client has to prove its address first (RFC 9000 section 8.1.2): ``True`` always, ``False``
+    never, ``"auto"`` under load."""
+
+    token_keys: Sequence[bytes] = field(default=(), repr=False)
+    """Secrets of at least 32 bytes each that address validation tokens are sealed with (RFC 9000 section
+    8.1.4). The first one seals, all of them open. To change the key, put the new one in front, call
+    :meth:`Listener.reload`, and drop the old one a day later, when its tokens have expired. None: the
+    worker's, or a random one, so that tokens are worth nothing after a restart."""
+
+    stateless_reset_key: bytes | None = field(default=None, repr=False)
+    """32 secret bytes that stateless reset tokens are made from (RFC 9000 section 10.3.2). A server that
+    starts again on the same address with the same key resets the connections of the one before at once;
+    with another key, or ``None`` (the worker's, or a random one), those time out. It cannot change while
+    the listener is open. Two servers that are alive at a time must not have one key for the same address,
+    as :mod:`uringcore.quic.workers` explains; several addresses of one machine may share a key."""
+
+    preferred_address: Sequence[tuple[str, int]] = ()
+    """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), as
+    ``(ip, port)``: at most one of IPv4 and one of IPv6. The listener receives there as well, which needs
+    uringcore's loop."""
 
     session_store: MemorySessionStore | SessionStore | None = None
-    """Where sessions are kept that clients may resume; ``None``: in memory."""
+    """Where sessions are kept that clients may resume; ``None``: in memory. Several processes share a
+    :class:`~uringcore.quic.sessions.SharedSessionStore`."""
 
     early_data: bool = False
     """True if 0-RTT data is read. A connection that brings some is accepted before its handshake is
     complete if an address validation token proves where its client is, and after the handshake otherwise;
     :attr:`Connection.early_data` says so, and what to mind."""
 
+    _names: ClassVar[dict[str, str]] = EndpointConfig._names | {
+        "cadata": "client_authorities",
+        "cafile": "client_authorities",
+        "capath": "client_authorities",
+        "named_certificates": "certificates",
+        "server_names": "certificates",
+    }
+
     def __post_init__(self) -> None:
         if not self.backlog > 0:
             raise QuicConfigurationError("backlog", f"must be above 0, not {self.backlog}")
+        if not isinstance(self.limits, ServerLimits):
+            raise QuicConfigurationError("limits", f"must be ServerLimits, not {self.limits!r}")
+        try:
+            retry_name(self.retry)
+        except ValueError as error:
+            raise QuicConfigurationError("retry", str(error).removeprefix("retry: ")) from None
+        if self.client_authorities is None and not self.client_certificate_required:
+            raise QuicConfigurationError(
+                "client_certificate_required", "needs client_authorities if it is false"
+            )
+        _check_keys(self.token_keys, self.stateless_reset_key)
         super().__post_init__()
+
+    def _retry(self) -> RetryPolicy:
+        return self.retry
 
     def _make(self) -> QuicConfiguration:
         configuration = QuicConfiguration(
             is_client=False, session_store=self.session_store, early_data=self.early_data
         )
         self._fill(configuration)
-        _load(configuration, self.certificate)
+        if self.certificate is not None and self.certificates:
+            raise QuicConfigurationError("certificates", "cannot be given with certificate")
+        if self.certificate is not None:
+            load_certificate(configuration, self.certificate)
+        elif self.certificates:
+            load_certificates(configuration, self.certificates)
+        else:
+            raise QuicConfigurationError("certificate", "a server needs one")
         if self.client_authorities is not None:
-            configuration.verify_mode = ssl.CERT_REQUIRED
-            _set_authorities(configuration, self.client_authorities)
+            is_required = self.client_certificate_required
+            configuration.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+            set_authorities(configuration, self.client_authorities)
+        configuration.preferred_address = list(self.preferred_address)
+        configuration.stateless_reset_key = self.stateless_reset_key
+        configuration.token_key = list(self.token_keys) or None
         return configuration
 
-
-def _set_authorities(configuration: QuicConfiguration, source: PemSource | None) -> None:
-    if source is None:
-        return
-    if isinstance(source, bytes):
-        configuration.load_verify_locations(cadata=source)
-    elif Path(source).is_dir():
-        configuration.load_verify_locations(capath=os.fspath(source))
-    else:
-        configuration.load_verify_locations(cafile=os.fspath(source))
-
-
-def _load(configuration: QuicConfiguration, certificate: Certificate) -> None:
-    if not isinstance(certificate, tuple) or len(certificate) != 2:
-        raise QuicConfigurationError("certificate", "must be a pair: certificate and private key")
-    configuration.certificate, configuration.private_key = certificate
+    def _with(self, **changes: Any) -> ServerConfig:
+        """A copy with these arguments of a call, which go before the fields; ``None`` leaves a field. Either
+        of ``certificate`` and ``certificates`` takes the place of both."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        if not given:
+            return self
+        if "certificate" in given or "certificates" in given:
+            given = {"certificate": None, "certificates": (), **given}
+        return dataclasses.replace(self, **given)
 
 
-# The fields of a QuicConfiguration that have another name here.
-_NAMES = {
-    "alpn_protocols": "alpn",
-    "cadata": "authorities",
-    "cafile": "authorities",
-    "capath": "authorities",
-    "certificate_chain": "certificate",
-    "congestion_control_algorithm": "congestion",
-    "max_data": "connection_receive_window",
-    "max_stream_data": "receive_window",
-    "max_streams_bidi": "max_streams",
-    "max_streams_uni": "max_uni_streams",
-    "private_key": "certificate",
-    "quic_logger": "qlog",
-    "secrets_log_file": "key_log",
-}
+def _check_keys(token_keys: Any, reset_key: Any) -> None:
+    """Raises :class:`QuicConfigurationError`, which does not show the keys."""
+    if isinstance(token_keys, (str, bytes)) or not all(
+        isinstance(key, bytes) for key in token_keys
+    ):
+        raise QuicConfigurationError("token_keys", "must be a list of bytes")
+    if any(len(key) < TOKEN_KEY_MIN for key in token_keys):
+        raise QuicConfigurationError("token_keys", f"must have {TOKEN_KEY_MIN} bytes at least each")
+    if reset_key is not None and not (
+        isinstance(reset_key, bytes) and len(reset_key) == RESET_KEY_SIZE
+    ):
+        raise QuicConfigurationError("stateless_reset_key", f"must be {RESET_KEY_SIZE} bytes")
+
+
+TOKEN_KEY_MIN = 32
+RESET_KEY_SIZE = 32

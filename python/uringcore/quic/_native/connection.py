@@ -13,7 +13,7 @@ from uringcore.quic._native.contexts import DeliveredOnExit
 from uringcore.quic._native.link import Link
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.quic.stats import QuicConnectionStats
-from uringcore.tls import SessionTicket
+from uringcore.tls import AddressToken, SessionTicket
 
 __all__ = ["Connection"]
 
@@ -93,6 +93,17 @@ class Connection(DeliveredOnExit, ConnectionBase):
         """The newest ticket that the server has sent, for ``ClientConfig.session_ticket`` of a later
         connection. It comes a while after the handshake."""
         return self._link.session_ticket
+
+    @property
+    def address_token(self) -> AddressToken | None:
+        """The newest token that the server has sent, for ``ClientConfig.address_token`` of a later
+        connection (RFC 9000 section 8.1.3). It comes a while after the handshake."""
+        return self._link.address_token
+
+    @property
+    def version(self) -> int | None:
+        """The QUIC version in use, ``None`` before it is known."""
+        return self._link.quic.version
 
     @property
     def is_closed(self) -> bool:

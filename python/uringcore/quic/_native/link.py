@@ -19,7 +19,7 @@ from uringcore.quic._errors import QuicError, error_from_event
 from uringcore.quic._native.origin import made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
-from uringcore.tls import SessionTicket
+from uringcore.tls import AddressToken, SessionTicket
 
 __all__ = ["Life", "Link"]
 
@@ -38,6 +38,7 @@ class Life:
         "_migrator",
         "_transport",
         "_waiting",
+        "address_token",
         "close_timeout",
         "completed",
         "loop",
@@ -53,6 +54,7 @@ class Life:
         self.close_timeout: float = close_timeout
         self.completed: events.HandshakeCompleted | None = None
         self.session_ticket: SessionTicket | None = None
+        self.address_token: AddressToken | None = None
         self.waits_for_socket: bool = False
         self._end: Callable[[], QuicError] | None = None
         self._transport: QuicTransport | None = None
@@ -62,7 +64,7 @@ class Life:
         self._flushes = not isinstance(loop, LoopCore)
         self._flush_is_due = False
         if quic.configuration.is_client:
-            quic._set_credential_handlers(self._got_ticket, None)
+            quic._set_credential_handlers(self._got_ticket, self._got_token)
 
     def connection_made(self, transport: QuicTransport) -> None:
         """The endpoint has this connection; from now on its events come here."""
@@ -168,6 +170,9 @@ class Life:
 
     def _got_ticket(self, ticket: SessionTicket) -> None:
         self.session_ticket = ticket
+
+    def _got_token(self, token: AddressToken) -> None:
+        self.address_token = token
 
     def _received(self, received: list[Any]) -> None:
         for event in received:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
+import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import overload
 
-from uringcore.quic._acceptance import Acceptance
 from uringcore.quic._closing import check_close
 from uringcore.quic._endpoint import open_server
 from uringcore.quic._errors import ListenerClosedError
-from uringcore.quic._native.backlog import Backlog
-from uringcore.quic._native.config import Certificate, ServerConfig
+from uringcore.quic._native.accepting import Accepting
+from uringcore.quic._native.certificates import CertificateSource
+from uringcore.quic._native.config import ServerConfig
 from uringcore.quic._native.connection import Connection
 from uringcore.quic._native.contexts import AwaitableContext, ClosedOnExit
 from uringcore.quic._native.link import Link
 from uringcore.quic._native.origin import end_forgotten, made_at
 from uringcore.quic._transport import QuicTransport
-from uringcore.quic.connection import QuicConnection
-from uringcore.quic.packet import QuicErrorCode
+from uringcore.quic.workers import PortWorker
 
 __all__ = ["Listener", "listen"]
 
@@ -33,10 +32,10 @@ class Listener(ClosedOnExit):
     program forgets is closed when it is collected.
     """
 
-    def __init__(self, transport: QuicTransport, backlog: Backlog[Link]) -> None:
+    def __init__(self, transport: QuicTransport, accepting: Accepting) -> None:
         """Not for programs: listeners are made by :func:`~uringcore.quic.listen`."""
         self._transport = transport
-        self._backlog = backlog
+        self._accepting = accepting
         self._is_closed = False
         self._origin = made_at(asyncio.get_running_loop())
 
@@ -60,10 +59,11 @@ class Listener(ClosedOnExit):
 
         Raises :class:`ListenerClosedError` once the listener is closed.
         """
-        while (link := self._backlog.take()) is None:
+        backlog = self._accepting.backlog
+        while (link := backlog.take()) is None:
             if self._is_closed:
                 raise ListenerClosedError("the listener is closed")
-            await self._backlog.wait()
+            await backlog.wait()
         return Connection(link)
 
     def __aiter__(self) -> Listener:
@@ -74,6 +74,22 @@ class Listener(ClosedOnExit):
             return await self.accept()
         except ListenerClosedError:
             raise StopAsyncIteration from None
+
+    def reload(self, config: ServerConfig | None = None) -> None:
+        """Reads the files of the settings again (certificates, keys, authorities), or takes other
+        settings, for new connections; open ones go on as they are.
+
+        Sessions and tokens that clients have stay good, under another certificate too. With a ``config``
+        everything can change but ``connection_id_length``, ``limits``, ``preferred_address`` and
+        ``stateless_reset_key``, which are the socket's. Reading files blocks the loop for that long.
+
+        Raises :class:`QuicConfigurationError`, which names the field, if a file cannot be used, e.g. while
+        it is being replaced, or a field cannot change, and then nothing has changed;
+        :class:`ListenerClosedError` on a listener that does not accept any more.
+        """
+        if not self._transport.is_serving():
+            raise ListenerClosedError("the listener does not accept connections any more")
+        self._transport._accept_with(self._accepting.reload(config))
 
     def stop_accepting(self) -> None:
         """Refuses new connections from now on; those that are open, or wait to be accepted, go on."""
@@ -89,7 +105,23 @@ class Listener(ClosedOnExit):
         if self._is_closed:
             return
         self._is_closed = True
-        _close(self._transport, self._backlog, code, reason)
+        _close(self._transport, self._accepting, code, reason)
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Refuses new connections, waits until those that are open have ended, and closes the socket.
+
+        A worker sends new clients on to the next worker of its port, by a Retry. Connections in the
+        backlog can be accepted meanwhile. After ``timeout`` seconds the connections that are left are
+        closed with code 0; ``None`` waits for as long as they take. Cancelled, it leaves the listener
+        refusing: call :meth:`close`.
+        """
+        self._transport.drain()
+        done, _ = await asyncio.wait([self._transport._closed], timeout=timeout)
+        if not done:
+            self.close()
+            await self.wait_closed()
+        self._is_closed = True
+        self._accepting.backlog.clear()
 
     async def wait_closed(self) -> None:
         """Waits until the socket is released: until each peer has heard, or had the time to."""
@@ -101,66 +133,128 @@ class Listener(ClosedOnExit):
     def __del__(self) -> None:
         transport, loop = self._transport, self._transport._loop
         if not self._is_closed and not loop.is_closed():
-            left = (transport, self._backlog, 0, "")
+            left = (transport, self._accepting, 0, "")
             end_forgotten("listener", self, self._origin, loop, _close, *left)
 
 
-def _close(transport: QuicTransport, backlog: Backlog[Link], code: int, reason: str) -> None:
+def _close(transport: QuicTransport, accepting: Accepting, code: int, reason: str) -> None:
     transport.stop_accepting()
     transport.close_connections(code, reason)
     transport.close()
-    backlog.clear()
+    accepting.backlog.clear()
 
 
+@overload
 def listen(
     host: str,
     port: int,
     config: ServerConfig | None = None,
     *,
-    certificate: Certificate | None = None,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
     alpn: Sequence[str] | None = None,
     reuse_port: bool = False,
+) -> AwaitableContext[Listener]: ...
+
+
+@overload
+def listen(
+    *,
+    config: ServerConfig | None = None,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    alpn: Sequence[str] | None = None,
+    workers: PortWorker,
+) -> AwaitableContext[Listener]: ...
+
+
+@overload
+def listen(
+    *,
+    config: ServerConfig | None = None,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    alpn: Sequence[str] | None = None,
+    sock: socket.socket,
+) -> AwaitableContext[Listener]: ...
+
+
+def listen(
+    host: str | None = None,
+    port: int | None = None,
+    config: ServerConfig | None = None,
+    *,
+    certificate: CertificateSource | None = None,
+    certificates: Sequence[CertificateSource] | None = None,
+    alpn: Sequence[str] | None = None,
+    reuse_port: bool = False,
+    workers: PortWorker | None = None,
+    sock: socket.socket | None = None,
 ) -> AwaitableContext[Listener]:
     """Listens for QUIC connections: ``async with listen(...) as listener:``, or
     ``listener = await listen(...)``, and then the program closes it.
 
-    ``certificate`` and ``alpn`` go before those of ``config``; a certificate is needed. ``"::"`` takes
-    IPv4 as well, and port 0 is one of the system's choice. ``reuse_port`` lets sockets of several
-    programs bind the port.
+    ``certificate``, ``certificates`` and ``alpn`` go before those of ``config``; a certificate is needed.
+    ``"::"`` takes IPv4 as well, and port 0 is one of the system's choice. ``reuse_port`` lets sockets of
+    several programs bind the port.
+
+    Instead of ``host`` and ``port``, ``workers`` is this process's part of a
+    :class:`~uringcore.quic.workers.PortGroup`: several processes on one port, each with a listener, and
+    with the group's keys where ``config`` has none. Or ``sock`` is a bound UDP socket, which the listener
+    owns from then on.
 
     Raises :class:`QuicConfigurationError` for an impossible setting, ``TypeError`` without a
-    certificate, and ``OSError`` when the address cannot be bound.
+    certificate or an address and ``ValueError`` for arguments that exclude each other, and ``OSError``
+    when the address cannot be bound.
     """
+    address = _checked_address(host, port, reuse_port, workers, sock)
     if config is None:
-        if certificate is None:
-            raise TypeError("listen() needs a certificate or a config")
-        config = ServerConfig(certificate=certificate, alpn=() if alpn is None else alpn)
-    else:
-        given = {"certificate": certificate, "alpn": alpn}
-        changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-        config = dataclasses.replace(config, **changes) if changes else config
-    return AwaitableContext(functools.partial(_listen, (host, port), config, reuse_port))
-
-
-async def _listen(address: tuple[str, int], config: ServerConfig, reuse_port: bool) -> Listener:
-    loop = asyncio.get_running_loop()
-    # The endpoint has the backlog and not the listener, which the program can forget.
-    backlog: Backlog[Link] = Backlog(loop, config.backlog)
-
-    def connected(link: Link) -> None:
-        if not backlog.enter(link):
-            reason = "too many wait to be accepted"
-            link.close_about(QuicErrorCode.CONNECTION_REFUSED, 0, reason)
-
-    def made(quic: QuicConnection) -> Link:
-        return Link(
-            quic,
-            datagram_bytes=config.datagram_buffer,
-            drops_newest=config.datagram_overflow == "newest",
-            close_timeout=config.close_timeout,
-            on_connected=connected,
+        if certificate is None and certificates is None:
+            raise TypeError("listen() needs a certificate, certificates or a config")
+        config = ServerConfig(
+            certificate=certificate, certificates=certificates or (), alpn=alpn or ()
         )
+    else:
+        config = config._with(certificate=certificate, certificates=certificates, alpn=alpn)
+    return AwaitableContext(functools.partial(_listen, address, config, reuse_port, workers, sock))
 
-    acceptance = Acceptance(made, config._configuration, retry=config.retry, limits=config.limits)
-    transport = await open_server(loop, acceptance, address, reuse_port=reuse_port)
-    return Listener(transport, backlog)
+
+def _checked_address(
+    host: str | None,
+    port: int | None,
+    reuse_port: bool,
+    workers: PortWorker | None,
+    sock: socket.socket | None,
+) -> tuple[str, int] | None:
+    """The address to bind, unless there is a socket. Raises as :func:`listen`."""
+    if workers is None and sock is None:
+        if host is None or port is None:
+            raise TypeError("listen() needs a host and a port, workers or sock")
+        return host, port
+    if workers is not None and not isinstance(workers, PortWorker):
+        raise TypeError(f"workers: must be a PortWorker, one of a PortGroup, not {workers!r}")
+    if sock is not None and sock.type != socket.SOCK_DGRAM:
+        raise ValueError("sock: must be a UDP socket")
+    if workers is not None and sock is not None:
+        raise ValueError("sock: cannot be given with workers, who have one")
+    if host is not None or port is not None or reuse_port:
+        name = "sock" if workers is None else "workers"
+        raise ValueError(f"{name}: is bound already, without host, port and reuse_port")
+    return None
+
+
+async def _listen(
+    address: tuple[str, int] | None,
+    config: ServerConfig,
+    reuse_port: bool,
+    workers: PortWorker | None,
+    sock: socket.socket | None,
+) -> Listener:
+    loop = asyncio.get_running_loop()
+    accepting = Accepting(loop, config, workers)
+    if workers is not None:
+        sock = workers.socket.dup()
+    transport = await open_server(
+        loop, accepting.acceptance, address, sock=sock, reuse_port=reuse_port
+    )
+    return Listener(transport, accepting)

@@ -319,6 +319,7 @@ pub(super) fn stats_to_dict<'py>(
     }
     dict.set_item("ssthresh", stats.ssthresh)?;
     dict.set_item("cipher_suite", stats.cipher_suite)?;
+    dict.set_item("group", stats.group)?;
     dict.set_item("rtt", stats.rtt.as_secs_f64())?;
     dict.set_item("latest_rtt", stats.latest_rtt.as_secs_f64())?;
     dict.set_item("rtt_variance", stats.rtt_variance.as_secs_f64())?;

@@ -69,6 +69,8 @@ pub(crate) struct SessionDetails {
     pub resumed: bool,
     /// The cipher suite's number (RFC 8446 section B.4), once negotiated.
     pub cipher_suite: Option<u16>,
+    /// The number of the group for the key exchange (RFC 8446 section 4.2.7), once negotiated.
+    pub group: Option<u16>,
     /// The peer's transport parameters as received, once they have arrived.
     pub peer_parameters: Option<Vec<u8>>,
 }
@@ -105,6 +107,7 @@ struct Done {
     server_name: Option<String>,
     resumed: bool,
     cipher_suite: Option<u16>,
+    group: Option<u16>,
     peer_parameters: Option<Vec<u8>>,
     certificates: Vec<CertificateDer<'static>>,
 }
@@ -169,6 +172,9 @@ impl Session {
             cipher_suite: tls
                 .and_then(|tls| tls.negotiated_cipher_suite())
                 .map(|suite| suite.suite().into()),
+            group: tls
+                .and_then(|tls| tls.negotiated_key_exchange_group())
+                .map(|group| group.name().into()),
             peer_parameters: self.peer_parameters().map(Into::into),
             certificates: known(certificates.unwrap_or_default())
                 .map(|certificate| certificate.clone().into_owned())
@@ -332,6 +338,7 @@ impl crypto::Session for Session {
             tickets: self.tickets.clone(),
             resumed: state.resumed,
             cipher_suite: state.cipher_suite,
+            group: state.group,
             peer_parameters: state.peer_parameters,
         }))
     }

@@ -1,0 +1,132 @@
+"""``Certificate``: a certificate with its private key, as a program names it, read into a configuration.
+
+Not here: reading PEM and DER (:mod:`uringcore.quic._credentials`), and which certificate a server shows
+(:mod:`uringcore.quic._certificates`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from uringcore.quic._certificates import NamedCertificate, refuse_names_twice
+from uringcore.quic._credentials import read_certificates, read_private_key
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic.configuration import QuicConfiguration
+
+__all__ = ["Certificate", "CertificateSource", "PemSource", "load_certificate", "load_certificates"]
+
+PemSource = str | os.PathLike[str] | bytes
+"""A path, or PEM (a certificate or a key may be DER) in bytes."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate, the rest of its chain and its private key.
+
+    The files are read when a ``ClientConfig`` or ``ServerConfig`` is made with it, and again by
+    :meth:`Listener.reload`. A pair ``(chain, private_key)`` may stand in its place.
+    """
+
+    chain: PemSource
+    """The certificate, with the rest of its chain behind it if it is PEM."""
+
+    private_key: PemSource | None = field(default=None, repr=False)
+    """Its key: PKCS #8, SEC 1 or PKCS #1. ``None``: it is in the same PEM as the chain."""
+
+    password: str | bytes | None = field(default=None, repr=False)
+    """The password of an encrypted PEM key, which the ``cryptography`` package decrypts."""
+
+    server_names: Sequence[str] | None = None
+    """Servers: the names that clients ask for when they are to be shown this certificate (RFC 6066
+    section 3), among those that it is good for. A name is a DNS name (an international one as A-labels,
+    ``xn--...``) or a wildcard such as ``*.example.org``, which stands for one label; the exact name wins.
+    ``"*"`` stands for the clients that ask for no name or an unknown one. ``None``: all DNS names in its
+    subjectAltName."""
+
+
+CertificateSource = Certificate | tuple[PemSource, PemSource]
+"""A ``Certificate``, or a pair: the certificate with its chain, and its private key."""
+
+_Read = tuple[list[bytes], bytes, Sequence[str] | None]
+
+
+def load_certificate(configuration: QuicConfiguration, source: CertificateSource) -> None:
+    """Has the configuration show one certificate, to every peer. Raises :class:`QuicConfigurationError`,
+    which names ``certificate``."""
+    chain, key, names = _read("certificate", source)
+    if names is not None:
+        raise QuicConfigurationError(
+            "certificate", "only a server's certificates have server_names"
+        )
+    _set(configuration, chain, key)
+
+
+def load_certificates(
+    configuration: QuicConfiguration, sources: Sequence[CertificateSource]
+) -> None:
+    """Has a server show several: the first one to clients that ask for no name or an unknown one, and
+    each under its names. Raises :class:`QuicConfigurationError`, which names ``certificates``."""
+    if isinstance(sources, (Certificate, str, bytes)):
+        raise QuicConfigurationError("certificates", "must be a list of certificates")
+    for number, source in enumerate(sources, 1):
+        try:
+            chain, key, names = _read("certificates", source)
+            if number == 1:
+                _set(configuration, chain, key)
+                if _is_the_default_only(chain, key, names):
+                    continue
+                names = _without_asterisk(names)
+            new = NamedCertificate.checked(chain, key, names)
+            refuse_names_twice(configuration.named_certificates, new)
+        except QuicConfigurationError as error:
+            message = f"certificate {number}: {error.message}"
+            raise QuicConfigurationError("certificates", message) from None
+        configuration.named_certificates.append(new)
+
+
+def _is_the_default_only(chain: list[bytes], key: bytes, names: Sequence[str] | None) -> bool:
+    """True if the first certificate is shown under no name of its own. Raises what is wrong with it."""
+    if names is not None and list(names) != ["*"]:
+        return False
+    try:
+        NamedCertificate.checked(chain, key, names)
+    except QuicConfigurationError as error:
+        if error.field != "server_names":
+            raise
+        return True
+    return names is not None
+
+
+def _without_asterisk(names: Sequence[str] | None) -> Sequence[str] | None:
+    """The names without the one that stands for all other clients, whom the first certificate is for."""
+    if names is None or isinstance(names, (str, bytes)):
+        return names
+    return [name for name in names if name != "*"]
+
+
+def _set(configuration: QuicConfiguration, chain: list[bytes], key: bytes) -> None:
+    configuration.certificate, configuration.certificate_chain = chain[0], list(chain[1:])
+    configuration.private_key = key
+
+
+def _read(name: str, source: CertificateSource) -> _Read:
+    """The chain and the key in DER, and the names. Errors name ``name``."""
+    if isinstance(source, Certificate):
+        given = source
+    elif isinstance(source, tuple) and len(source) == 2:
+        given = Certificate(*source)
+    else:
+        raise QuicConfigurationError(
+            name, "must be a Certificate, or a pair: certificate and private key"
+        )
+    password = given.password.encode() if isinstance(given.password, str) else given.password
+    if password is not None and not isinstance(password, bytes):
+        raise QuicConfigurationError(name, "its password must be a string or bytes")
+    try:
+        chain = read_certificates(name, given.chain)
+        key_source = given.chain if given.private_key is None else given.private_key
+        return chain, read_private_key(name, key_source, password), given.server_names
+    except QuicConfigurationError as error:
+        raise QuicConfigurationError(name, error.message) from error.__cause__

@@ -1,0 +1,228 @@
+"""``EndpointConfig``: the settings that clients and servers have in common.
+
+They become a :class:`~uringcore.quic.configuration.QuicConfiguration`, which has aioquic's names and does
+the checking.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TextIO
+
+from uringcore.quic._errors import QuicConfigurationError
+from uringcore.quic._fields import SMALLEST_MAX_DATAGRAM_SIZE
+from uringcore.quic._native.certificates import PemSource
+from uringcore.quic.configuration import QuicConfiguration
+from uringcore.quic.limits import RetryPolicy
+from uringcore.quic.logger import QuicLogger
+from uringcore.quic.packet import QuicProtocolVersion
+from uringcore.tls import CipherSuite, Group
+
+__all__ = ["EndpointConfig", "set_authorities"]
+
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointConfig:
+    """What both sides have in common."""
+
+    alpn: Sequence[str] = ()
+    """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
+
+    versions: Sequence[int] = (QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2)
+    """Versions of QUIC, the preferred one first: version 1 (RFC 9000) and 2 (RFC 9369), of which one is
+    needed. :attr:`Connection.version` is the one in use. A client's first packets offer all of them, and
+    the server continues with the first of them that it supports, without another round trip (RFC 9368).
+    If the server does not support the version of the first packets it asks for another one (Version
+    Negotiation). A server's order has no effect. Other numbers are offered and never chosen."""
+
+    cipher_suites: Sequence[CipherSuite] | None = None
+    """The TLS 1.3 cipher suites to allow, the preferred one first. The server's order decides. ``None``:
+    all, AES-128-GCM first."""
+
+    groups: Sequence[Group] | None = None
+    """The groups for the key exchange to allow (RFC 8446 section 4.2.7), the preferred one first.
+    ``None``: X25519, P-256 and P-384, and on a server X25519MLKEM768 for clients that prefer it. A client
+    sends a key share of the first group only: a server that does not support that one costs a round trip.
+    X25519MLKEM768 makes the first flight of both sides a datagram longer."""
+
+    idle_timeout: float = 60.0
+    """Seconds without a packet from the peer after which the connection is over."""
+
+    keep_alive: float | None = None
+    """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
+
+    max_streams: int = 100
+    """Streams in both directions that the peer may have open at once. Of more than 114 the first
+    hundred are announced in the handshake, and all as soon as the peer has more than fifty open."""
+
+    max_uni_streams: int = 100
+    """Streams in its direction only that the peer may have open at once. Of more than 13 the first
+    twelve are announced in the handshake, and all as soon as the peer has more than six open."""
+
+    receive_window: int = _MEBIBYTE
+    """Bytes of one stream that may wait to be read; the peer gets credit for what is read."""
+
+    connection_receive_window: int = 4 * _MEBIBYTE
+    """Bytes of all streams together that may wait to be read."""
+
+    send_buffer: int = _MEBIBYTE
+    """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
+
+    datagrams: bool = True
+    """True if datagrams are taken (RFC 9221)."""
+
+    datagram_buffer: int = _MEBIBYTE
+    """Bytes of received datagrams that may wait to be asked for."""
+
+    datagram_overflow: Literal["oldest", "newest"] = "oldest"
+    """Which are dropped when more come: the oldest make room, or the newest are not taken."""
+
+    congestion: Literal["reno", "cubic", "bbr"] = "reno"
+    """The congestion controller."""
+
+    initial_rtt: float = 0.1
+    """Seconds that a round trip is assumed to take before one was measured (RFC 9002 section 6.2.2)."""
+
+    initial_mtu: int = SMALLEST_MAX_DATAGRAM_SIZE
+    """Bytes of UDP payload that packets have at first, 1,200 at least (RFC 9000 section 14)."""
+
+    mtu_discovery: bool = True
+    """True if larger packets are probed (RFC 8899)."""
+
+    connection_id_length: int = 8
+    """Bytes of the connection IDs that the peer sends to, 4 to 20."""
+
+    key_update_packets: int | None = None
+    """Packets after which the packet keys change (RFC 9001 section 6). ``None``: once within the first
+    thousand packets, and then near the limit of the cipher."""
+
+    ack_packets_max: int | None = None
+    """Asks the peer for an ACK after so many packets and one, if it can be asked
+    (draft-ietf-quic-ack-frequency); ``None`` does not ask."""
+
+    ack_delay_max: float | None = None
+    """With ``ack_packets_max``: seconds that an ACK of the peer's may wait. ``None``: its own choice."""
+
+    ack_reordering: int | None = None
+    """With ``ack_packets_max``: packets out of order after which the peer sends an ACK at once; 0: it
+    never does for that reason. ``None``: 2."""
+
+    close_timeout: float = 5.0
+    """Seconds that leaving a connection's ``async with`` waits at most for the peer to acknowledge what
+    was finished on streams."""
+
+    key_log: TextIO | None = None
+    """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
+
+    qlog: QuicLogger | None = None
+    """Where traces go that say what every packet said."""
+
+    # The fields of a QuicConfiguration that have another name here.
+    _names: ClassVar[dict[str, str]] = {
+        "alpn_protocols": "alpn",
+        "cadata": "authorities",
+        "cafile": "authorities",
+        "capath": "authorities",
+        "certificate_chain": "certificate",
+        "congestion_control_algorithm": "congestion",
+        "max_data": "connection_receive_window",
+        "max_datagram_size": "initial_mtu",
+        "max_stream_data": "receive_window",
+        "max_streams_bidi": "max_streams",
+        "max_streams_uni": "max_uni_streams",
+        "original_version": "first_version",
+        "private_key": "certificate",
+        "quic_logger": "qlog",
+        "secrets_log_file": "key_log",
+        "supported_versions": "versions",
+        "token": "address_token",
+    }
+
+    def __post_init__(self) -> None:
+        for name in ("alpn", "versions", "cipher_suites", "groups"):
+            if isinstance(getattr(self, name), (str, bytes)):
+                raise QuicConfigurationError(name, "must be a list")
+        if not self.send_buffer > 0:
+            raise QuicConfigurationError("send_buffer", f"must be above 0, not {self.send_buffer}")
+        if not 0 < self.datagram_buffer < 1 << 40:
+            raise QuicConfigurationError(
+                "datagram_buffer", f"must be above 0, not {self.datagram_buffer}"
+            )
+        if self.datagram_overflow not in ("oldest", "newest"):
+            raise QuicConfigurationError(
+                "datagram_overflow", f"must be oldest or newest, not {self.datagram_overflow!r}"
+            )
+        if not self.close_timeout >= 0:
+            raise QuicConfigurationError(
+                "close_timeout", f"must be 0 or more, not {self.close_timeout}"
+            )
+        for name in ("ack_delay_max", "ack_reordering"):
+            if self.ack_packets_max is None and getattr(self, name) is not None:
+                raise QuicConfigurationError(name, "needs ack_packets_max")
+        try:
+            made = self._make()
+            made.setup(retry=self._retry())
+        except QuicConfigurationError as error:
+            name = self._names.get(error.field, error.field)
+            if name == error.field:
+                raise
+            raise QuicConfigurationError(name, error.message) from None
+        object.__setattr__(self, "_made", made)
+
+    @property
+    def _configuration(self) -> QuicConfiguration:
+        made: QuicConfiguration = vars(self)["_made"]
+        return made
+
+    def _retry(self) -> RetryPolicy:
+        """A server's policy; a client's configuration does not read it."""
+        return "auto"
+
+    def _make(self) -> QuicConfiguration:
+        raise TypeError("make a ClientConfig or a ServerConfig")
+
+    def _fill(self, configuration: QuicConfiguration) -> None:
+        configuration.ack_delay_max = self.ack_delay_max
+        configuration.ack_packets_max = self.ack_packets_max
+        if self.ack_reordering is not None:
+            configuration.ack_reordering = self.ack_reordering
+        configuration.alpn_protocols = list(self.alpn)
+        if self.cipher_suites is not None:
+            configuration.cipher_suites = list(self.cipher_suites)
+        configuration.congestion_control_algorithm = self.congestion
+        configuration.connection_id_length = self.connection_id_length
+        if self.groups is not None:
+            configuration.groups = list(self.groups)
+        configuration.idle_timeout = self.idle_timeout
+        configuration.initial_rtt = self.initial_rtt
+        configuration.keep_alive = self.keep_alive
+        configuration.key_update_packets = self.key_update_packets
+        configuration.max_data = self.connection_receive_window
+        configuration.max_datagram_frame_size = 65536 if self.datagrams else None
+        configuration.max_datagram_size = self.initial_mtu
+        configuration.max_stream_data = self.receive_window
+        configuration.max_streams_bidi = self.max_streams
+        configuration.max_streams_uni = self.max_uni_streams
+        configuration.mtu_discovery = self.mtu_discovery
+        configuration.quic_logger = self.qlog
+        configuration.secrets_log_file = self.key_log
+        configuration.send_buffer_high = self.send_buffer
+        configuration.send_buffer_low = max(1, self.send_buffer // 4)
+        configuration.supported_versions = list(self.versions)
+
+
+def set_authorities(configuration: QuicConfiguration, source: PemSource | None) -> None:
+    """Has the configuration trust these authorities: a PEM file, a directory of them, or PEM bytes."""
+    if source is None:
+        return
+    if isinstance(source, bytes):
+        configuration.load_verify_locations(cadata=source)
+    elif Path(source).is_dir():
+        configuration.load_verify_locations(capath=os.fspath(source))
+    else:
+        configuration.load_verify_locations(cafile=os.fspath(source))

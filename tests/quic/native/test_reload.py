@@ -1,0 +1,247 @@
+"""``listener.reload()``: other certificates, keys and settings for new connections; open ones stay."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from tests.quic import certificates
+from tests.quic.aioquic_peer import AioquicRecorder, aioquic_asyncio, aioquic_client
+from tests.quic.harness import eventually
+from tests.quic.native.pairs import connecting, listening, server_config, settled
+from uringcore import quic
+
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+
+
+def der(identity):
+    return identity.certificate.public_bytes(serialization.Encoding.DER)
+
+
+@pytest.fixture
+def renewable(pki, tmp_path):
+    """The files of a server, and what replaces what is in them."""
+    certfile, keyfile = tmp_path / "live.pem", tmp_path / "live.key"
+
+    def put(identity):
+        certfile.write_bytes(identity.certfile.read_bytes())
+        keyfile.write_bytes(identity.keyfile.read_bytes())
+
+    put(pki.server)
+    return (certfile, keyfile), put
+
+
+async def echoed(one, other):
+    async with one.open_stream() as stream:
+        await stream.send(b"hello", finish=True)
+        async with await other.accept_stream() as there:
+            await there.send(await there.read())
+        return await stream.read()
+
+
+def test_renewed_files_are_for_new_connections(run_anywhere, pki, renewable, tmp_path):
+    files, put = renewable
+    renewed = certificates.renewed(tmp_path, pki.authority, 2)
+
+    async def main():
+        async with listening(pki, certificate=files) as listener:
+            async with connecting(pki, listener) as one, await listener.accept() as other:
+                await eventually(lambda: one.session_ticket is not None)
+                put(renewed)
+                async with connecting(pki, listener) as two:
+                    assert two.peer_certificate == der(pki.server), "not before it is told"
+                listener.reload()
+                assert await echoed(one, other) == b"hello"
+                async with connecting(pki, listener) as two:
+                    assert two.peer_certificate == der(renewed)
+                async with aioquic_asyncio.connect(
+                    *listener.address,
+                    configuration=aioquic_client(pki, server_name="localhost"),
+                    create_protocol=AioquicRecorder,
+                ) as client:
+                    await client.ping()
+                    assert client._quic.tls._peer_certificate == renewed.certificate
+                # Sessions outlive the certificate.
+                async with connecting(pki, listener, session_ticket=one.session_ticket) as two:
+                    assert two.is_resumed
+                assert await echoed(one, other) == b"hello"
+
+    run_anywhere(main())
+
+
+def test_files_that_cannot_be_used_change_nothing(run, pki, renewable):
+    files, put = renewable
+
+    async def main():
+        async with listening(pki, certificate=files) as listener:
+            files[1].write_bytes(pki.client.keyfile.read_bytes())
+            with pytest.raises(quic.QuicConfigurationError, match="key") as caught:
+                listener.reload()
+            assert caught.value.field == "certificate"
+            async with connecting(pki, listener) as one:
+                assert one.peer_certificate == der(pki.server)
+            files[0].unlink()
+            with pytest.raises(quic.QuicConfigurationError, match="read"):
+                listener.reload()
+            async with connecting(pki, listener) as one:
+                assert one.peer_certificate == der(pki.server)
+            put(pki.server)
+            listener.reload()
+
+    run(main())
+
+
+def test_other_settings_are_for_new_connections(run, pki):
+    log = io.StringIO()
+
+    async def main():
+        async with listening(pki, max_streams=1, backlog=1) as listener:
+            ticket = None
+            async with connecting(pki, listener) as one, await listener.accept() as other:
+                await eventually(lambda: one.session_ticket is not None)
+                ticket = one.session_ticket
+                listener.reload(
+                    server_config(pki, alpn=["next"], max_streams=2, backlog=2, key_log=log)
+                )
+                assert await echoed(one, other) == b"hello"
+            with pytest.raises(quic.QuicAlpnError):
+                async with connecting(pki, listener):
+                    pass
+            fields = {"alpn": ["next"], "session_ticket": ticket}
+            waiting = [await connecting(pki, listener, **fields) for _ in range(2)]
+            assert all(one.alpn == "next" for one in waiting)
+            # RFC 9000 section 7.4.1: no session is resumed under lower limits, so under no others.
+            assert not any(one.is_resumed for one in waiting)
+            await eventually(lambda: "CLIENT_TRAFFIC_SECRET_0" in log.getvalue())
+            for one in waiting:
+                async with await listener.accept():
+                    streams = [await one.open_stream() for _ in range(2)]
+                    assert len(streams) == 2
+                one.close()
+                await one.wait_closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("connection_id_length", 12),
+        ("limits", quic.ServerLimits(max_connections=5)),
+        ("preferred_address", [("127.0.0.5", 4433)]),
+        ("stateless_reset_key", bytes(32)),
+    ],
+)
+def test_what_is_the_sockets_cannot_change(run, pki, field, value):
+    async def main():
+        async with listening(pki) as listener:
+            with pytest.raises(quic.QuicConfigurationError, match="cannot change") as caught:
+                listener.reload(server_config(pki, alpn=["next"], **{field: value}))
+            assert caught.value.field == field
+            async with connecting(pki, listener) as one:
+                assert one.alpn == "test"
+
+    run(main())
+
+
+def test_token_keys_are_rotated(run, pki):
+    """A token that the old key has sealed is good for as long as the old key is listed."""
+    old, new = b"o" * 32, b"n" * 64
+
+    async def main():
+        async with listening(pki, retry=True, token_keys=[old]) as listener:
+
+            async def token():
+                async with connecting(pki, listener) as one:
+                    await eventually(lambda: one.address_token is not None)
+                    return one.address_token
+
+            async def retries(token):
+                before = listener.stats()["incoming_retried"]
+                async with connecting(pki, listener, address_token=token) as one:
+                    await one.ping()
+                return listener.stats()["incoming_retried"] - before
+
+            first, second = await token(), await token()
+            listener.reload(server_config(pki, retry=True, token_keys=[new, old]))
+            assert await retries(first) == 0
+            third = await token()
+            listener.reload(server_config(pki, retry=True, token_keys=[new]))
+            assert await retries(second) == 1
+            assert await retries(third) == 0
+            # Without keys in the settings, tokens that are out stay good.
+            fourth = await token()
+            listener.reload(server_config(pki, retry=True))
+            assert await retries(fourth) == 0
+
+    run(main())
+
+
+def test_a_listener_that_does_not_accept_has_nothing_to_reload(run, pki):
+    async def main():
+        listener = await listening(pki)
+        listener.stop_accepting()
+        with pytest.raises(quic.ListenerClosedError):
+            listener.reload()
+        listener.close()
+        await listener.wait_closed()
+        with pytest.raises(quic.ListenerClosedError):
+            listener.reload()
+
+    run(main())
+
+
+def test_listeners_with_the_same_settings_are_reloaded_by_themselves(run, pki, renewable, tmp_path):
+    files, put = renewable
+    renewed = certificates.renewed(tmp_path, pki.authority, 3)
+
+    async def main():
+        settings = server_config(pki, certificate=files)
+        async with (
+            quic.listen("127.0.0.1", 0, settings) as one,
+            quic.listen("127.0.0.1", 0, settings) as other,
+        ):
+            put(renewed)
+            one.reload()
+            for listener, expected in ((one, renewed), (other, pki.server)):
+                async with connecting(pki, listener) as client:
+                    assert client.peer_certificate == der(expected)
+
+    run(main())
+
+
+def test_draining_waits_for_open_connections(run_anywhere, pki):
+    async def main():
+        listener = await listening(pki)
+        one = await connecting(pki, listener)
+        other = await listener.accept()
+        waiting = asyncio.ensure_future(listener.accept())
+        draining = await settled(asyncio.ensure_future(listener.drain()))
+        with pytest.raises(quic.QuicConnectionRefusedError):
+            async with connecting(pki, listener):
+                pass
+        assert await echoed(one, other) == b"hello"
+        assert not draining.done() and not waiting.done() and not listener.is_closed
+        one.close()
+        await draining
+        assert listener.is_closed and other.is_closed
+        with pytest.raises(quic.ListenerClosedError):
+            await waiting
+
+    run_anywhere(main())
+
+
+def test_draining_ends_with_its_time(run_anywhere, pki):
+    async def main():
+        listener = await listening(pki)
+        one = await connecting(pki, listener)
+        await listener.drain(timeout=0.01)
+        assert listener.is_closed
+        await one.wait_closed()
+        with pytest.raises(quic.QuicConnectionError) as caught:
+            await one.ping()
+        assert caught.value.code == 0
+
+    run_anywhere(main())
