@@ -7,7 +7,6 @@
 | ``protocol`` | ``QuicConnectionProtocol`` |
 | ``_stream`` | the transport behind a stream's reader and writer |
 | ``_first_flight`` | ``connect(..., transmit=False)`` |
-| ``_migration`` | ``protocol.migrate`` |
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from typing import Any, cast
 from uringcore._raising import fresh
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio._first_flight import FirstFlight
-from uringcore.asyncio._migration import DriverSockets, Migrator
 from uringcore.asyncio._stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic._closing import check_code, check_reason
 from uringcore.quic._errors import QuicConnectionError, error_from_event
 from uringcore.quic._foreign import ForeignDriver, OwnConnection
+from uringcore.quic._migration import DriverSockets, Migrator
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.packet import QuicErrorCode

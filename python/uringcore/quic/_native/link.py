@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from uringcore._uringcore import LoopCore, QuicStreams
-from uringcore.asyncio._migration import Migrator
 from uringcore.quic import events
 from uringcore.quic._errors import QuicError, error_from_event
+from uringcore.quic._migration import Migrator
 from uringcore.quic._native.origin import made_at
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import QuicConnection
