@@ -403,12 +403,12 @@ def test_keep_alive_and_ping_keep_a_connection_that_idles(
                 connect("127.0.0.1", port, configuration=kept) as first,
                 connect("127.0.0.1", port, configuration=left) as second,
             ):
-                await eventually(lambda: second._error is not None)
-                assert first._error is None
+                await eventually(lambda: second._life.is_closed)
+                assert not first._life.is_closed
                 await first.ping()
                 # The server's time may be up a little later than the client's.
                 await eventually(
-                    lambda: sum(protocol._error is None for protocol in protocols) == 1
+                    lambda: sum(not protocol._life.is_closed for protocol in protocols) == 1
                 )
 
     run_anywhere(main())

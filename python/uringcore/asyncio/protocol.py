@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from uringcore._raising import fresh
 from uringcore._uringcore import LoopCore
 from uringcore.asyncio._first_flight import FirstFlight
 from uringcore.asyncio._stream import QuicStreamAdapter, StreamFlow
 from uringcore.quic import events
 from uringcore.quic._closing import check_code, check_reason
-from uringcore.quic._errors import QuicConnectionError, error_from_event
+from uringcore.quic._errors import error_from_event
 from uringcore.quic._foreign import ForeignDriver, OwnConnection
-from uringcore.quic._migration import DriverSockets, Migrator
+from uringcore.quic._life import ConnectionLife
+from uringcore.quic._migration import DriverSockets
 from uringcore.quic._transport import QuicTransport
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 from uringcore.quic.packet import QuicErrorCode
@@ -40,6 +39,25 @@ QuicStreamHandler = Callable[
 ]
 
 
+class _Life(ConnectionLife):
+    """The life of a protocol's connection, which transmits by the protocol: programs override that."""
+
+    __slots__ = ("_protocol",)
+
+    def __init__(self, quic: QuicConnection, protocol: QuicConnectionProtocol) -> None:
+        super().__init__(quic)
+        # For nothing that is over is anything sent: the cycle ends with the connection.
+        self._protocol: QuicConnectionProtocol | None = protocol
+
+    def transmit(self) -> None:
+        if self._protocol is not None:
+            self._protocol.transmit()
+
+    def terminated(self, event: events.ConnectionTerminated) -> None:
+        super().terminated(event)
+        self._protocol = None
+
+
 class QuicConnectionProtocol(asyncio.DatagramProtocol):
     """One connection. Override :meth:`quic_event_received` to handle its events."""
 
@@ -54,18 +72,13 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._quic = quic
+        self._life = _Life(quic, self)
         self._transport: asyncio.BaseTransport | None = None
-        self._connected = False
-        self._connected_waiters: list[asyncio.Future[None]] = []
-        self._error: QuicConnectionError | None = None
-        self._ping_waiters: dict[int, asyncio.Future[None]] = {}
         self._drain_waiters: dict[int | None, list[asyncio.Future[None]]] = {}
         self._streams: dict[int, QuicStreamAdapter] = {}
         self._stream_handler = stream_handler
         self._tasks: set[asyncio.Task[None]] = set()
-        self._flush: Callable[[], None] | None = None
         self._first_flight: FirstFlight | None = None
-        self._sockets: QuicTransport | DriverSockets | None = None
         quic._set_receiver(self._quic_events_received)
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
@@ -92,7 +105,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._quic._is_started:
             self._quic.close(error_code=error_code, reason_phrase=reason_phrase)
             self.transmit()
-        elif self._error is None:
+        elif not self._life.is_closed:
             event = events.ConnectionTerminated(
                 error_code=error_code, frame_type=None, reason_phrase=reason_phrase
             )
@@ -131,8 +144,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         Raises ``ConnectionResetError`` when the stream is reset meanwhile, by either side, or the
         connection ends.
         """
-        if self._error is not None:
-            raise ConnectionResetError("the connection is closed") from self._error
+        if self._life.is_closed:
+            raise ConnectionResetError("the connection is closed") from self._life.error()
         self._begin()
         is_full = self._quic._is_full if stream_id is None else self._is_stream_full(stream_id)
         if not is_full:
@@ -188,14 +201,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         :class:`~uringcore.quic.QuicConnectionError` when the connection ends.
         """
         await self.wait_connected()
-        if not self._quic._path[1]:
-            # The handshake is confirmed with the server's next packets.
-            await self.ping()
-        if self._error is not None:
-            raise fresh(self._error)
-        if self._sockets is None:
-            raise RuntimeError("the connection has no transport")
-        await self._migrator.migrate(self._sockets, local_addr, timeout)
+        await self._life.migrate(local_addr, timeout)
 
     def request_key_update(self) -> None:
         """Changes the encryption keys (RFC 9001 section 6).
@@ -210,17 +216,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
         Raises :class:`~uringcore.quic.QuicConnectionError` when the connection ends first.
         """
-        if self._error is not None:
-            raise fresh(self._error)
-        waiter = self._loop.create_future()
-        uid = next(_ping_numbers)
-        self._ping_waiters[uid] = waiter
-        self._quic.send_ping(uid)
-        self.transmit()
-        try:
-            await waiter
-        finally:
-            self._ping_waiters.pop(uid, None)
+        await self._life.ping()
 
     def stats(self) -> QuicConnectionStats:
         """Counters and estimates of the connection; :class:`QuicConnectionStats` names them."""
@@ -236,15 +232,12 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if self._first_flight is not None:
             first, self._first_flight = self._first_flight, None
             first.release()
-        if self._flush is not None:
-            self._flush()
-        else:
-            self._quic._written()
+        self._life.flush()
 
     async def wait_closed(self) -> None:
         """Waits until the connection is closed. Never raises for the way in which it ended."""
         self._begin()
-        await self._closed.wait()
+        await self._life.wait_ended()
 
     async def wait_connected(self) -> None:
         """Waits until the TLS handshake is complete.
@@ -255,13 +248,9 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         :class:`~uringcore.quic.QuicConnectionRefusedError`, or another
         :class:`~uringcore.quic.QuicConnectionError`.
         """
-        if self._error is not None:
-            raise fresh(self._error)
+        self._life.raise_if_closed()
         self._begin()
-        if not self._connected:
-            waiter = self._loop.create_future()
-            self._connected_waiters.append(waiter)
-            await waiter
+        await self._life.wait_connected()
 
     # Called by the transport --------------------------------------------------------------------
 
@@ -269,18 +258,16 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         """The connection's transport is known. Override with a call to this one."""
         self._transport = transport
         flush = getattr(transport, "flush", None)
-        if isinstance(transport, QuicTransport):
-            self._sockets = transport
         if flush is not None:
-            self._flush = None if isinstance(self._loop, LoopCore) else flush
+            sockets = transport if isinstance(transport, QuicTransport) else None
+            self._life.opened(sockets, None if isinstance(self._loop, LoopCore) else flush)
         else:
             # A plain UDP transport of the program's own: this connection is moved by itself.
             is_connected = transport.get_extra_info("peername") is not None
             driver = ForeignDriver(self._loop, OwnConnection(self._quic, is_connected))
             driver.connection_made(transport)
             self._own_driver = driver
-            self._sockets = DriverSockets(self._loop, driver)
-            self._flush = driver.flush
+            self._life.opened(DriverSockets(self._loop, driver), driver.flush)
 
     def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
         """A datagram for a connection on a plain UDP transport."""
@@ -296,7 +283,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         ``exc`` is ``None`` when a program on either side closed it, whatever its code, and else the
         error. On a plain UDP transport of the program's own the transport calls this.
         """
-        if isinstance(self._sockets, DriverSockets):
+        if isinstance(self._life.sockets, DriverSockets):
             self._own_driver.connection_lost(exc)
 
     # To be overridden ---------------------------------------------------------------------------
@@ -332,10 +319,23 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     # aioquic's private names ----------------------------------------------------------------------
 
+    @functools.cached_property
+    def _closed(self) -> asyncio.Event:
+        """Set when the connection is over. Made when it is asked for: few programs do."""
+        closed = asyncio.Event()
+        if self._life.is_closed:
+            closed.set()
+        return closed
+
+    @property
+    def _connected(self) -> bool:
+        """True if the handshake was completed."""
+        return self._life.completed is not None
+
     @property
     def _connected_waiter(self) -> asyncio.Future[None] | None:
         """The oldest future that waits for the handshake."""
-        return self._connected_waiters[0] if self._connected_waiters else None
+        return self._life.handshake_waiter()
 
     @property
     def _stream_readers(self) -> dict[int, asyncio.StreamReader]:
@@ -344,19 +344,6 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         return {number: reader for number, reader in found.items() if reader is not None}
 
     # Inside -------------------------------------------------------------------------------------
-
-    # Made when they are needed: of a server's thousands of connections, few ever do.
-
-    @functools.cached_property
-    def _closed(self) -> asyncio.Event:
-        closed = asyncio.Event()
-        if self._error is not None:
-            closed.set()
-        return closed
-
-    @functools.cached_property
-    def _migrator(self) -> Migrator:
-        return Migrator(self._loop, self._quic)
 
     def _quic_events_received(self, received: list[events.QuicEvent]) -> None:
         """One turn's events of this connection."""
@@ -373,14 +360,15 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 raise
             except BaseException as exc:  # noqa: BLE001 - the program's code may raise anything
                 self._report("Exception in quic_event_received", exc)
-        if self._error is not None:
+        if self._life.is_closed:
             # Breaks the cycle between the connection and this object.
             self._quic._set_receiver(None)
             self._quic._set_on_batch(None)
             self._streams.clear()
-            if not isinstance(self._sockets, DriverSockets):
-                is_closed = self._error.frame_type is None or self._error.error_code == 0
-                self._loop.call_soon(self.connection_lost, None if is_closed else self._error)
+            if not isinstance(self._life.sockets, DriverSockets):
+                error = self._life.error()
+                is_closed = error.frame_type is None or error.error_code == 0
+                self._loop.call_soon(self.connection_lost, None if is_closed else error)
 
     def _batch_handled(self) -> None:
         try:
@@ -420,35 +408,14 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         if adapter is not None:
             adapter.write_failed(reset)
 
-    def _handshake_completed(self, event: events.HandshakeCompleted) -> None:
-        self._connected = True
-        self._quic._completed = event
-        for waiter in self._connected_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._connected_waiters.clear()
-
-    def _ping_acknowledged(self, event: events.PingAcknowledged) -> None:
-        ping = self._ping_waiters.pop(event.uid, None)
-        if ping is not None and not ping.done():
-            ping.set_result(None)
-
     def _terminated(self, event: events.ConnectionTerminated) -> None:
-        peer = self._quic.get_peer_address()
-        error = error_from_event(event, None if peer is None else f"{peer[0]} port {peer[1]}")
-        self._error = error
+        self._life.terminated(event)
         self._quic._note_close(event, is_pending=False)
-        for waiter in (*self._connected_waiters, *self._ping_waiters.values()):
-            if not waiter.done():
-                waiter.set_exception(error)
-        self._connected_waiters.clear()
-        self._ping_waiters.clear()
-        if "_migrator" in self.__dict__:
-            self._migrator.terminated(self._sockets, error)
+        reason = str(self._life.error())
         for stream_id in list(self._drain_waiters):
-            self._wake_drainers(stream_id, ConnectionResetError(str(error)))
+            self._wake_drainers(stream_id, ConnectionResetError(reason))
         for adapter in list(self._streams.values()):
-            adapter.write_failed(ConnectionResetError(str(error)))
+            adapter.write_failed(ConnectionResetError(reason))
         if "_closed" in self.__dict__:
             self._closed.set()
         self._connection_terminated_handler()
@@ -512,9 +479,9 @@ _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], 
     events.StreamFinished: QuicConnectionProtocol._stream_finished,
     events.StopSendingReceived: QuicConnectionProtocol._stream_stopped,
     events.StreamAbandoned: QuicConnectionProtocol._stream_abandoned,
-    events.HandshakeCompleted: QuicConnectionProtocol._handshake_completed,
-    events.PingAcknowledged: QuicConnectionProtocol._ping_acknowledged,
-    events.MigrationFinished: lambda protocol, event: protocol._migrator.finished(event),
+    events.HandshakeCompleted: lambda protocol, event: protocol._life.handshake_completed(event),
+    events.PingAcknowledged: lambda protocol, event: protocol._life.ping_acknowledged(event),
+    events.MigrationFinished: lambda protocol, event: protocol._life.migration_finished(event),
     events.ConnectionTerminated: QuicConnectionProtocol._terminated,
     events.ConnectionIdIssued: lambda protocol, event: protocol._connection_id_issued_handler(
         event.connection_id
@@ -525,5 +492,3 @@ _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], 
 }
 
 _READER_LIMIT = 256 * 1024
-# Beyond the small ones that programs choose, whose answers come as events as well.
-_ping_numbers = itertools.count(1 << 32)

@@ -54,7 +54,7 @@ The modules behind them:
 | ``_exposition`` | the text format of OpenMetrics |
 | ``_process_group`` | the processes of a ``PortGroup`` |
 | ``_place_states`` | the state of each place on their port |
-| ``_migration`` | a client's move to another network |
+| ``_life``, ``_migration`` | a connection's handshake, pings and end; a client's move to another network |
 | ``_handshake``, ``_private_names``, ``_tables`` | attributes of aioquic's connection that programs read |
 | ``_hello_hook`` | a ClientHello for programs that replace aioquic's handler |
 | ``_peer_names`` | names of peers that are no IP addresses |

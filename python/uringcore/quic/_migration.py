@@ -16,10 +16,10 @@ from uringcore.quic._foreign import ForeignDriver
 from uringcore.quic._sockets import further_socket
 from uringcore.quic.connection import NetworkAddress, QuicConnection
 
-__all__ = ["DriverSockets", "Migrator"]
+__all__ = ["DriverSockets", "Migrator", "Sockets"]
 
 
-class _Sockets(Protocol):
+class Sockets(Protocol):
     """Who has a connection's sockets: a ``QuicTransport``, or ``DriverSockets``."""
 
     async def _add_socket(
@@ -69,7 +69,7 @@ class Migrator:
         self._under_way: tuple[asyncio.Future[bool], Callable[[bool], None]] | None = None
 
     async def migrate(
-        self, transport: _Sockets, local_addr: NetworkAddress | None, timeout: float
+        self, transport: Sockets, local_addr: NetworkAddress | None, timeout: float
     ) -> None:
         if self._waiter is not None:
             raise RuntimeError("a migration is under way")
@@ -110,7 +110,7 @@ class Migrator:
 
     def _settle(
         self,
-        transport: _Sockets,
+        transport: Sockets,
         number: int,
         name: tuple[Any, ...],
         old: int,
@@ -133,7 +133,7 @@ class Migrator:
         if not waiter.done():
             waiter.set_result(event.succeeded)
 
-    def terminated(self, transport: _Sockets | None, error: Exception) -> None:
+    def terminated(self, transport: Sockets | None, error: Exception) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
         number = self._quic._path[0]

@@ -71,7 +71,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             on_session=self._session_asked,
             sessions=None if service.sessions is None else service.sessions.limits,
             tls=self._tls_extension,
-            transmit=None if self._flush is None else self.transmit,
+            transmit=self.transmit if self._life.needs_flush else None,
         )
         service.connections.add(self)
         # uvicorn's shutdown asks every member to `shutdown()`, then waits for the set to empty.

@@ -146,8 +146,9 @@ class SessionTransport(Life):
         for session in list(self.sessions):
             session.drain()
 
-    def _connected(self, event: HandshakeCompleted) -> None:
-        super()._connected(event)
+    def handshake_completed(self, event: HandshakeCompleted) -> None:
+        """The handshake is complete."""
+        super().handshake_completed(event)
         if self._http is not None:
             self._http.handshake_completed()
 

@@ -1,0 +1,174 @@
+"""The life of one connection: its handshake, its pings, its moves and its end, and who waits for them.
+
+The connections of the typed API and of WebTransport have one, and so has aioquic's
+``QuicConnectionProtocol``. Not here: streams and datagrams; where the events come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from uringcore.quic import events
+from uringcore.quic._errors import QuicConnectionError, error_from_event
+from uringcore.quic._migration import Migrator, Sockets
+from uringcore.quic.connection import QuicConnection
+
+__all__ = ["ConnectionLife"]
+
+
+class ConnectionLife:
+    """What the events of a connection have said so far, and the futures that wait for more.
+
+    A server has thousands of them that do nothing: what few ever need is made when it is needed.
+    """
+
+    __slots__ = (
+        "_end",
+        "_flush",
+        "_migrator",
+        "_waiting",
+        "completed",
+        "loop",
+        "quic",
+        "sockets",
+    )
+
+    def __init__(self, quic: QuicConnection) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.quic = quic
+        self.sockets: Sockets | None = None
+        self.completed: events.HandshakeCompleted | None = None
+        self._end: Callable[[], QuicConnectionError] | None = None
+        self._flush: Callable[[], None] | None = None
+        self._migrator: Migrator | None = None
+        # What each future waits for: the handshake, the end, or the answer to the PING of a number.
+        self._waiting: dict[asyncio.Future[None], str | int] | None = None
+
+    def transmit(self) -> None:
+        """Sends what is queued, at the turn's end at the latest."""
+        raise NotImplementedError
+
+    def opened(self, sockets: Sockets | None, flush: Callable[[], None] | None) -> None:
+        """The connection has a transport. Without ``flush`` its packets leave at the turn's end by
+        themselves."""
+        self.sockets = sockets
+        self._flush = flush
+
+    @property
+    def needs_flush(self) -> bool:
+        """True if packets leave only when :meth:`flush` is called."""
+        return self._flush is not None
+
+    def flush(self) -> None:
+        """Sends what is queued. Where packets leave by themselves, it sends sooner only in turns that
+        last long."""
+        if self._flush is not None:
+            self._flush()
+        else:
+            self.quic._written()
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the connection is over."""
+        return self._end is not None
+
+    def error(self) -> QuicConnectionError:
+        """What ended the connection: a new exception at each call, as each keeps its traceback."""
+        assert self._end is not None
+        return self._end()
+
+    def raise_if_closed(self) -> None:
+        """Raises what ended the connection, if it is over."""
+        if self._end is not None:
+            raise self._end()
+
+    async def wait_connected(self) -> None:
+        """Waits until the handshake is complete, and raises why it has failed. Nothing is raised for a
+        connection that has ended since."""
+        if self.completed is None:
+            self.raise_if_closed()
+            await self._wait_for(_CONNECTED)
+
+    async def wait_ended(self) -> None:
+        """Waits until the connection is over."""
+        if self._end is None:
+            await self._wait_for(_CLOSED)
+
+    async def ping(self) -> None:
+        """Waits until the peer has answered a PING. Raises what ended the connection before."""
+        self.raise_if_closed()
+        uid = next(_ping_numbers)
+        self.quic.send_ping(uid)
+        self.transmit()
+        await self._wait_for(uid)
+
+    async def migrate(self, local_addr: Any, timeout: float) -> None:
+        """Moves a client to a new socket (RFC 9000 section 9), as ``Connection.migrate`` explains."""
+        if not self.quic._path[1]:
+            # The handshake is confirmed with the server's next packets.
+            await self.ping()
+        self.raise_if_closed()
+        if self.sockets is None:
+            raise RuntimeError("the connection has no transport")
+        if self._migrator is None:
+            self._migrator = Migrator(self.loop, self.quic)
+        await self._migrator.migrate(self.sockets, local_addr, timeout)
+
+    def handshake_waiter(self) -> asyncio.Future[None] | None:
+        """The oldest future that waits for the handshake."""
+        waiting = (self._waiting or {}).items()
+        return next((waiter for waiter, awaited in waiting if awaited == _CONNECTED), None)
+
+    # Events, by whoever receives them -------------------------------------------------------------
+
+    def handshake_completed(self, event: events.HandshakeCompleted) -> None:
+        """The handshake is complete."""
+        self.completed = event
+        self.quic._completed = event
+        self._wake(_CONNECTED)
+
+    def ping_acknowledged(self, event: events.PingAcknowledged) -> None:
+        """The peer has answered a PING."""
+        self._wake(event.uid)
+
+    def migration_finished(self, event: events.MigrationFinished) -> None:
+        """A move is over."""
+        if self._migrator is not None:
+            self._migrator.finished(event)
+
+    def terminated(self, event: events.ConnectionTerminated) -> None:
+        """The connection is over."""
+        address = self.quic.get_peer_address()
+        peer = None if address is None else f"{address[0]} port {address[1]}"
+        self._end = functools.partial(error_from_event, event, peer)
+        for waiter, awaited in (self._waiting or {}).items():
+            if awaited != _CLOSED and not waiter.done():
+                waiter.set_exception(self._end())
+        if self._migrator is not None:
+            self._migrator.terminated(self.sockets, self._end())
+        self._wake(_CLOSED)
+
+    async def _wait_for(self, awaited: str | int) -> None:
+        if self._waiting is None:
+            self._waiting = {}
+        waiting, waiter = self._waiting, self.loop.create_future()
+        waiting[waiter] = awaited
+        try:
+            await waiter
+        finally:
+            del waiting[waiter]
+
+    def _wake(self, awaited: str | int) -> None:
+        for waiter, what in (self._waiting or {}).items():
+            if what == awaited and not waiter.done():
+                waiter.set_result(None)
+
+
+_CONNECTED, _CLOSED = "connected", "closed"
+# Of all connections together, beyond the small numbers that programs choose, whose answers are events as
+# well. A wait that was cancelled may be answered all the same.
+_ping_numbers = itertools.count(1 << 32)
