@@ -15,7 +15,7 @@ PACKAGE = ROOT / "python" / "uringcore"
 # room: the rooms of the package that it must not import at module level, directly or not.
 FORBIDDEN = {
     "_loop": {"quic", "asyncio", "h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
-    "quic": {"h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
+    "quic": {"asyncio", "h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
     "asyncio": {"h3", "h0", "http3", "contrib", "server", "_cli", "webtransport"},
     "h3": {"http3", "contrib", "server", "_cli", "webtransport"},
     "webtransport": {"h3", "h0", "http3", "contrib", "server", "_cli"},

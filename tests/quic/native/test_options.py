@@ -457,6 +457,16 @@ def test_a_server_resets_the_connections_of_a_process_that_was_killed(run, pki, 
     run(main())
 
 
+def test_a_reset_key_and_a_port_of_several_programs_exclude_each_other(run_anywhere, pki):
+    async def main():
+        settings = server_config(pki, stateless_reset_key=bytes(32))
+        with pytest.raises(quic.QuicConfigurationError) as caught:
+            await quic.listen("127.0.0.1", 0, settings, reuse_port=True)
+        assert caught.value.field == "stateless_reset_key"
+
+    run_anywhere(main())
+
+
 def test_settings_can_be_pickled(run, pki):
     async def main():
         settings = pickle.loads(

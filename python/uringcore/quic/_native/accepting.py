@@ -19,10 +19,10 @@ __all__ = ["Accepting"]
 
 
 class Accepting:
-    """Makes the link of each accepted connection, with the settings of that moment, and puts it in the
-    backlog.
+    """Makes the link of each accepted connection, with the current settings, and puts it in the backlog.
 
-    The endpoint has this, and not the listener, which the program can forget.
+    The endpoint refers to this object and not to the listener, so that a listener which the program
+    forgets is collected.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""``Backlog``: what a server has that nobody has accepted, and those who wait to accept it."""
+"""``Backlog``: connections that the program has not accepted yet, and the calls that wait for one."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _Link = TypeVar("_Link", bound=_Life)
 
 
 class Backlog(Generic[_Link]):
-    """At most so many connections, or sessions. Those that are over can be accepted for what has come on
-    them, and make room for others.
+    """A bounded queue of connections, or of sessions. One that is over can still be accepted, for the data
+    that arrived on it, and makes room for another one.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, places: int) -> None:
         self._loop = loop
         self._places = places
-        # Not what the program has: that closes itself when nobody has it, and warns.
+        # Not the program's objects, which close and warn if they are collected.
         self._links: deque[_Link] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def enter(self, link: _Link) -> bool:
-        """There is another one to be accepted. False: there is no room for it."""
+        """Adds a connection. Returns false if there is no room for it."""
         if len(self._links) >= self._places:
             over = next((other for other in self._links if other.is_closed), None)
             if over is not None:
@@ -42,15 +42,15 @@ class Backlog(Generic[_Link]):
         return True
 
     def resize(self, places: int) -> None:
-        """So many may wait from now on. Those that wait already stay."""
+        """Changes how many may wait. Those that wait already stay."""
         self._places = places
 
     def take(self) -> _Link | None:
-        """The one that has waited longest."""
+        """Removes and returns the connection that has waited longest, or returns ``None``."""
         return self._links.popleft() if self._links else None
 
     async def wait(self) -> None:
-        """Until there is one, or there will be none. Cancelled, it leaves it to the next who waits."""
+        """Waits until there is a connection, or the queue was cleared. If cancelled it wakes the next."""
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         try:
@@ -64,7 +64,7 @@ class Backlog(Generic[_Link]):
                 self._waiters.remove(waiter)
 
     def clear(self) -> None:
-        """There will be none."""
+        """Removes all connections and wakes all waiting calls."""
         self._links.clear()
         while self._waiters:
             self._wake()

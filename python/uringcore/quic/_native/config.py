@@ -1,6 +1,6 @@
-"""``ClientConfig`` and ``ServerConfig``: what one side is set up with, checked when they are made.
+"""``ClientConfig`` and ``ServerConfig``: the settings of one side, checked when they are made.
 
-Not here: what both have in common (``endpoint_config``).
+Not here: the settings that both have (``endpoint_config``).
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class ClientConfig(EndpointConfig):
     """The settings of a client. Raises :class:`QuicConfigurationError`, which names the field."""
 
     server_name: str | None = None
-    """The name that the server's certificate must carry, if it is not the host connected to."""
+    """The name that the server's certificate must be for. ``None``: the host connected to."""
 
     authorities: PemSource | None = None
-    """Who may sign the server's certificate: a PEM file, a directory of them, or PEM bytes. ``None``
-    means the system's."""
+    """The authorities that may sign the server's certificate: a PEM file, a directory of them, or PEM
+    bytes. ``None``: the system's."""
 
     verify: bool = True
-    """True if the server's certificate is looked at."""
+    """True: the server's certificate is verified."""
 
     certificate_hashes: Sequence[bytes] = ()
-    """SHA-256 hashes of certificates in DER, one of which the server has to show; who signed it and for
-    which name is then not asked."""
+    """SHA-256 hashes of certificates in DER. If there are any, the server must show one of these
+    certificates, whose issuer and names are then not checked."""
 
     certificate: CertificateSource | None = field(default=None, repr=False)
-    """What the client shows of itself to a server that asks."""
+    """The certificate that the client shows to a server that asks for one."""
 
     first_version: int | None = None
     """The QUIC version of the first packets; ``None``: the first of ``versions``. One that every server
@@ -64,12 +64,12 @@ class ClientConfig(EndpointConfig):
     server answer with those that it supports."""
 
     session_ticket: SessionTicket | None = field(default=None, repr=False)
-    """``Connection.session_ticket`` of an earlier connection to this server, which is then resumed."""
+    """``Connection.session_ticket`` of an earlier connection to this server, whose session is resumed."""
 
     early_data: bool = False
-    """True if ``connect`` returns before the handshake is complete if there is a ticket: what is sent then
+    """True: with a ticket, ``connect`` returns before the handshake is complete. Data that is sent then
     leaves at once, as 0-RTT data if the ticket allows it, and again if the server rejects that. An
-    attacker can have it come twice (RFC 9001 section 9.2). Without a ticket nothing is different."""
+    attacker can replay it (RFC 9001 section 9.2). Without a ticket this has no effect."""
 
     address_token: bytes = field(default=b"", repr=False)
     """``Connection.address_token`` of an earlier connection to this server, which proves the client's
@@ -77,7 +77,7 @@ class ClientConfig(EndpointConfig):
     an earlier connection with this object got."""
 
     use_preferred_address: bool = True
-    """True if the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
+    """True: the client moves to the address that its server prefers (RFC 9000 section 9.6), as soon as
     the server has answered there. On other loops than uringcore's it stays at the first address."""
 
     def _make(self) -> QuicConfiguration:
@@ -101,7 +101,7 @@ class ServerConfig(EndpointConfig):
     """The settings of a server. Raises :class:`QuicConfigurationError`, which names the field."""
 
     certificate: CertificateSource | None = field(default=None, repr=False)
-    """The certificate that the server shows, and its key, if it has one only."""
+    """The certificate of a server that has a single one, with its key."""
 
     certificates: Sequence[CertificateSource] = field(default=(), repr=False)
     """Several certificates, instead of ``certificate``. A client is shown the one for the name that it
@@ -111,19 +111,18 @@ class ServerConfig(EndpointConfig):
     A session is resumed only under the name that it was made with."""
 
     client_authorities: PemSource | None = None
-    """Who may sign the certificates of clients: as ``ClientConfig.authorities``. ``None`` asks for
-    none."""
+    """The authorities that may sign the certificates of clients, as ``ClientConfig.authorities``. ``None``:
+    clients are not asked for certificates."""
 
     client_certificate_required: bool = True
-    """With ``client_authorities``: false accepts clients without a certificate as well, whose
+    """With ``client_authorities``: false accepts clients without a certificate as well. Their
     ``Connection.peer_certificate`` is ``None``."""
 
     backlog: int = 128
-    """Connections that may wait to be accepted, with ``early_data`` also before their handshake is
-    complete; more are refused."""
+    """Connections that may wait for :meth:`Listener.accept`. More are refused (CONNECTION_REFUSED)."""
 
     limits: ServerLimits = field(default_factory=ServerLimits)
-    """How many connections and handshakes, altogether and from one address."""
+    """Limits on connections and handshakes, altogether and from one address."""
 
     retry: RetryPolicy = "auto"
     """When a client has to prove its address first (RFC 9000 section 8.1.2): ``True`` always, ``False``
@@ -139,8 +138,10 @@ class ServerConfig(EndpointConfig):
     """32 secret bytes that stateless reset tokens are made from (RFC 9000 section 10.3.2). A server that
     starts again on the same address with the same key resets the connections of the one before at once;
     with another key, or ``None`` (the worker's, or a random one), those time out. It cannot change while
-    the listener is open. Two servers that are alive at a time must not have one key for the same address,
-    as :mod:`uringcore.quic.workers` explains; several addresses of one machine may share a key."""
+    the listener is open. Two servers that run at the same time on one address must not share a key: each
+    would answer packets of the other's connections with tokens that end them (section 21.11). So a key is
+    refused with ``reuse_port``; workers of a ``PortGroup`` share one safely, and so do several addresses
+    of one machine. Give each machine a key of its own."""
 
     preferred_address: Sequence[tuple[str, int]] = ()
     """Addresses that clients are asked to use after the handshake (RFC 9000 section 9.6), as
@@ -148,13 +149,13 @@ class ServerConfig(EndpointConfig):
     uringcore's loop."""
 
     session_store: MemorySessionStore | SessionStore | None = None
-    """Where sessions are kept that clients may resume; ``None``: in memory. Several processes share a
+    """Where the sessions are kept that clients may resume; ``None``: in memory. Several processes share a
     :class:`~uringcore.quic.sessions.SharedSessionStore`."""
 
     early_data: bool = False
-    """True if 0-RTT data is read. A connection that brings some is accepted before its handshake is
-    complete if an address validation token proves where its client is, and after the handshake otherwise;
-    :attr:`Connection.early_data` says so, and what to mind."""
+    """True: 0-RTT data is read. A connection with such data is accepted before its handshake is complete if
+    an address validation token proves its client's address, and after the handshake otherwise.
+    :attr:`Connection.early_data` is true for it; its documentation says what to mind."""
 
     _names: ClassVar[dict[str, str]] = EndpointConfig._names | {
         "cadata": "client_authorities",

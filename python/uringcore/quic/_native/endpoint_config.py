@@ -28,7 +28,7 @@ _MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointConfig:
-    """What both sides have in common."""
+    """The settings that both sides have."""
 
     alpn: Sequence[str] = ()
     """Application protocols to offer or accept, the preferred one first (RFC 7301)."""
@@ -51,7 +51,7 @@ class EndpointConfig:
     X25519MLKEM768 makes the first flight of both sides a datagram longer."""
 
     idle_timeout: float = 60.0
-    """Seconds without a packet from the peer after which the connection is over."""
+    """Seconds without a packet from the peer after which the connection ends."""
 
     keep_alive: float | None = None
     """Seconds of silence after which a PING keeps the connection open; ``None`` sends none."""
@@ -65,22 +65,22 @@ class EndpointConfig:
     twelve are announced in the handshake, and all as soon as the peer has more than six open."""
 
     receive_window: int = _MEBIBYTE
-    """Bytes of one stream that may wait to be read; the peer gets credit for what is read."""
+    """Bytes of one stream that may wait to be read. The peer gets credit for bytes that were read."""
 
     connection_receive_window: int = 4 * _MEBIBYTE
     """Bytes of all streams together that may wait to be read."""
 
     send_buffer: int = _MEBIBYTE
-    """Bytes queued on a stream from which on ``send`` waits. It goes on at a quarter of them."""
+    """Bytes queued on a stream at which ``send`` begins to wait. It continues at a quarter of them."""
 
     datagrams: bool = True
-    """True if datagrams are taken (RFC 9221)."""
+    """True: the peer may send datagrams (RFC 9221)."""
 
     datagram_buffer: int = _MEBIBYTE
-    """Bytes of received datagrams that may wait to be asked for."""
+    """Bytes of received datagrams that may wait for the program."""
 
     datagram_overflow: Literal["oldest", "newest"] = "oldest"
-    """Which are dropped when more come: the oldest make room, or the newest are not taken."""
+    """The datagrams that are dropped when more arrive: the oldest of those that wait, or the new ones."""
 
     congestion: Literal["reno", "cubic", "bbr"] = "reno"
     """The congestion controller."""
@@ -113,14 +113,14 @@ class EndpointConfig:
     never does for that reason. ``None``: 2."""
 
     close_timeout: float = 5.0
-    """Seconds that leaving a connection's ``async with`` waits at most for the peer to acknowledge what
-    was finished on streams."""
+    """Seconds that the end of a connection's ``async with`` waits at most until the peer has acknowledged
+    the streams that were finished."""
 
     key_log: TextIO | None = None
     """A text file to which TLS secrets are appended in NSS key log format, for Wireshark."""
 
     qlog: QuicLogger | None = None
-    """Where traces go that say what every packet said."""
+    """Where traces with the content of all packets go (qlog)."""
 
     # The fields of a QuicConfiguration that have another name here.
     _names: ClassVar[dict[str, str]] = {

@@ -25,10 +25,10 @@ __all__ = ["Listener", "listen"]
 
 
 class Listener(ClosedOnExit):
-    """A server's socket. Connections whose handshake is complete wait to be accepted, and with
-    ``early_data`` those that bring some before that: ``backlog`` of them; more are refused.
+    """A server's socket. Up to ``backlog`` connections wait for :meth:`accept`: those whose handshake is
+    complete, and with ``early_data`` those that sent such data before. More are refused.
 
-    ``async with listener:`` closes it at the end of the block, with its connections. One that the
+    ``async with listener:`` closes it at the end of the block, with its connections. A listener that the
     program forgets is closed when it is collected.
     """
 
@@ -51,11 +51,11 @@ class Listener(ClosedOnExit):
         return self._is_closed
 
     def stats(self) -> dict[str, int]:
-        """Counters: connections, datagrams and bytes in both directions, who was refused and why."""
+        """Counters: connections, datagrams and bytes in both directions, and refusals by reason."""
         return self._transport.stats()
 
     async def accept(self) -> Connection:
-        """The next connection. Cancelled, it has taken none.
+        """The next connection. A cancelled call has taken none.
 
         Raises :class:`ListenerClosedError` once the listener is closed.
         """
@@ -77,27 +77,28 @@ class Listener(ClosedOnExit):
 
     def reload(self, config: ServerConfig | None = None) -> None:
         """Reads the files of the settings again (certificates, keys, authorities), or takes other
-        settings, for new connections; open ones go on as they are.
+        settings, for new connections. Open connections continue unchanged.
 
-        Sessions and tokens that clients have stay good, under another certificate too. With a ``config``
-        everything can change but ``connection_id_length``, ``limits``, ``preferred_address`` and
-        ``stateless_reset_key``, which are the socket's. Reading files blocks the loop for that long.
+        Sessions stay good under another certificate too, and so do tokens, unless ``token_keys`` lacks
+        their key now. A ``config`` may differ in everything but ``connection_id_length``, ``limits``,
+        ``preferred_address`` and ``stateless_reset_key``, which belong to the socket. The call blocks the
+        loop while it reads files.
 
-        Raises :class:`QuicConfigurationError`, which names the field, if a file cannot be used, e.g. while
-        it is being replaced, or a field cannot change, and then nothing has changed;
-        :class:`ListenerClosedError` on a listener that does not accept any more.
+        Raises :class:`QuicConfigurationError`, which names the field, if a file cannot be used (it may be
+        half replaced) or a field cannot change, and then nothing has changed;
+        :class:`ListenerClosedError` if the listener does not accept any more.
         """
         if not self._transport.is_serving():
             raise ListenerClosedError("the listener does not accept connections any more")
         self._transport._accept_with(self._accepting.reload(config))
 
     def stop_accepting(self) -> None:
-        """Refuses new connections from now on; those that are open, or wait to be accepted, go on."""
+        """Refuses new connections from now on. Those that are open or wait for :meth:`accept` continue."""
         self._transport.stop_accepting()
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Closes all connections, with an error code of the application's and a reason, and then the
-        socket. What is queued and not yet sent is dropped.
+        socket. Data that is queued and not yet sent is dropped.
 
         Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
         """
@@ -110,10 +111,10 @@ class Listener(ClosedOnExit):
     async def drain(self, timeout: float | None = None) -> None:
         """Refuses new connections, waits until those that are open have ended, and closes the socket.
 
-        A worker sends new clients on to the next worker of its port, by a Retry. Connections in the
-        backlog can be accepted meanwhile. After ``timeout`` seconds the connections that are left are
-        closed with code 0; ``None`` waits for as long as they take. Cancelled, it leaves the listener
-        refusing: call :meth:`close`.
+        A worker sends new clients to the next worker of its port, by a Retry. Connections in the backlog
+        can be accepted meanwhile. After ``timeout`` seconds the connections that are left are closed with
+        code 0; ``None`` waits without a limit. After a cancellation the listener refuses connections until
+        :meth:`close` is called.
         """
         self._transport.drain()
         done, _ = await asyncio.wait([self._transport._closed], timeout=timeout)
@@ -124,7 +125,7 @@ class Listener(ClosedOnExit):
         self._accepting.backlog.clear()
 
     async def wait_closed(self) -> None:
-        """Waits until the socket is released: until each peer has heard, or had the time to."""
+        """Waits until the socket is released: until each peer has got the close, or had the time for it."""
         await self._transport.wait_closed()
 
     def __repr__(self) -> str:
@@ -194,18 +195,18 @@ def listen(
     """Listens for QUIC connections: ``async with listen(...) as listener:``, or
     ``listener = await listen(...)``, and then the program closes it.
 
-    ``certificate``, ``certificates`` and ``alpn`` go before those of ``config``; a certificate is needed.
-    ``"::"`` takes IPv4 as well, and port 0 is one of the system's choice. ``reuse_port`` lets sockets of
-    several programs bind the port.
+    ``certificate``, ``certificates`` and ``alpn`` override those of ``config``; a certificate is needed.
+    ``"::"`` takes IPv4 as well, and with port 0 the system chooses. ``reuse_port`` lets sockets of several
+    programs bind the port.
 
     Instead of ``host`` and ``port``, ``workers`` is this process's part of a
-    :class:`~uringcore.quic.workers.PortGroup`: several processes on one port, each with a listener, and
-    with the group's keys where ``config`` has none. Or ``sock`` is a bound UDP socket, which the listener
-    owns from then on.
+    :class:`~uringcore.quic.workers.PortGroup`: several processes serve one port, each with a listener. The
+    group's keys are used if ``config`` has none. Or ``sock`` is a bound UDP socket, which the listener owns
+    and closes.
 
-    Raises :class:`QuicConfigurationError` for an impossible setting, ``TypeError`` without a
-    certificate or an address and ``ValueError`` for arguments that exclude each other, and ``OSError``
-    when the address cannot be bound.
+    Raises :class:`QuicConfigurationError` for an impossible setting, ``TypeError`` without a certificate or
+    an address, ``ValueError`` for arguments that exclude each other, and ``OSError`` if the address cannot
+    be bound.
     """
     address = _checked_address(host, port, reuse_port, workers, sock)
     if config is None:
