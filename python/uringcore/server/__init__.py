@@ -36,7 +36,7 @@ what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run(
 | ``_service`` | what all HTTP/3 connections of a server share |
 | ``_connection`` | the life of one HTTP/3 connection |
 | ``_limits`` | what a server takes on |
-| ``_lingering`` | TCP connections of a stopping server whose clients say nothing |
+| ``_lingering`` | TCP connections that would outlast a stopping server |
 | ``_watch`` | whether a stopping connection's client is there |
 | ``_log`` | the access log, and what goes wrong |
 | ``_json_log`` | the log as JSON |
@@ -118,6 +118,7 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
 | a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
+| a TCP client whose handshake was under way at the stop | 1 s without a request | it is closed |
 | a graceful stop | ``timeout_graceful_shutdown`` (30 s) | applications are cancelled |
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 | a forced stop's wait for applications that it has cancelled | 1 s | left to the loop's end |

@@ -1,7 +1,10 @@
-"""TCP connections of a stopping server that are closed and whose clients do not say so.
+"""TCP connections that would outlast a stopping server.
 
 TLS waits half a minute for a client's close_notify, which nobody has to wait for (RFC 8446 section 6.1), and
 a client that has no request under way may read nothing for as long: httpx's pools do not.
+
+uvicorn asks the connections of one moment to end. A TLS handshake that is under way at that moment becomes a
+connection later; without a word to it, its client could go on asking for as long as the stop may take.
 """
 
 from __future__ import annotations
@@ -9,22 +12,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any, Protocol
 
-__all__ = ["close_lingering"]
+__all__ = ["close_lingering", "shut_down_late"]
 
 LOOK_SECONDS = 0.1
 
 SILENCE_SECONDS = 1.0
-"""What a client has for its last word, when all of its response has gone to the kernel."""
+"""The time for a client's last word, when all of its response has gone to the kernel; and for the request of
+a client that came late."""
 
 logger = logging.getLogger("uvicorn.error")
+
+
+class Connection(Protocol):
+    """uvicorn's protocols, and those of HTTP/3."""
+
+    def shutdown(self) -> None:
+        """Closes a connection without a request, and any other behind its response."""
 
 
 @contextlib.contextmanager
 def close_lingering(connections: Iterable[object]) -> Iterator[None]:
     """Meanwhile those of ``connections``, uvicorn's protocols, that are closed but for that are ended."""
-    task = asyncio.ensure_future(close_when_idle(connections))
+    with looking(close_when_idle(connections)):
+        yield
+
+
+@contextlib.contextmanager
+def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
+    """Meanwhile connections are shut down that were not among ``connections`` when the block began."""
+    with looking(shut_down_others(connections, set(connections))):
+        yield
+
+
+@contextlib.contextmanager
+def looking(what: Coroutine[Any, Any, None]) -> Iterator[None]:
+    task = asyncio.ensure_future(what)
     task.add_done_callback(tell)
     try:
         yield
@@ -32,10 +57,10 @@ def close_lingering(connections: Iterable[object]) -> Iterator[None]:
         task.cancel()
 
 
-def tell(parted: asyncio.Task[None]) -> None:
-    if not parted.cancelled() and (error := parted.exception()) is not None:
+def tell(ended: asyncio.Task[None]) -> None:
+    if not ended.cancelled() and (error := ended.exception()) is not None:
         logger.error(
-            "Closed TCP connections are waited for until their clients say so", exc_info=error
+            "TCP connections are waited for until their clients close them", exc_info=error
         )
 
 
@@ -53,4 +78,16 @@ async def close_when_idle(connections: Iterable[object]) -> None:
                 closed_at.pop(transport, None)
             elif loop.time() - closed_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def shut_down_others(connections: Iterable[Connection], known: set[Connection]) -> None:
+    """Until cancelled."""
+    loop = asyncio.get_running_loop()
+    came_at: dict[Connection, float] = {}
+    while True:
+        for connection in [one for one in connections if one not in known]:
+            if loop.time() - came_at.setdefault(connection, loop.time()) >= SILENCE_SECONDS:
+                known.add(connection)
+                connection.shutdown()
         await asyncio.sleep(LOOK_SECONDS)

@@ -106,6 +106,12 @@ class Reloader(ChangeReload):
         self._due_at = None
         self._read_reports()
 
+    def shutdown(self) -> None:
+        """Stops the child. Clients are refused meanwhile: the child accepts none, and has its own sockets."""
+        for sock in self.sockets:
+            sock.close()
+        super().shutdown()
+
     def should_restart(self) -> list[Path] | None:
         """The files that have changed. Starts another child if the last one has ended."""
         changes = super().should_restart()

@@ -39,7 +39,7 @@ from uringcore.server._certificate import CertificateKeeper
 from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import websocket_limits
-from uringcore.server._lingering import close_lingering
+from uringcore.server._lingering import close_lingering, shut_down_late
 from uringcore.server._listener import HTTP3Listener
 from uringcore.server._log import RequestLog
 from uringcore.server._metrics_port import MetricsPort
@@ -442,10 +442,14 @@ class Server(UvicornServer):
             if self._metrics is not None:
                 # Others go on.
                 self._metrics.stop_accepting()
-        with close_lingering(self.server_state.connections):
+        connections: set[Any] = self.server_state.connections
+        with close_lingering(connections):
+            # A handshake that is under way may end after uvicorn has asked the connections to end.
+            self._close_behind_responses()
             if self._is_retiring:
                 await self._hand_over()
-            await super().shutdown(sockets)
+            with shut_down_late(connections):
+                await super().shutdown(sockets)
         if self._listener is not None:
             # Again, since uvicorn doesn't come to it when its time limit is up.
             await self._listener.wait_closed()
@@ -474,6 +478,11 @@ class Server(UvicornServer):
         self._is_retiring = True
         self.should_exit = True
 
+    def _close_behind_responses(self) -> None:
+        """A request that begins from now on is the last one of its TCP connection."""
+        state = self.server_state
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
+
     async def _hand_over(self) -> None:
         loop = asyncio.get_running_loop()
         state = self.server_state
@@ -482,7 +491,6 @@ class Server(UvicornServer):
                 loop.remove_reader(sock)
         if self._listener is not None:
             self._listener.stop_accepting()
-        state.default_headers = [*state.default_headers, (b"connection", b"close")]
         # Who has just come has its handshake, and says what it came for.
         await asyncio.sleep(HAND_OVER_SECONDS_MIN)
         # Programs that replace it end their endless responses.

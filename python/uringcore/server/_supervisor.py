@@ -284,6 +284,10 @@ class Supervisor:
         for worker in list(self._workers_now):
             self._leave(worker)
             worker.stop()
+        # Workers have their own. With one open here, the kernel would take clients until the last worker has
+        # ended, and nobody would answer them.
+        for sock in self._sockets:
+            sock.close()
 
     def _hang_up(self) -> None:
         if self._had_terminal and not has_terminal():

@@ -1,0 +1,128 @@
+"""TCP clients that come just as the server stops."""
+
+import contextlib
+import http.client
+import io
+import socket
+import ssl
+import time
+
+import pytest
+
+from tests.server.conftest import backends
+
+NEVER = "600"
+"""Seconds: a stop that takes the whole time-out fails the test."""
+
+UNREAD_BYTES = 16 << 20
+"""More than the kernel takes for a client that does not read."""
+
+
+class LateClient:
+    """A TLS client whose last flight of the handshake waits for `finish()`."""
+
+    def __init__(self, server):
+        trust = ssl.create_default_context(cafile=server.certificate)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trust.wrap_bio(self._incoming, self._outgoing, server_hostname="localhost")
+        self._socket = socket.create_connection(("localhost", server.port), timeout=60)
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                self._send()
+                self._incoming.write(self._socket.recv(65536))
+
+    def finish(self):
+        """For the client the handshake is complete; now it is for the server, too."""
+        self._send()
+
+    def write(self, data):
+        self._tls.write(data)
+        self._send()
+
+    def read_all(self):
+        """Until the server closes the connection."""
+        found = b""
+        while True:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                data = self._tls.read(65536)
+                if not data:
+                    return found
+                found += data
+                continue
+            received = self._socket.recv(65536)
+            assert received, "no close_notify"
+            self._incoming.write(received)
+
+    def close(self):
+        self._socket.close()
+
+    def _send(self):
+        self._socket.sendall(self._outgoing.read())
+
+
+class Received:
+    """What `http.client` takes for a socket."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def makefile(self, mode):
+        return io.BytesIO(self._data)
+
+
+@contextlib.contextmanager
+def unread(server):
+    """A response that keeps a server from stopping until the block ends, where it is read."""
+    with server.http1() as connection:
+        connection.request("GET", f"/flood/{UNREAD_BYTES}")
+        response = connection.getresponse()
+        yield
+        assert len(response.read()) == UNREAD_BYTES
+
+
+@pytest.fixture
+def late(start, request):
+    """A client whose handshake was under way when its server began to stop. The server ends after the test."""
+    server = start("--timeout-graceful-shutdown", NEVER, backend=request.param)
+    with unread(server), contextlib.closing(LateClient(server)) as client:
+        server.send_signal()
+        server.wait_log("Shutting down")
+        client.finish()
+        yield client
+    assert server.wait_stopped(60) == 0
+
+
+on_each_backend = pytest.mark.parametrize("late", backends(), indirect=True)
+
+
+@on_each_backend
+def test_a_handshake_that_was_under_way_gets_one_answer(late):
+    """A client that went on asking kept the server from stopping."""
+    late.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    response = http.client.HTTPResponse(Received(late.read_all()))
+    response.begin()
+    assert (response.status, response.read()) == (200, b"hello")
+    assert response.getheader("connection") == "close"
+
+
+@on_each_backend
+def test_a_handshake_that_was_under_way_and_no_request_end_with_the_server(late):
+    assert late.read_all() == b""
+
+
+@pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
+def test_clients_are_refused_while_the_processes_below_stop(start, option):
+    """The port stayed open until the last of them ended, and nobody answered what came."""
+    server = start(*option, "--timeout-graceful-shutdown", NEVER)
+    server.wait_listening()
+    with unread(server):
+        server.send_signal()
+        deadline = time.monotonic() + 60
+        with pytest.raises(ConnectionRefusedError):
+            while time.monotonic() < deadline:
+                socket.create_connection(("localhost", server.port), timeout=60).close()
+                time.sleep(0.05)
+    assert server.wait_stopped(60) == 0
