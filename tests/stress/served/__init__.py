@@ -7,6 +7,7 @@
 | ``application`` | what is served: bytes that prove themselves |
 | ``callers`` | clients, one for each implementation and way |
 | ``client`` | a process with such clients, to be killed |
+| ``state`` | what a process is doing when a request hangs |
 | ``operator`` | the server's processes, and what is done to them |
 | ``trial`` | phases: load, one fault each, and the rules that hold all along |
 """

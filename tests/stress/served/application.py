@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import sys
 from typing import Any
 
 from tests.stress.pattern import Pattern
+from tests.stress.served.state import state
 from uringcore.server import _watch as watch
 
 # A stopping worker must not take a client for gone that a busy machine keeps from answering.
@@ -26,6 +29,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Plain ASGI, so that nothing stands between the server and the clients."""
     if scope["type"] == "lifespan":
         await receive()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, show_state)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
@@ -47,6 +51,11 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         await answer(send, [content.take(size)], [0.0])
     else:
         await answer(send, [content.take(one) for one in sizes], pauses)
+
+
+def show_state() -> None:
+    """For the operator, in the log."""
+    print(f"process {os.getpid()}:\n{state()}", file=sys.stderr, flush=True)
 
 
 async def taken(receive: Any, key: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
@@ -20,6 +21,9 @@ APPLICATION = "tests.stress.served.application:app"
 WORKERS = 2
 PATIENCE_SECONDS = 90.0
 """For what takes a second or two where the machine has nothing else to do."""
+
+STATE_SECONDS = 3.0
+"""For the workers to write down what they are doing."""
 
 GRACEFUL_SECONDS = 60
 """For a response that is under way when its worker stops. One that hangs is cancelled before the operator
@@ -145,6 +149,27 @@ class Operator:
                 found += local.endswith(f":{port}") and state in CONNECTED
         return found
 
+    async def state(self) -> str:
+        """Of every worker, and what the kernel has of its TCP connections."""
+        begin = len(self.server.log())
+        found = []
+        # Any of them may have ended by now.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for pid in self.workers():
+                found.append(f"worker {pid}")
+                if handles(pid, signal.SIGUSR1):
+                    os.kill(pid, signal.SIGUSR1)
+        # One that does not answer is a finding, too.
+        await asyncio.sleep(STATE_SECONDS)
+        port = f":{self.server.port:04X} "
+        sockets = [
+            line
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()
+            if port in line
+        ]
+        return "\n".join([*found, self.server.log()[begin:], *sockets])
+
     def complaints(self) -> list[str]:
         """Lines of the log that no fault of ours explains."""
         return [
@@ -179,3 +204,10 @@ class Operator:
             shutil.copy(file, place + ".new")
             os.replace(place + ".new", place)
         return made
+
+
+def handles(pid: int, sig: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (sig - 1) & 1)

@@ -32,9 +32,12 @@ from tests.stress.served.callers import (
     check_pattern,
 )
 from tests.stress.served.operator import PATIENCE_SECONDS, Operator
+from tests.stress.served.state import state
 
 REQUEST_SECONDS = 60.0
 """A request that takes longer hangs: the longest takes half a second on an idle machine."""
+SUSPICIOUS_SECONDS = 40.0
+"""After so long its state is looked at, before a stopping server cancels what it works on."""
 CALM_SECONDS = 0.5
 GROWTH_MAX = {"worker": 32 << 20, "supervisor": 8 << 20}
 """Resident bytes that a process may have more of at the end than one of its kind had after the first load."""
@@ -215,6 +218,10 @@ class Trial:
         else:
             self._report.failed[said] += 1
 
+    async def state(self) -> str:
+        """Of the clients and the server."""
+        return "\n".join(["clients:", state(), "server:", await self._operator.state()])
+
     @property
     def is_over(self) -> bool:
         return self._is_over
@@ -272,9 +279,7 @@ class _Calling:
         self.begun += 1
         since = self.since = self._trial.phase_number()
         try:
-            await asyncio.wait_for(self._caller.once(rng), REQUEST_SECONDS)
-        except asyncio.TimeoutError:
-            self._trial.failed(self._caller, Violation("a request hangs"), since)
+            await self._within_time(asyncio.ensure_future(self._caller.once(rng)))
         except Exception as error:
             self._trial.failed(self._caller, error, since)
             # Whoever is refused asks again, but not a thousand times a second.
@@ -282,6 +287,19 @@ class _Calling:
         else:
             self.answered = self.begun
             self._trial.succeeded(self._caller)
+
+    async def _within_time(self, asking: asyncio.Future[None]) -> None:
+        try:
+            await asyncio.wait([asking], timeout=SUSPICIOUS_SECONDS)
+            if not asking.done():
+                found = await self._trial.state()
+                await asyncio.wait([asking], timeout=REQUEST_SECONDS - SUSPICIOUS_SECONDS)
+            if not asking.done():
+                raise Violation(f"a request hangs\n{found}")
+            asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
 
 
 def trial(backend: str, seed: int, seconds: float, folder: Path) -> Report:
