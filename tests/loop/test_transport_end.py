@@ -483,3 +483,20 @@ def test_a_transport_is_closing_as_soon_as_a_write_has_failed(
         assert isinstance(ended[0], (ConnectionResetError, BrokenPipeError))
 
     run(main())
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("kind", ["tcp", "unix", "tls", "pipe"])
+def test_nothing_waits_once_a_write_has_failed(
+    run: Runner, certificate: tuple[Path, Path], kind: str, size: int
+) -> None:
+    async def main() -> None:
+        transport, ended, has_ended = await _lonely_writer(kind, certificate)
+        transport.write(bytes(size))
+        assert transport.get_write_buffer_size() == 0
+        transport.write(b"more")
+        assert transport.get_write_buffer_size() == 0
+        await has_ended.wait()
+        assert isinstance(ended[0], (ConnectionResetError, BrokenPipeError))
+
+    run(main())

@@ -198,9 +198,14 @@ impl Lifecycle {
         self.shared.set(shared_state::ABOVE, false);
     }
 
+    /// The queue holds no byte any more.
+    pub(crate) fn empty_queue(&self) {
+        self.shared.sub_queued(self.shared.queued());
+    }
+
     /// The queue is dropped. The kernel may still take bytes of the send in flight.
     pub(crate) fn drop_queue(&self, driver: &mut Driver) {
-        self.shared.sub_queued(self.shared.queued());
+        self.empty_queue();
         if let Some(op) = self.send_op {
             driver.cancel(op);
         }

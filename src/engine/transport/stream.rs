@@ -135,14 +135,14 @@ impl Stream {
         Ok(())
     }
 
-    /// True if the kernel has taken all written bytes.
+    /// True if the kernel has taken all written bytes. A failure that is still to be reported prevents that.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.send_error.is_none()
     }
 
     /// True if nothing is queued or in flight and no error of a send waits for its event.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_drained() && self.life.send_op.is_none() && self.send_error.is_none()
+        self.is_drained() && self.life.send_op.is_none()
     }
 
     /// Starts a send of queued bytes, or reports an earlier one's error.
@@ -176,6 +176,8 @@ impl Stream {
                 Err(error) => {
                     self.send_error = Some(error);
                     self.life.shared.set(shared_state::FAILED, true);
+                    // Nothing is in flight. As with asyncio the queue is empty from the failed write on.
+                    self.drop_pieces();
                     return;
                 }
             }
@@ -249,8 +251,13 @@ impl Stream {
     }
 
     pub(crate) fn drop_queue(&mut self, driver: &mut Driver) {
-        self.queue.clear();
+        self.drop_pieces();
         self.life.drop_queue(driver);
+    }
+
+    fn drop_pieces(&mut self) {
+        self.queue.clear();
+        self.life.empty_queue();
     }
 
     // Reading ------------------------------------------------------------------------------------
