@@ -14,6 +14,8 @@
 //! - A callback may compute after it has written, which no rule can foresee. If it did so while its bytes were held, or
 //!   after this rule or the last one sent them, the next [`PROMPT_WRITES`] writes are sent at once, in pieces or not. If
 //!   it computed for [`COMPUTING`] or longer, all writes are sent at once for [`PROMPT_TIMES`] as long.
+//!   Waiting in a system call counts as computing. Time in which a CPU quota or other processes stop the thread does not:
+//!   separate sends would then cost most and gain nothing.
 //! - A write to a QUIC connection that begins a hold is held until [`QUIC_SPACING`] after the last send. A write of the
 //!   turn's last callback is not held.
 //! - Outside of callbacks every write is sent at once, because no end of a callback or turn would send it.
@@ -23,6 +25,8 @@
 //! code is slower, has longer ones. `held_writes` lists the transports and connections with held bytes.
 
 use std::time::{Duration, Instant};
+
+use uringcore_io::{ThreadUsage, thread_usage};
 
 pub(crate) struct WriteDelay {
     times: Times,
@@ -49,6 +53,16 @@ pub(crate) struct WriteDelay {
     prompt_until: Instant,
     /// Callbacks that wrote in pieces, minus those that wrote once.
     in_pieces: u8,
+    sample: Sample,
+    /// Asks the system for that of this thread.
+    usage: fn() -> Option<ThreadUsage>,
+}
+
+/// What the thread had used by a write whose time was read. To ask costs system calls, so a sample serves for
+/// [`SAMPLE_AGE_MAX`].
+struct Sample {
+    at: Instant,
+    usage: Option<ThreadUsage>,
 }
 
 struct Hold {
@@ -86,6 +100,7 @@ struct Times {
     hold_max: Duration,
     long_hold: Duration,
     computing: Duration,
+    sample_age_max: Duration,
 }
 
 impl Times {
@@ -97,6 +112,7 @@ impl Times {
             hold_max: HOLD_MAX.saturating_mul(factor),
             long_hold: LONG_HOLD.saturating_mul(factor),
             computing: COMPUTING.saturating_mul(factor),
+            sample_age_max: SAMPLE_AGE_MAX.saturating_mul(factor),
         }
     }
 }
@@ -118,6 +134,11 @@ impl WriteDelay {
             prompt: 0,
             prompt_until: now,
             in_pieces: 0,
+            sample: Sample {
+                at: now.checked_sub(SAMPLE_AGE_MAX).unwrap_or(now),
+                usage: None,
+            },
+            usage: thread_usage,
         }
     }
 
@@ -198,6 +219,7 @@ impl WriteDelay {
         if self.callbacks_left == 0 {
             return true;
         }
+        self.take_sample(now);
         let work = now.saturating_duration_since(self.work_began);
         let callbacks = self.callbacks.saturating_add(2);
         // The time of a lone write is not known; then the work was done before it.
@@ -297,10 +319,29 @@ impl WriteDelay {
         if computed >= self.times.long_hold {
             self.prompt = PROMPT_WRITES;
         }
-        if computed >= self.times.computing {
+        if computed >= self.times.computing && !self.was_stopped(computed) {
             let prompt = computed.saturating_mul(PROMPT_TIMES).min(PROMPT_MAX);
             self.prompt_until = self.prompt_until.max(now + prompt);
         }
+    }
+
+    fn take_sample(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.sample.at) >= self.times.sample_age_max {
+            self.sample = Sample {
+                at: now,
+                usage: (self.usage)(),
+            };
+        }
+    }
+
+    /// True if the thread was ready to run for so long, and did not run for most of it. The sample is older than
+    /// that, by [`SAMPLE_AGE_MAX`] at most.
+    fn was_stopped(&self, time: Duration) -> bool {
+        let (Some(before), Some(now)) = (self.sample.usage, (self.usage)()) else {
+            return false;
+        };
+        let used = now.processor.saturating_sub(before.processor);
+        now.waits == before.waits && used < time / 2
     }
 
     /// Held bytes are sent.
@@ -352,10 +393,11 @@ const HOLD_MAX: Duration = Duration::from_micros(500);
 /// A callback that computed for this time while its bytes were held has delayed its answer.
 const LONG_HOLD: Duration = Duration::from_micros(250);
 const PROMPT_WRITES: u8 = 64;
-/// A pause of this length is longer than a process usually waits for its processor, so the program computes after its
-/// writes from time to time. It loses little by separate sends. A process that a CPU quota stops for this time looks the
-/// same.
+/// The program computes after its writes from time to time, and loses little by separate sends.
 const COMPUTING: Duration = Duration::from_millis(10);
+/// A tenth of that, so that what was used before the computing does not count much. Two system calls, half a
+/// microsecond together, cost nothing at that rate.
+const SAMPLE_AGE_MAX: Duration = Duration::from_millis(1);
 const PROMPT_TIMES: u32 = 10;
 const PROMPT_MAX: Duration = Duration::from_secs(10);
 /// A head and its body.

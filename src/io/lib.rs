@@ -21,6 +21,7 @@
 //! | `per_process` | a value that a forked child creates again |
 //! | `waker`, `fork` | waking from another thread; detecting a forked child |
 //! | `spin_policy` | how long a wait polls before it sleeps |
+//! | `thread_usage` | the processor time and the waits of a thread |
 //! | `spawn` | starting a child process from any thread |
 //! | `config` | the driver's settings and counters |
 //! | `setup_error` | why a backend could not be set up, and the remedy |
@@ -57,6 +58,7 @@ mod shared_bytes;
 pub mod spawn;
 mod spin_policy;
 mod stable_vec;
+mod thread_usage;
 mod uring;
 mod waker;
 
@@ -76,4 +78,5 @@ pub use setup_error::SetupError;
 pub use shared_bytes::SharedBytes;
 pub use socket2::SockAddr;
 pub use stable_vec::StableVec;
+pub use thread_usage::{ThreadUsage, thread_usage};
 pub use waker::Waker;

@@ -1,6 +1,13 @@
 //! Turns of short and long callbacks, of writes in pieces and of computing behind a write, with a simulated clock.
 
+use std::cell::Cell;
+
 use super::*;
+
+thread_local! {
+    /// The simulated usage of a test's thread.
+    static USED: Cell<ThreadUsage> = const { Cell::new(ThreadUsage { processor: Duration::ZERO, waits: 0 }) };
+}
 
 /// A loop's callbacks, with a simulated clock.
 struct Loop {
@@ -16,8 +23,10 @@ const LONG: Duration = Duration::from_millis(4);
 impl Loop {
     fn new() -> Self {
         let now = Instant::now() + IDLE;
+        let mut delay = WriteDelay::new(now);
+        delay.usage = || Some(USED.get());
         Self {
-            delay: WriteDelay::new(now),
+            delay,
             now,
             callbacks_left: 0,
             is_quic: false,
@@ -36,6 +45,22 @@ impl Loop {
     }
 
     fn work(&mut self, time: Duration) {
+        self.now += time;
+        let mut used = USED.get();
+        used.processor += time;
+        USED.set(used);
+    }
+
+    /// A system call that waits.
+    fn block(&mut self, time: Duration) {
+        self.now += time;
+        let mut used = USED.get();
+        used.waits += 1;
+        USED.set(used);
+    }
+
+    /// The scheduler takes the processor away.
+    fn stop(&mut self, time: Duration) {
         self.now += time;
     }
 
@@ -350,6 +375,55 @@ fn an_answer_before_computing_waits_once_however_many_others_are_written_between
         one.end_turn();
     }
     assert_eq!(late, 1);
+}
+
+/// For how long writes leave at once after a callback that wrote first, and for how long `pass` had that time pass.
+fn prompt_after(time: Duration, pass: impl Fn(&mut Loop, Duration)) -> Duration {
+    let mut one = Loop::new();
+    one.write();
+    one.end_turn();
+    // What was used before counts for nothing.
+    one.busy_turn(400);
+    one.short_turn(400);
+    one.busy_turn(2);
+    one.work(SHORT);
+    one.write();
+    pass(&mut one, time);
+    assert!(one.end_callback());
+    one.end_turn();
+    let began = one.now;
+    loop {
+        one.busy_turn(64);
+        if one.short_turn(32) == 0 {
+            return one.now - began;
+        }
+    }
+}
+
+#[test]
+fn to_be_stopped_behind_a_write_is_not_computing() {
+    for time in [COMPUTING, COMPUTING * 30] {
+        let computed = prompt_after(time, Loop::work);
+        assert_eq!(prompt_after(time, Loop::block), computed, "a system call");
+        assert!(computed >= time * PROMPT_TIMES);
+        // The few writes that follow any long callback.
+        let stopped = prompt_after(time, Loop::stop);
+        assert!(stopped < COMPUTING, "{stopped:?} after {time:?}");
+        let mostly = prompt_after(time, |one, time| {
+            one.work(time / 4);
+            one.stop(time * 3 / 4);
+        });
+        assert_eq!(mostly, stopped);
+    }
+}
+
+#[test]
+fn a_system_that_says_nothing_of_its_threads_computes() {
+    let prompt = prompt_after(COMPUTING, |one, time| {
+        one.delay.usage = || None;
+        one.stop(time);
+    });
+    assert!(prompt >= COMPUTING * PROMPT_TIMES);
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! What a thread has used of its processor, and how often it has given it up.
+
+use std::mem;
+use std::time::Duration;
+
+/// Both grow as long as the thread lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadUsage {
+    /// In the program and in the kernel on its behalf.
+    pub processor: Duration,
+    /// How often the thread has given its processor up to wait for something: a lock, a file, a sleep. A thread that
+    /// the scheduler stops, by a quota or for another one, does not.
+    pub waits: u64,
+}
+
+/// That of the calling thread. `None` if the system does not say: a filter of system calls refuses the question.
+pub fn thread_usage() -> Option<ThreadUsage> {
+    // getrusage(2) has times as well, but those are as old as the last tick of the scheduler.
+    let mut time = mem::MaybeUninit::<libc::timespec>::uninit();
+    let mut usage = mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: room for one structure each, which is read only if the call has filled it.
+    let (time, usage) = unsafe {
+        if libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr()) != 0
+            || libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) != 0
+        {
+            return None;
+        }
+        (time.assume_init(), usage.assume_init())
+    };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Some(ThreadUsage {
+        processor: Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds),
+        waits: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn computing_uses_the_processor_and_a_sleep_is_a_wait() {
+        let before = thread_usage().expect("the system says it");
+        while thread_usage().expect("as before").processor < before.processor + LEAST {}
+        let computed = thread_usage().expect("as before");
+        thread::sleep(LEAST);
+        let slept = thread_usage().expect("as before");
+        assert!(slept.waits > computed.waits);
+    }
+
+    const LEAST: Duration = Duration::from_millis(5);
+}
