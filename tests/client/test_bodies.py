@@ -183,6 +183,14 @@ def test_headers_are_pairs_or_a_mapping():
             Request.to("GET", url, headers)
 
 
+@pytest.mark.parametrize("headers", [(), [(":protocol", "websocket")]])
+def test_a_tunnel_is_refused_before_there_is_a_connection(headers):
+    from uringcore.http3._request import Request
+
+    with pytest.raises(RequestInvalid, match="CONNECT asks for a tunnel"):
+        Request.to("CONNECT", "https://localhost/", headers)
+
+
 # What ends late or never.
 
 

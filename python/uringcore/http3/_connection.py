@@ -165,9 +165,6 @@ class HTTP3ClientProtocol(QuicConnectionProtocol):
             raise RequestFailedError("the connection is not established")
         if self._going_away:
             raise RequestNotProcessedError
-        if request.method == "CONNECT" and request.fields[1][0] != b":protocol":
-            # RFC 9114 section 4.4: a tunnel, for which there is no interface here.
-            raise InvalidRequestError("method: CONNECT asks for a tunnel, not for a URL")
         stream_id = self._quic.get_next_available_stream_id()
         end_stream = request.content is None
         try:

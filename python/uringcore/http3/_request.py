@@ -33,7 +33,10 @@ PART_BYTES = 256 * 1024
 
 
 class Request:
-    """A request to an origin. Raises :class:`InvalidRequestError` for fields that HTTP/3 does not allow."""
+    """A request to an origin. Raises :class:`InvalidRequestError` for fields that HTTP/3 does not allow.
+
+    ``protocol`` is that of an extended CONNECT (RFC 9220).
+    """
 
     def __init__(
         self,
@@ -42,7 +45,12 @@ class Request:
         path: str,
         headers: Headers = (),
         content: Content | None = None,
+        *,
+        protocol: bytes | None = None,
     ) -> None:
+        if method == "CONNECT" and protocol is None:
+            # RFC 9114 section 4.4: a tunnel to a host and a port, for which there is no interface here.
+            raise RequestInvalid("method: CONNECT asks for a tunnel, not for a URL")
         self.method = method
         self.origin = origin
         if isinstance(content, str) or (content is not None and is_buffer(content)):
@@ -53,6 +61,8 @@ class Request:
             )
         self.content = content
         self.fields: Fields = request_fields(method, origin, path, headers)
+        if protocol is not None:
+            self.fields.insert(1, (b":protocol", protocol))
         if isinstance(content, bytes) and all(name != b"content-length" for name, _ in self.fields):
             self.fields.append((b"content-length", b"%d" % len(content)))
         self._is_begun = False
@@ -66,6 +76,7 @@ class Request:
         content: Content | None = None,
         *,
         base: Origin | None = None,
+        protocol: bytes | None = None,
     ) -> Request:
         """A request for a URL; with ``base``, for a path there or a URL of that origin.
 
@@ -74,11 +85,11 @@ class Request:
         if base is not None and url.startswith("/"):
             # A fragment is never sent (RFC 9110 section 4.2.5).
             path, _, query = url.partition("#")[0].partition("?")
-            return cls(method, base, target(path, query), headers, content)
+            return cls(method, base, target(path, query), headers, content, protocol=protocol)
         origin, path = parse_url(url)
         if base is not None and (origin.host, origin.port) != (base.host, base.port):
             raise URLError(f"{url!r} is not on {base.authority}, where this client connects")
-        return cls(method, base or origin, path, headers, content)
+        return cls(method, base or origin, path, headers, content, protocol=protocol)
 
     @property
     def is_safe(self) -> bool:

@@ -283,6 +283,4 @@ def websocket_request(
     if subprotocols:
         fields.append(("sec-websocket-protocol", ", ".join(subprotocols)))
     # An empty body that does not end: frames follow the answer.
-    request = Request.to("CONNECT", url, fields, (), base=base)
-    request.fields.insert(1, (b":protocol", b"websocket"))
-    return request
+    return Request.to("CONNECT", url, fields, (), base=base, protocol=b"websocket")
