@@ -196,6 +196,8 @@ def test_errors_are_httpxs(peer, run):
                 await client.get("/", headers={"bad name": "x"})
             with pytest.raises(httpx.UnsupportedProtocol):
                 await client.get("http://localhost/")
+            with pytest.raises(httpx.UnsupportedProtocol, match="port must be from 1"):
+                await client.get("https://localhost:0/")
 
     run(main())
 

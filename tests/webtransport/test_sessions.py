@@ -586,7 +586,17 @@ def test_other_servers_are_told_apart(run_anywhere, certificate):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost/", "https:///", "localhost:4433", "https://a/#b", "https://a/ü"]
+    "url",
+    [
+        "http://localhost/",
+        "https:///",
+        "localhost:4433",
+        "https://a/#b",
+        "https://a/ü",
+        "https://a:0/",
+        "https://a:65536/",
+        "https://a:b/",
+    ],
 )
 def test_urls_that_cannot_be(url):
     with pytest.raises(ValueError, match="url"):

@@ -75,12 +75,18 @@ def connect(
 
 def _read(url: str) -> tuple[str, int, str, str]:
     """Host, port, authority and path."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        given_port = parts.port
+    except ValueError as exc:
+        raise ValueError(f"url: {exc}") from None
     if parts.scheme != "https" or not parts.hostname:
         raise ValueError(f"url: must begin with https:// and a host, not {url!r}")
     if "#" in url or parts.username is not None:
         raise ValueError("url: has neither a fragment nor a user")
-    host, port = parts.hostname, parts.port or 443
+    if given_port == 0:
+        raise ValueError("url: the port must be from 1 to 65535, not 0")
+    host, port = parts.hostname, given_port or 443
     named = f"[{host}]" if ":" in host else host
     authority = named if port == 443 else f"{named}:{port}"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

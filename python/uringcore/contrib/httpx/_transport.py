@@ -34,6 +34,7 @@ from uringcore.http3 import (
     PoolTimeoutError,
     Response,
     Timeouts,
+    URLError,
 )
 from uringcore.http3._alternatives import Alternative
 from uringcore.http3._request import Request
@@ -374,10 +375,13 @@ def _origin(request: httpx.Request) -> Origin:
     """Whose certificate is wanted: that of the URL's host, or of httpcore's ``sni_hostname``."""
     url = request.url
     host = request.extensions.get("sni_hostname") or _host(url)
-    return Origin(host, url.port or 443, url.netloc.decode("ascii"))
+    port = 443 if url.port is None else url.port
+    return Origin(host, port, url.netloc.decode("ascii"))
 
 
 def _asked(request: httpx.Request, origin: Origin) -> Request:
+    if origin.port == 0:
+        raise URLError(f"{str(request.url)!r}: the port must be from 1 to 65535")
     stream: Any = request.stream
     if isinstance(stream, library_of(request).ByteStream):
         # Can be sent twice, if it comes to that.
