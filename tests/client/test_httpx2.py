@@ -164,7 +164,10 @@ def test_without_either_it_says_what_to_install():
         "except ImportError as exc:\n"
         "    print(exc)\n"
     )
-    assert "pip install 'uringcore[httpx]' or 'uringcore[httpx2]'" in said
+    # The packages of the extras: `uringcore` on the public index is another author's.
+    assert "pip install 'httpx>=0.27' or pip install 'httpx2>=2'" in said
+    extras = (ROOT / "pyproject.toml").read_text()
+    assert '\nhttpx = ["httpx>=0.27"]\nhttpx2 = ["httpx2>=2;' in extras
 
 
 ALIASED = """

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.server import _command as command_module
 from uringcore.server._limits import limit_options, websocket_limits
 from uringcore.server._options import PLACES, option_name
+from uringcore.server._startup import INSTALL_SERVER
 
 # Of uvicorn's Config, but not of its command line, or not of ours.
 NOT_OPTIONS = {"callback_notify", "timeout_notify", "ssl_context_factory"}
@@ -42,14 +44,14 @@ def test_version_without_uvicorn(tmp_path):
     done = without_uvicorn(tmp_path, "-m", "uringcore", "--version")
     assert done.returncode == 0, done.stderr
     assert re.match(r"uringcore \d+\.\d+\.\d+, CPython \d", done.stdout)
-    assert "pip install 'uringcore[server]'" in done.stdout
+    assert INSTALL_SERVER in done.stdout
 
 
 def test_help_without_uvicorn(tmp_path):
     done = without_uvicorn(tmp_path, "-m", "uringcore", "--help")
     assert done.returncode == 0, done.stderr
     assert "uringcore get URL" in done.stdout
-    assert "pip install 'uringcore[server]'" in done.stdout
+    assert INSTALL_SERVER in done.stdout
 
 
 def test_a_uvicorn_that_is_too_old(tmp_path):
@@ -68,9 +70,16 @@ def test_a_uvicorn_that_is_too_old(tmp_path):
     assert done.returncode == 1
     (least,) = re.findall(r'"uvicorn>=([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
     assert done.stderr == (
-        f"uringcore: uvicorn 0.49.0 is too old, {least} or later is needed: "
-        "pip install --upgrade 'uringcore[server]'\n"
+        f"uringcore: uvicorn 0.49.0 is too old, {least} or later is needed: {INSTALL_SERVER}\n"
     )
+
+
+def test_the_packages_to_install_are_those_of_the_extra():
+    """Their own names: `uringcore` on the public index is another author's package."""
+    extra = re.search(r"(?m)^server = \[(.*)\]$", (ROOT / "pyproject.toml").read_text())
+    assert extra is not None
+    wanted = re.findall(r'"([^"]+)"', extra[1])
+    assert ["pip", "install", *wanted] == shlex.split(INSTALL_SERVER)
 
 
 def test_names_of_the_package_without_uvicorn(tmp_path):

@@ -85,7 +85,7 @@ def unread(server):
 
 @pytest.fixture
 def late(start, request):
-    """A client whose handshake was under way when its server began to stop. The server ends after the test."""
+    """A client whose handshake was under way when its server began to stop, which ends with the test."""
     server = start("--timeout-graceful-shutdown", NEVER, backend=request.param)
     with unread(server), contextlib.closing(LateClient(server)) as client:
         server.send_signal()

@@ -25,7 +25,7 @@ from uringcore.devcert import DevelopmentCertificate
 from uringcore.quic._sequence_logger import TraceLimits
 from uringcore.server import Config
 from uringcore.server._limits import HTTP3Limits, SessionLimits, limit_options
-from uringcore.server._startup import StartupError
+from uringcore.server._startup import INSTALL_SERVER, StartupError
 
 
 @pytest.fixture
@@ -172,8 +172,7 @@ def test_uvicorn_is_not_installed(tmp_path):
     done = subprocess.run([*base, "app:app"], env=env, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert done.stderr == (
-        "uringcore: the server needs uvicorn, which is not installed: "
-        "pip install 'uringcore[server]'\n"
+        f"uringcore: the server needs uvicorn, which is not installed: {INSTALL_SERVER}\n"
     )
     done = subprocess.run([*base, "get", "--help"], env=env, capture_output=True, timeout=30)
     assert done.returncode == 0

@@ -50,7 +50,7 @@ class Request:
     ) -> None:
         if method == "CONNECT" and protocol is None:
             # RFC 9114 section 4.4: a tunnel to a host and a port, for which there is no interface here.
-            raise RequestInvalid("method: CONNECT asks for a tunnel, not for a URL")
+            raise InvalidRequestError("method: CONNECT asks for a tunnel, not for a URL")
         self.method = method
         self.origin = origin
         if isinstance(content, str) or (content is not None and is_buffer(content)):

@@ -24,6 +24,9 @@ __all__ = [
 # The exit status, which is uvicorn's; where it has that in its modules changes.
 STARTUP_FAILURE = 3
 
+# The packages of the extra. The name `uringcore` on the public index belongs to another author's package.
+INSTALL_SERVER = "pip install 'uvicorn>=0.50' 'httptools>=0.6.3' 'websockets>=13'"
+
 
 class StartupError(PickledWhole, Exception):
     """The server cannot start; the text is one line that says why and what to do.
@@ -46,13 +49,12 @@ def require_uvicorn() -> None:
         if exc.name != "uvicorn":
             raise
         raise StartupError(
-            "the server needs uvicorn, which is not installed: pip install 'uringcore[server]'"
+            f"the server needs uvicorn, which is not installed: {INSTALL_SERVER}"
         ) from None
     version = tuple(int(part) for part in uvicorn.__version__.split(".")[:2])
     if version < (0, 50):
         raise StartupError(
-            f"uvicorn {uvicorn.__version__} is too old, 0.50 or later is needed: "
-            "pip install --upgrade 'uringcore[server]'"
+            f"uvicorn {uvicorn.__version__} is too old, 0.50 or later is needed: {INSTALL_SERVER}"
         )
 
 

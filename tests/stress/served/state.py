@@ -1,4 +1,4 @@
-"""What a process is doing: the stacks of its tasks, and its TCP connections, for the report of a request that hangs."""
+"""What a process is doing: the stacks of its tasks, and its TCP connections. For a request that hangs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def installed() -> tuple[ModuleType, ...]:
     if not found:
         raise ImportError(
             "uringcore.contrib.httpx needs httpx or httpx2: "
-            "pip install 'uringcore[httpx]' or 'uringcore[httpx2]'",
+            "pip install 'httpx>=0.27' or pip install 'httpx2>=2'",
             name="httpx",
         )
     return tuple(found)
