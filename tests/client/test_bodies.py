@@ -187,7 +187,7 @@ def test_headers_are_pairs_or_a_mapping():
 def test_a_tunnel_is_refused_before_there_is_a_connection(headers):
     from uringcore.http3._request import Request
 
-    with pytest.raises(RequestInvalid, match="CONNECT asks for a tunnel"):
+    with pytest.raises(InvalidRequestError, match="CONNECT asks for a tunnel"):
         Request.to("CONNECT", "https://localhost/", headers)
 
 
