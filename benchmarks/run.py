@@ -4,7 +4,8 @@
     python benchmarks/run.py                  every case, 7 rounds
     python benchmarks/run.py --quick 1k       the echoes of 1 KiB in short rounds
     python benchmarks/run.py --profile quic   where the time of the QUIC cases goes (root, perf)
-    python benchmarks/run.py --report         all pages and charts again from the last results
+    python benchmarks/run.py --report         all pages and charts again from the committed figures
+    python benchmarks/run.py --collect        the figures again from benchmarks/results, then the pages
     python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
 The first run makes an environment of its own (a virtual environment with the peers and this project's wheel
@@ -24,12 +25,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.harness import environment, machine, profile, report, syscalls
+from benchmarks.harness import environment, figures, machine, profile, report, syscalls
 from benchmarks.harness.cases import CASES, Case, select
 from benchmarks.harness.matrix import MATRICES, run_matrix
 from benchmarks.harness.peers import PEERS
 from benchmarks.harness.plan import SECONDS_MIN, Plan
 from benchmarks.harness.process import BenchmarkFailure
+from benchmarks.harness.results import RESULTS
 from benchmarks.harness.rounds import run_case
 
 QUICK = Plan(rounds=3, seconds=1.0, warmup=0.3, counted_rounds=1, keep_going=False, quick=True)
@@ -47,7 +49,9 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{table.name:20} {table.title}" for table in (*CASES, *MATRICES)))
         return 0
-    if options.report:
+    if options.collect:
+        print(f"{figures.collect() + profile.collect()} tables collected from {RESULTS}")
+    if options.collect or options.report:
         report.write()
         return 0
     try:
@@ -74,13 +78,16 @@ def main() -> int:
             if peer.name in result.peers and not peer.foreign
         )
         result.save(beside=options.beside)
+        figures.keep_case(case, result, beside=options.beside)
     for matrix in matrices:
         print(matrix.title, flush=True)
         try:
-            run_matrix(matrix, place, plan).save(beside=options.beside)
+            rates = run_matrix(matrix, place, plan)
         except BenchmarkFailure as failure:
             print(f"FAILED: {matrix.name}: {failure}", file=sys.stderr)
             return 1
+        rates.save(beside=options.beside)
+        figures.keep_matrix(matrix, rates, beside=options.beside)
     report.write()
     return 1 if failed else 0
 
@@ -100,6 +107,7 @@ def _profile(cases: list[Case], place: environment.Environment, options: Any) ->
             print(f"FAILED: {case.name}: {failure}", file=sys.stderr)
             return 1
         found.save()
+        found.keep()
     report.write()
     return 0
 
@@ -130,6 +138,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="tell where the time goes instead")
     parser.add_argument("--list", action="store_true", help="name the cases")
     parser.add_argument("--report", action="store_true", help="write the report, run nothing")
+    parser.add_argument(
+        "--collect", action="store_true", help="report from all of benchmarks/results, run nothing"
+    )
     return parser.parse_args()
 
 

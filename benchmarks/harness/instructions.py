@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.harness.results import RESULTS, Spread
+from benchmarks.harness.environment import HERE
+from benchmarks.harness.results import Spread
 
-PATH = RESULTS / "instructions.json"
+PATH = HERE / "instructions.json"
 
 Groups = Mapping[str, Mapping[str, Spread]]
 """The counts by group (a loop, or "quic") and row."""

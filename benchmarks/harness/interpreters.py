@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.harness import provenance, ratios
+from benchmarks.harness import figures, provenance, ratios
 from benchmarks.harness.cases import CASES, Case
-from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix, MatrixResult
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
+from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix
 from benchmarks.harness.peers import C_EPOLL
-from benchmarks.harness.results import CaseResult, other_pythons
 
 ABOUT = (
     "The loops' tables once more, in ratios only. Of processor time and of other costs less is better, of "
@@ -24,8 +24,8 @@ class Interpreter:
     """The results of one interpreter."""
 
     version: str
-    cases: list[tuple[Case, CaseResult]]
-    matrices: list[tuple[Matrix, MatrixResult]]
+    cases: list[tuple[Case, CaseFigures]]
+    matrices: list[tuple[Matrix, MatrixFigures]]
 
     def machines(self) -> list[dict[str, Any]]:
         """Where they were taken."""
@@ -67,13 +67,14 @@ class Interpreter:
 
 def results() -> list[Interpreter]:
     """Each interpreter that loops were measured on beside the whole tables, oldest first."""
-    found = [_of(version) for version in other_pythons()]
+    found = [_of(version) for version in figures.pythons_beside()]
     return [one for one in found if one.machines()]
 
 
 def _of(version: str) -> Interpreter:
-    cases = [(case, CaseResult.load(case.name, version)) for case in CASES if "loop" in case.tags]
-    matrices = [(one, MatrixResult.load(one.name, version)) for one in MATRICES if one.against]
+    page = f"{figures.OTHER_PYTHON}{version}"
+    cases = [(case, CaseFigures.load(page, case.name)) for case in CASES if "loop" in case.tags]
+    matrices = [(one, MatrixFigures.load(page, one.name)) for one in MATRICES if one.against]
     return Interpreter(
         version,
         [(case, result) for case, result in cases if result is not None],
@@ -81,7 +82,7 @@ def _of(version: str) -> Interpreter:
     )
 
 
-def _matrix(matrix: Matrix, result: MatrixResult) -> list[str]:
+def _matrix(matrix: Matrix, result: MatrixFigures) -> list[str]:
     what = "cost" if matrix.costs else "rate"
     rows = {row: [ratios.share(matrix, result, row, name) for name in OURS] for row in result.rows}
     return _table(f"{matrix.title}, {what}", (matrix.against or "",), rows)

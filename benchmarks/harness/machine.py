@@ -63,7 +63,7 @@ def commit() -> str:
     head = git("rev-parse", "--short=10", "HEAD")
     if not head:
         return "uncommitted"
-    outputs = (":!BENCHMARK.md", ":!README.md", ":!benchmarks/results", ":!docs/benchmarks")
+    outputs = (":!BENCHMARK.md", ":!README.md", ":!benchmarks/figures", ":!docs/benchmarks")
     return head + ("+" if git("status", "--porcelain", "--", ".", *outputs) else "")
 
 

@@ -292,14 +292,6 @@ class MatrixResult:
         """The rate of one cell over the rounds."""
         return Spread.of(self.rates.get(column, {}).get(row, []))
 
-    @property
-    def rows(self) -> list[str]:
-        """The rows, in the program's order."""
-        rows: dict[str, None] = {}
-        for column in self.rates.values():
-            rows.update(dict.fromkeys(column))
-        return list(rows)
-
 
 def run_matrix(matrix: Matrix, environment: Environment, plan: Plan) -> MatrixResult:
     """All rounds of `matrix`.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine, probes, sampling, syscalls
-from benchmarks.harness.cases import Case
+from benchmarks.harness import figures, machine, probes, sampling, syscalls
+from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.environment import Environment
 from benchmarks.harness.peers import PEERS, load_command
 from benchmarks.harness.plan import GRACE_SECONDS
@@ -23,6 +23,8 @@ from benchmarks.harness.results import path_of, write
 PEERS_SHOWN = ("uringcore-uring", "quinn", "quinn + h3")
 COUNTED_SECONDS = 0.5
 FUNCTIONS = 25
+PAGE = "profile"
+"""Its page in `docs/benchmarks`, and its file of figures."""
 
 
 @dataclass
@@ -33,10 +35,19 @@ class PeerProfile:
     samples: int
     shares: dict[str, float]
     """The part of each room of `sampling.ROOMS`, 0 to 1."""
-    functions: list[tuple[str, str, float]]
-    """The functions with most samples: room, name, share."""
+    functions: list[tuple[str, str, float]] = field(default_factory=list)
+    """The functions with most samples: room, name, share. The figures leave them out."""
     counts: dict[str, float] = field(default_factory=dict)
     """Counts for each unit of the case, and packets a batch."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its line in the figures."""
+        return {
+            "cpu_us_per_unit": figures.rounded(self.cpu_us_per_unit),
+            "samples": self.samples,
+            "shares": {room: figures.rounded(share) for room, share in self.shares.items()},
+            "counts": {name: figures.rounded(count) for name, count in self.counts.items()},
+        }
 
 
 @dataclass
@@ -51,15 +62,35 @@ class CaseProfile:
         """Write `results/profile_<case>.json`."""
         return write(f"profile_{self.case}", self)
 
+    def keep(self) -> None:
+        """Replace its figures."""
+        peers = {name: peer.to_json() for name, peer in self.peers.items()}
+        figures.keep(PAGE, self.case, {"machine": self.machine, "peers": peers})
+
     @classmethod
     def load(cls, case: str) -> CaseProfile | None:
+        """Read its figures, or None where there are none."""
+        raw = figures.read(PAGE).get(case)
+        return None if raw is None else cls._of({"case": case, **raw})
+
+    @classmethod
+    def load_result(cls, case: str) -> CaseProfile | None:
         """Read `results/profile_<case>.json`, or None where there is none."""
         path = path_of(f"profile_{case}")
-        if not path.exists():
-            return None
-        raw = json.loads(path.read_text())
+        return cls._of(json.loads(path.read_text())) if path.exists() else None
+
+    @classmethod
+    def _of(cls, raw: dict[str, Any]) -> CaseProfile:
         peers = {name: PeerProfile(**value) for name, value in raw.pop("peers").items()}
         return cls(**raw, peers=peers)
+
+
+def collect() -> int:
+    """Make the figures of every profile in `benchmarks/results` again; returns their number."""
+    found = [one for case in CASES if (one := CaseProfile.load_result(case.name)) is not None]
+    for one in found:
+        one.keep()
+    return len(found)
 
 
 def unavailable() -> str | None:

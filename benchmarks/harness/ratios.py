@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.harness.cases import Case
-from benchmarks.harness.matrix import BEST_OTHER, Matrix, MatrixResult
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
+from benchmarks.harness.matrix import BEST_OTHER, Matrix
 from benchmarks.harness.peers import C_EPOLL, PEERS, QUINN_H3
-from benchmarks.harness.results import CaseResult, PeerResult, Spread
-
-
-def cpu(case: Case, peer: PeerResult) -> Spread | None:
-    """The server's processor time for each of the case's units, in µs."""
-    return Spread.of(
-        [
-            sample["server_cpu_ns"] / 1000 / case.unit.count_of(sample)
-            for sample in peer.samples
-            if case.unit.count_of(sample)
-        ]
-    )
 
 
 def held_against(case: Case) -> list[str]:
@@ -26,23 +15,22 @@ def held_against(case: Case) -> list[str]:
     return others + limits
 
 
-def quotient(case: Case, result: CaseResult, name: str, against: str) -> str:
+def quotient(case: Case, result: CaseFigures, name: str, against: str) -> str:
     """The processor time of the peer `name` divided by `against`'s."""
     if against == BEST_OTHER:
         names = [peer.name for peer in PEERS[case.family] if peer.foreign and peer.name != name]
     else:
         names = [against]
     peer = result.peers.get(name)
-    mine = None if peer is None or peer.failed is not None else cpu(case, peer)
-    present = [result.peers[other] for other in names if other in result.peers]
-    others = [cpu(case, other) for other in present if other.failed is None]
+    mine = None if peer is None else peer.spread("cpu_us")
+    others = [result.peers[other].spread("cpu_us") for other in names if other in result.peers]
     medians = [other.median for other in others if other is not None and other.median]
     if mine is None or not medians:
         return "–"
     return f"{mine.median / min(medians):.2f}"
 
 
-def share(matrix: Matrix, result: MatrixResult, row: str, name: str) -> str:
+def share(matrix: Matrix, result: MatrixFigures, row: str, name: str) -> str:
     """The figure of one of ours divided by what the matrix is held against."""
     mine = result.spread(name, row)
     others = [one.name for one in matrix.columns if one.foreign]

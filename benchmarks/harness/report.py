@@ -1,6 +1,6 @@
 """BENCHMARK.md, the full tables in `docs/benchmarks`, their charts and the figures of README.md.
 
-All of it is generated from the result files and from nothing else.
+All of it is generated from the committed figures (figures.py) and from nothing else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from benchmarks.harness import interpreters, profile_report, provenance, summary
 from benchmarks.harness.areas import Area, area_of, on_page
 from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.environment import ROOT
-from benchmarks.harness.matrix import MATRICES, Matrix, MatrixResult
-from benchmarks.harness.results import CaseResult
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
+from benchmarks.harness.matrix import MATRICES, Matrix
 from benchmarks.harness.summary import Row
 
 PAGE = Path("BENCHMARK.md")
@@ -95,7 +95,7 @@ class Section:
     taken: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """The title and the machine of each table."""
 
-    def add_case(self, case: Case, result: CaseResult) -> None:
+    def add_case(self, case: Case, result: CaseFigures) -> None:
         """A case's full table, chart and rows."""
         charted = case.name in self.area.charts
         self.parts.append(tables.section(case, result, chart=charted))
@@ -104,7 +104,7 @@ class Section:
         self.rows += summary.of_case(self.area, case, result)
         self.taken.append((case.title, result.machine))
 
-    def add_matrix(self, matrix: Matrix, result: MatrixResult) -> None:
+    def add_matrix(self, matrix: Matrix, result: MatrixFigures) -> None:
         """A matrix's full table, chart and rows."""
         charted = matrix.name in self.area.charts and bool(matrix.chart)
         self.parts.append(tables.matrix_section(matrix, result, chart=charted))
@@ -158,13 +158,15 @@ def write(root: Path = ROOT) -> None:
 def _sections() -> list[Section]:
     sections = {area.name: Section(area) for area in on_page()}
     for case in CASES:
-        result = CaseResult.load(case.name)
+        page = area_of(case).name
+        result = CaseFigures.load(page, case.name)
         if result is not None:
-            sections[area_of(case).name].add_case(case, result)
+            sections[page].add_case(case, result)
     for matrix in MATRICES:
-        rates = MatrixResult.load(matrix.name)
+        page = area_of(matrix).name
+        rates = MatrixFigures.load(page, matrix.name)
         if rates is not None:
-            sections[area_of(matrix).name].add_matrix(matrix, rates)
+            sections[page].add_matrix(matrix, rates)
     return [section for section in sections.values() if section.parts]
 
 

@@ -1,4 +1,7 @@
-"""Result files: every sample of every round, and the medians and spreads drawn from them."""
+"""Result files: every sample of every round.
+
+Git ignores them. The committed medians and spreads of these samples are figures.py's.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ from benchmarks.harness.environment import HERE
 RESULTS = HERE / "results"
 
 
+def minor_version(machine: dict[str, Any]) -> str:
+    """CPython's version without its patch number, as "3.11"."""
+    return ".".join(machine["python"].split(".")[:2])
+
+
 def path_of(name: str, beside: str = "") -> Path:
     """The file of a result: of the whole tables, or of the interpreter `beside` them."""
     folder = RESULTS / f"cpython-{beside}" if beside else RESULTS
@@ -21,8 +29,7 @@ def path_of(name: str, beside: str = "") -> Path:
 
 def write(name: str, result: Any, *, beside: bool = False) -> Path:
     """Write a result, a dataclass that tells its machine, to its file."""
-    minor = ".".join(result.machine["python"].split(".")[:2])
-    path = path_of(name, minor if beside else "")
+    path = path_of(name, minor_version(result.machine) if beside else "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(result), indent=1) + "\n")
     return path

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from benchmarks.harness import ratios, tables
+from benchmarks.harness import tables
 from benchmarks.harness.areas import Area
 from benchmarks.harness.cases import IDLE_MEMORY, Case
 from benchmarks.harness.chart import figure
-from benchmarks.harness.matrix import Matrix, MatrixResult
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
+from benchmarks.harness.matrix import Matrix
 from benchmarks.harness.peers import C_EPOLL, QUINN_H3, kind_of
-from benchmarks.harness.results import CaseResult, Spread
+from benchmarks.harness.results import Spread
 
 NATIVE = (C_EPOLL.name, "quinn", QUINN_H3.name)
 TOLERANCE = 0.03
@@ -96,15 +97,11 @@ class Row:
         return [*cells, cost, ratio, self.cpu.against_best(), _plain(self.native)]
 
 
-def of_case(area: Area, case: Case, result: CaseResult) -> list[Row]:
+def of_case(area: Area, case: Case, result: CaseFigures) -> list[Row]:
     """The rows of a case, one for each of `area.ours` that has a figure."""
     foreign = [name for name in result.peers if kind_of(case.family, name) == "peer"]
-    rates = {name: tables.rate(case, result.peers[name]) for name in result.peers}
-    cpu = {
-        name: ratios.cpu(case, peer)
-        for name, peer in result.peers.items()
-        if rates[name] is not None
-    }
+    rates = {name: peer.spread("rate") for name, peer in result.peers.items()}
+    cpu = {name: peer.spread("cpu_us") for name, peer in result.peers.items()}
     rows = []
     for name in area.ours:
         mine, cost = rates.get(name), cpu.get(name)
@@ -125,7 +122,7 @@ def of_case(area: Area, case: Case, result: CaseResult) -> list[Row]:
     return rows
 
 
-def of_matrix(area: Area, matrix: Matrix, result: MatrixResult) -> list[Row]:
+def of_matrix(area: Area, matrix: Matrix, result: MatrixFigures) -> list[Row]:
     """The rows of a matrix that has rivals."""
     foreign = [one.name for one in matrix.columns if one.foreign and one.name not in area.limits]
     rows = []

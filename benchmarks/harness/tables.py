@@ -5,12 +5,13 @@ from __future__ import annotations
 from benchmarks.harness import provenance, ratios
 from benchmarks.harness.cases import Case
 from benchmarks.harness.chart import Bar, figure, render
-from benchmarks.harness.matrix import Matrix, MatrixResult
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
+from benchmarks.harness.matrix import Matrix
 from benchmarks.harness.peers import PEERS, kind_of
-from benchmarks.harness.results import CaseResult, PeerResult, Spread
+from benchmarks.harness.results import Spread
 
 
-def section(case: Case, result: CaseResult, *, chart: bool = False) -> str:
+def section(case: Case, result: CaseFigures, *, chart: bool = False) -> str:
     """The table of a case, with a link to its chart if there is one."""
     head = ["peer", case.unit.rate, "spread", f"× {case.baseline}"]
     if case.latency:
@@ -21,11 +22,12 @@ def section(case: Case, result: CaseResult, *, chart: bool = False) -> str:
     held = ratios.held_against(case)
     head += [f"CPU ÷ {against}" for against in held]
     rows = [f"| {' | '.join(head)} |", "| --- " + "| ---: " * (len(head) - 1) + "|"]
-    baseline = rate(case, result.peers.get(case.baseline))
+    limit = result.peers.get(case.baseline)
+    baseline = limit.spread("rate") if limit is not None else None
     notes = []
     for name in _order(case, result):
         peer = result.peers[name]
-        found = rate(case, peer)
+        found = peer.spread("rate")
         if found is None:
             word = "absent" if peer.failed is None else "failed"
             rows.append(f"| {name} | {word} " + "| " * (len(head) - 2) + "|")
@@ -36,9 +38,9 @@ def section(case: Case, result: CaseResult, *, chart: bool = False) -> str:
         cells = [name, figure(found.median), f"{figure(found.low)} – {figure(found.high)}", ratio]
         if case.latency:
             cells += [_cell(peer.spread("p50_us")), _cell(peer.spread("p99_us"))]
-        cells += [_cell(ratios.cpu(case, peer)), _cell(peer.spread("syscalls_per_unit"))]
+        cells += [_cell(peer.spread("cpu_us")), _cell(peer.spread("syscalls"))]
         if case.memory:
-            cells.append(_cell(_grown(peer)))
+            cells.append(_cell(peer.spread("memory_mib")))
         cells += [ratios.quotient(case, result, name, against) for against in held]
         rows.append(f"| {' | '.join(cells)} |")
     each = result.amount or f"{result.seconds:g} s"
@@ -52,7 +54,7 @@ def section(case: Case, result: CaseResult, *, chart: bool = False) -> str:
     return "\n".join(lines)
 
 
-def matrix_section(matrix: Matrix, result: MatrixResult, *, chart: bool = False) -> str:
+def matrix_section(matrix: Matrix, result: MatrixFigures, *, chart: bool = False) -> str:
     """The table of a matrix, with a link to its chart if there is one."""
     shown = [one for one in matrix.columns if one.name in result.rates]
     columns = [one.name for one in shown]
@@ -93,7 +95,7 @@ def matrix_section(matrix: Matrix, result: MatrixResult, *, chart: bool = False)
     return "\n".join([*lines, taken, ""])
 
 
-def matrix_chart(matrix: Matrix, result: MatrixResult) -> str:
+def matrix_chart(matrix: Matrix, result: MatrixFigures) -> str:
     """The chart of the rows that a matrix names for it."""
     bars = [
         Bar(
@@ -112,33 +114,20 @@ def _unit(row: str) -> str:
     return row.rpartition(" ")[2]
 
 
-def case_chart(case: Case, result: CaseResult) -> str:
+def case_chart(case: Case, result: CaseFigures) -> str:
     """The chart of a case: one bar a peer."""
     bars = []
     for name in _order(case, result):
         peer = result.peers[name]
         note = "absent" if peer.failed is None else "failed"
-        bars.append(Bar(name, kind_of(case.family, name), rate(case, peer), note))
+        bars.append(Bar(name, kind_of(case.family, name), peer.spread("rate"), note))
     return render(case.title, case.unit.rate, bars)
 
 
-def _order(case: Case, result: CaseResult) -> list[str]:
+def _order(case: Case, result: CaseFigures) -> list[str]:
     """The peers in the order of their definition, whatever a result file's order is."""
     known = [peer.name for peer in PEERS[case.family]]
     return [name for name in known if name in result.peers]
-
-
-def rate(case: Case, peer: PeerResult | None) -> Spread | None:
-    """The peer's rate in the case's unit; None if it is absent or failed."""
-    if peer is None or peer.failed is not None:
-        return None
-    return Spread.of([case.unit.rate_of(sample) for sample in peer.samples])
-
-
-def _grown(peer: PeerResult) -> Spread | None:
-    """How far the server's memory rose, in MiB."""
-    name = "server_grown_bytes"
-    return Spread.of([sample[name] / 2**20 for sample in peer.samples if name in sample])
 
 
 def _cell(spread: Spread | None) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.harness import (
     areas,
+    figures,
     interpreters,
     machine,
     provenance,
@@ -27,6 +28,7 @@ from benchmarks.harness import (
 from benchmarks.harness import matrix as matrices
 from benchmarks.harness.cases import CASES, LONE, Case, select
 from benchmarks.harness.environment import C_PROGRAMS, GO_PROGRAMS, PROGRAMS, ROOT, Environment
+from benchmarks.harness.figures import CaseFigures, MatrixFigures
 from benchmarks.harness.matrix import MATRICES, MatrixResult, run_matrix
 from benchmarks.harness.peers import PEERS, Peer
 from benchmarks.harness.plan import Plan
@@ -230,8 +232,7 @@ def test_a_table_of_an_amount_says_it_and_tells_memory() -> None:
             samples=[{"bytes": 2.0**30, "seconds": 1.0, "server_cpu_ns": 4e8}]
         ),
     }
-    result = CaseResult("h3_download", MACHINE, 3, 1.0, "1,073,741,824 bytes", peers)
-    text = tables.section(case_of("h3_download"), result)
+    text = section("h3_download", peers, rounds=3, amount="1,073,741,824 bytes")
     head = cells(text, "peer")
     ours = dict(zip(head, cells(text, "uringcore-uring"), strict=True))
     assert ours["× our QUIC alone"] == "0.50"
@@ -247,8 +248,7 @@ def test_nobody_is_held_against_a_peer_that_failed_later() -> None:
         return PeerResult(failed=failed, samples=[sample])
 
     peers = {"weft": peer(1, "ended by itself"), "peregrine": peer(20), "uringcore-uring": peer(10)}
-    result = CaseResult("h3_hello", MACHINE, 3, 1.0, None, peers)
-    text = tables.section(case_of("h3_hello"), result)
+    text = section("h3_hello", peers)
     head = cells(text, "peer")
     assert cells(text, "uringcore-uring")[head.index("CPU ÷ best other")] == "0.50"
 
@@ -354,6 +354,25 @@ def test_a_column_that_fails_ends_the_run_only_if_it_is_ours(
     assert result.rates["asyncio"] == {"accepted": [1.0, 3.0, 1.0, 3.0]}
 
 
+def case_figures(
+    name: str, peers: dict[str, PeerResult], *, rounds: int = 3, amount: str | None = None
+) -> CaseFigures:
+    """The figures of a case that was measured on this file's machine."""
+    result = CaseResult(name, MACHINE, rounds, 1.0, amount, peers)
+    return CaseFigures.of(case_of(name), result)
+
+
+def section(name: str, peers: dict[str, PeerResult], **options: Any) -> str:
+    """The table of a case."""
+    return tables.section(case_of(name), case_figures(name, peers, **options))
+
+
+def matrix_section(name: str, rates: dict[str, dict[str, list[float]]]) -> str:
+    """The table of a matrix."""
+    result = MatrixResult(name, MACHINE, 1, 0.1, rates)
+    return tables.matrix_section(matrix_of(name), MatrixFigures.of(result))
+
+
 def cells(text: str, name: str) -> list[str]:
     """The row of a table that begins with `name`."""
     line = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
@@ -373,9 +392,7 @@ def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None
         "uringcore-uring": peer(6),
         "c-epoll": peer(5),
     }
-    text = tables.section(
-        case_of("tcp_echo_1k_c1"), CaseResult("tcp_echo_1k_c1", MACHINE, 1, 1.0, None, peers)
-    )
+    text = section("tcp_echo_1k_c1", peers)
     assert cells(text, "peer")[-2:] == ["CPU ÷ best other", "CPU ÷ c-epoll"]
     assert cells(text, "uringcore-uring")[-2:] == ["0.75", "1.20"]
     assert cells(text, "rloop")[-2:] == ["0.80", "1.60"]
@@ -390,9 +407,8 @@ def test_a_table_tells_processor_time_beside_the_best_other_loop_and_c() -> None
 def test_a_matrix_tells_ours_beside_what_it_is_held_against(
     name: str, against: str, share: str
 ) -> None:
-    figures = {"asyncio": 2.0, "uvloop": 3.0, "rloop": 6.0, "uringcore-epoll": 12.0}
-    rates = {column: {"row": [figure]} for column, figure in figures.items()}
-    text = tables.matrix_section(matrix_of(name), MatrixResult(name, MACHINE, 1, 0.1, rates))
+    rates = {"asyncio": 2.0, "uvloop": 3.0, "rloop": 6.0, "uringcore-epoll": 12.0}
+    text = matrix_section(name, {column: {"row": [rate]} for column, rate in rates.items()})
     assert f"uringcore-epoll ÷ {against} |" in text
     assert cells(text, "row")[-1] == share
 
@@ -400,7 +416,8 @@ def test_a_matrix_tells_ours_beside_what_it_is_held_against(
 def test_what_other_interpreters_brought_is_told_in_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(figures, "FIGURES", tmp_path / "figures")
     older = MACHINE | {"python": "3.11.7"}
     peers = {
         name: PeerResult(samples=[{"requests": 1000.0, "seconds": 1.0, "server_cpu_ns": us * 1e6}])
@@ -412,6 +429,8 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
     MatrixResult("micro", older, 1, 0.1, rates).save(beside=True)
     CaseResult("h3_hello", MACHINE | {"python": "3.14.1"}, 1, 1.0).save(beside=True)
     assert CaseResult.load("tcp_echo_1k_c1") is None, "the whole tables are as they were"
+    figures.collect()
+    assert figures.read("tcp") == {}
 
     (older_one,) = interpreters.results()
     text = older_one.section()
@@ -424,7 +443,7 @@ def test_what_other_interpreters_brought_is_told_in_ratios(
 def test_a_figure_of_nothing_is_told_without_a_multiple() -> None:
     """Stalls, say: where the baseline has none there is nothing to multiply."""
     rates = {"uringcore-uring": {"stalls": [0.0]}, "uringcore-epoll": {"stalls": [3.0]}}
-    text = tables.matrix_section(matrix_of("relay"), MatrixResult("relay", MACHINE, 1, 0.1, rates))
+    text = matrix_section("relay", rates)
     assert [cell.partition(".")[0] for cell in cells(text, "stalls")[1:]] == ["0", "3"]
 
 
@@ -464,13 +483,13 @@ def test_the_overview_marks_a_table_in_which_ours_is_behind() -> None:
     assert case.name not in area.headline
     peers = {"uvloop": peer(1000, 10), "rloop": peer(900, 5), "c-epoll": peer(2000, 4)}
     behind = {**peers, "uringcore-uring": peer(2000, 6)}
-    rows = summary.of_case(area, case, CaseResult(case.name, MACHINE, 1, 1.0, None, behind))
+    rows = summary.of_case(area, case, case_figures(case.name, behind))
     (row,) = summary.chosen(area, rows)
     text = "\n".join(summary.table(area, [row]))
     ratios = ["2.00", "2.00 (uvloop)", "6.00 µs/request", "0.60", "1.20 (rloop) ▼", "1.50"]
     assert cells(text, case.title)[3:] == ratios
     level = {**peers, "uringcore-uring": peer(980, 5.1)}
-    rows = summary.of_case(area, case, CaseResult(case.name, MACHINE, 1, 1.0, None, level))
+    rows = summary.of_case(area, case, case_figures(case.name, level))
     assert rows
     assert summary.chosen(area, rows) == []
 
@@ -478,10 +497,10 @@ def test_the_overview_marks_a_table_in_which_ours_is_behind() -> None:
 def test_the_overview_holds_nobody_against_a_floor() -> None:
     """Blocking calls do less than asynchronous ones, and do not count as a rival."""
     matrix = matrix_of("files")
-    figures = {"aiofiles on asyncio": 2.0, "uringcore-uring": 4.0, "blocking": 9.0}
-    rates = {column: {"write 4 KiB": [figure]} for column, figure in figures.items()}
+    medians = {"aiofiles on asyncio": 2.0, "uringcore-uring": 4.0, "blocking": 9.0}
+    rates = {column: {"write 4 KiB": [median]} for column, median in medians.items()}
     result = MatrixResult("files", MACHINE, 1, 0.1, rates)
-    (row,) = summary.of_matrix(areas.area_of(matrix), matrix, result)
+    (row,) = summary.of_matrix(areas.area_of(matrix), matrix, MatrixFigures.of(result))
     assert row.measure.best == "aiofiles on asyncio"
     assert not row.behind
 
@@ -498,7 +517,7 @@ def test_machines_name_the_tables_of_each_area() -> None:
 def test_the_report_writes_every_page_and_removes_old_charts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(figures, "FIGURES", tmp_path / "figures")
     machine = MACHINE | HARDWARE | {"versions": {}, "native_versions": {}}
     peers = {
         name: PeerResult(samples=[{"requests": rate, "seconds": 1.0, "server_cpu_ns": 1e9}])
@@ -507,7 +526,8 @@ def test_the_report_writes_every_page_and_removes_old_charts(
     peers = {
         name: PeerResult(samples=[one.samples[0] | {"p50_us": 1.0}]) for name, one in peers.items()
     }
-    CaseResult("tcp_echo_1k_c100", machine, 1, 1.0, None, peers).save()
+    case = case_of("tcp_echo_1k_c100")
+    figures.keep_case(case, CaseResult(case.name, machine, 1, 1.0, None, peers))
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     stale = tmp_path / report.CHARTS / "stale.svg"
