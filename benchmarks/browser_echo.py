@@ -22,7 +22,7 @@ from tests.browser.certificates import certificate_hash
 from tests.browser.page import Page
 from tests.browser.servers import LISTED, Server
 from tests.browser.site import Site, Told
-from tests.quic.certificates import make
+from tests.support.certificates import make
 
 WAYS = {"stream": "streamEchoes", "datagrams": "datagramEchoes"}
 """The function of the page's for each row."""

@@ -20,31 +20,6 @@ HERE = ROOT / "benchmarks"
 STAMP = "uringcore-build.json"
 GUIDED = "guided"
 """The profile of `.ci/venv.py` that wheels are released with."""
-CERTIFICATE_CODE = """
-import datetime, ipaddress, sys
-from pathlib import Path
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-folder = Path(sys.argv[1])
-key = ec.generate_private_key(ec.SECP256R1())
-name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-now = datetime.datetime.now(datetime.timezone.utc)
-certificate = (
-    x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    .serial_number(x509.random_serial_number())
-    .not_valid_before(now - datetime.timedelta(hours=1))
-    .not_valid_after(now + datetime.timedelta(days=30))
-    .add_extension(x509.SubjectAlternativeName([
-        x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-    .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-    .sign(key, hashes.SHA256())
-)
-pem = serialization.Encoding.PEM
-(folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
-(folder / "key.pem").write_bytes(key.private_bytes(
-    pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-"""
 VERSIONS_CODE = """
 import json, sys
 from importlib import metadata
@@ -110,7 +85,7 @@ class Environment:
 
     def authority_arguments(self) -> list[str]:
         """The options that make a load generator verify that certificate."""
-        return ["--ca", str(self.certificates / "cert.pem")]
+        return ["--ca", str(self.certificates / "ca.pem")]
 
     def read_versions(self) -> None:
         """Ask the interpreter what it has."""
@@ -220,12 +195,12 @@ def _build(environment: Environment, program: str, command: list[str], target: P
 
 
 def _make_certificate(environment: Environment) -> None:
-    """A fresh self-signed P-256 certificate for localhost; clients verify against it."""
+    """A fresh P-256 certificate for localhost, and the authority that clients verify it with."""
     folder = environment.certificates
     folder.mkdir(parents=True, exist_ok=True)
-    if environment.package_missing("cryptography") is None:
-        code = [str(environment.python), "-c", CERTIFICATE_CODE, str(folder)]
-        subprocess.run(code, check=True)
+    if environment.package_missing("trustme") is None:
+        program = [str(environment.python), "-m", "benchmarks.programs.certificate"]
+        subprocess.run([*program, str(folder.resolve())], cwd=ROOT, check=True)
 
 
 def _output(command: list[str]) -> str:

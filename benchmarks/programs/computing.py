@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.harness import syscalls
 from benchmarks.harness.process import Server
 from benchmarks.harness.syscalls import SyscallCounter
-from benchmarks.programs.deployed import beside_the_server, certificate
+from benchmarks.programs.deployed import authority, beside_the_server, certificate
 from benchmarks.programs.rows import arguments
 from benchmarks.servers.bulk import ALPN
 from benchmarks.servers.computing import ANSWER, OURS_ALONE, WIRES
@@ -79,7 +79,7 @@ def sockets(wire: str, port: int) -> Iterator[Any]:
             sock = socket.create_connection(("127.0.0.1", port))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if wire == "tls":
-            context = ssl.create_default_context(cafile=certificate()[0])
+            context = ssl.create_default_context(cafile=authority())
             sock = context.wrap_socket(sock, server_hostname="localhost")
         yield sock
 
@@ -145,7 +145,7 @@ async def ask_by_quic(wire: str, port: int, bursts: int, counting: Counting) -> 
     """Ask on connections of QUIC."""
     from uringcore import http3, quic
 
-    cafile, _ = certificate()
+    cafile = authority()
     askers: list[Callable[[], Awaitable[bytes]]] = []
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(CLIENTS):

@@ -32,7 +32,7 @@ APPLICATION = "benchmarks.applications.bare:application"
 NATIVE = "BENCHMARK_NATIVE"
 """In the environment: the folder of the native programs."""
 CERTIFICATES = "BENCHMARK_CERTIFICATES"
-"""In the environment: the folder of the certificate and its key."""
+"""In the environment: the folder that `programs/certificate.py` has filled."""
 
 SERVERS = {
     "uringcore-uring": ("uringcore", "--backend", "uring"),
@@ -50,6 +50,11 @@ def certificate() -> tuple[str, str]:
     """The certificate's file and the key's."""
     folder = Path(os.environ[CERTIFICATES])
     return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+def authority() -> str:
+    """The file that clients verify the certificate with."""
+    return str(Path(os.environ[CERTIFICATES]) / "ca.pem")
 
 
 class Deployed:

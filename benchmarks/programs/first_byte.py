@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator
 
 import uringcore
-from benchmarks.programs.deployed import SERVERS, Deployed, beside_the_server, certificate
+from benchmarks.programs.deployed import SERVERS, Deployed, authority, beside_the_server
 from benchmarks.programs.rows import arguments
 from tests.support.link import Conditions
 from tests.support.proxy import ImpairmentProxy
@@ -92,7 +92,7 @@ async def far(port: int, *, linked: bool) -> AsyncIterator[int]:
 
 async def measure(server: Deployed, *, linked: bool) -> dict[str, list[float]]:
     """All rows."""
-    cafile, _ = certificate()
+    cafile = authority()
     context = ssl.create_default_context(cafile=cafile)
     rows: dict[str, list[float]] = {}
     async with far(server.port, linked=linked) as port:

@@ -13,7 +13,7 @@ import time
 
 import uringcore
 from benchmarks.applications.bare import HELLO
-from benchmarks.programs.deployed import SERVERS, Deployed, certificate, use_every_core
+from benchmarks.programs.deployed import SERVERS, Deployed, authority, use_every_core
 from benchmarks.programs.rows import arguments
 from uringcore.http3._origin_connection import connect
 
@@ -78,7 +78,7 @@ async def over_quic(port: int, cafile: str) -> None:
 
 async def measure(server: Deployed, *, http3: bool) -> dict[str, list[float]]:
     """All rows."""
-    cafile, _ = certificate()
+    cafile = authority()
     context = ssl.create_default_context(cafile=cafile)
     tcp, quic = Attempts(), Attempts()
     kinds = [(tcp, lambda: over_tcp(server.port, context))]

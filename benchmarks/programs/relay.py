@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness.process import ROOT, SERVER_CORE, pin
-from benchmarks.programs.deployed import NATIVE, beside_the_server, certificate, run
+from benchmarks.programs.deployed import NATIVE, authority, beside_the_server, certificate, run
 from benchmarks.programs.rows import arguments
 from tests.support.children import bound
 from tests.support.ports import free_port
@@ -91,10 +91,9 @@ class Relay:
 def step_of(relay: Relay, step: tuple[int, int, int], seconds: float) -> dict[str, float]:
     """What the load tells of one step."""
     bits, subscribers, pieces = step
-    cert, _ = certificate()
     load = [
         *(str(Path(os.environ[NATIVE]) / "relay_load"), "--addr", f"127.0.0.1:{relay.port}"),
-        *("--pid", str(relay.pid), "--ca", cert, "--watchers", str(subscribers)),
+        *("--pid", str(relay.pid), "--ca", authority(), "--watchers", str(subscribers)),
         *("--bits", str(bits), "--pieces", str(pieces)),
         *("--seconds", str(seconds), "--warmup", "0.5"),
     ]

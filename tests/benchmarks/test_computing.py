@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.harness import syscalls
 from benchmarks.programs import computing
+from benchmarks.programs.certificate import write as write_certificate
 from benchmarks.programs.deployed import CERTIFICATES
 from benchmarks.servers.computing import OURS_ALONE, WIRES
 from benchmarks.servers.loops import OURS
-from uringcore.devcert import DevelopmentCertificate
 
 LOOPS = ("asyncio", "uvloop", *OURS)
 SERVED = [
@@ -25,7 +25,7 @@ def test_each_wire_is_measured(
 ) -> None:
     if loop == "uvloop":
         pytest.importorskip("uvloop")
-    DevelopmentCertificate.make().write(tmp_path)
+    write_certificate(tmp_path)
     monkeypatch.setenv(CERTIFICATES, str(tmp_path))
     monkeypatch.setattr(computing, "CLIENTS", 5)
     monkeypatch.setitem(computing.BURSTS, 1, 2)

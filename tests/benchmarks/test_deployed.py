@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import uringcore
-import uringcore.devcert
 from benchmarks.harness.matrix import MATRICES
 from benchmarks.programs import first_byte, hang_up, http1, relay, workers
+from benchmarks.programs.certificate import write as write_certificate
 from benchmarks.programs.deployed import CERTIFICATES, NATIVE, SERVERS, Deployed, spent
 from uringcore.quic import ClientConfig
 from uringcore.webtransport import connect_webtransport
@@ -20,7 +20,7 @@ from uringcore.webtransport import connect_webtransport
 
 @pytest.fixture(autouse=True)
 def certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    uringcore.devcert.DevelopmentCertificate.make().write(tmp_path)
+    write_certificate(tmp_path)
     monkeypatch.setenv(CERTIFICATES, str(tmp_path))
     monkeypatch.setenv(NATIVE, str(tmp_path))
 
@@ -81,7 +81,7 @@ def test_each_core_has_a_load_and_the_requests_of_all_count(
 
 def test_the_relay_serves_with_the_certificate_of_the_benchmarks() -> None:
     async def watch(port: int) -> None:
-        cafile, _ = relay.certificate()
+        cafile = relay.authority()
         url = f"https://localhost:{port}/watch"
         config = ClientConfig(authorities=cafile)
         async with connect_webtransport(url, config) as session:

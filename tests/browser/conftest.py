@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser import browsers, servers
 from tests.browser.certificates import certificate_hash
-from tests.quic.certificates import make
+from tests.support.certificates import make
 from tests.support.interpreter import only_on_default
 from tests.support.programs import Unavailable
 

@@ -15,7 +15,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from tests.browser import browsers
-from tests.quic.certificates import make
+from tests.support.certificates import make
 
 name, folder = sys.argv[1], Path(sys.argv[2])
 pki = make(folder)
@@ -49,7 +49,7 @@ BROKEN = """
 import sys
 from pathlib import Path
 from tests.browser.chromium import Chromium
-from tests.quic.certificates import make
+from tests.support.certificates import make
 
 folder = Path(sys.argv[1])
 Chromium("/bin/false", folder / "profile", make(folder).server)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.client.peer import Peer
-from tests.quic import certificates
+from tests.support import certificates
 from tests.support.ports import free_port
 from uringcore.contrib.httpx import AsyncHTTP3Transport
 from uringcore.http3 import AlternativeCache

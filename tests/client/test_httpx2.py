@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.peer import Peer
 from tests.client.test_httpx_fallback import Site
-from tests.quic import certificates
+from tests.support import certificates
 from tests.server.harness import ROOT, environment
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port

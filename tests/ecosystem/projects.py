@@ -251,6 +251,7 @@ PROJECTS: tuple[Project, ...] = (
     Project(
         "http3x",
         "0.2.1",
+        requirements=("trustme",),
         arguments=(str(INSIDE / "examples_of_http3x.py"),),
         aioquic=True,
     ),
@@ -273,7 +274,7 @@ PROJECTS: tuple[Project, ...] = (
     Project(
         "pproxy",
         "2.7.9",
-        requirements=("aioquic==1.2.0", "cryptography"),
+        requirements=("aioquic==1.2.0", "trustme"),
         arguments=(str(INSIDE / "examples_of_pproxy.py"),),
         wheel=True,
         aioquic=True,
@@ -290,7 +291,7 @@ PROJECTS: tuple[Project, ...] = (
     Project(
         "quic-migration-tester",
         "0.1.0",
-        requirements=("aioquic==1.2.0", "cryptography"),
+        requirements=("aioquic==1.2.0", "trustme"),
         arguments=(str(INSIDE / "examples_of_quic_migration_tester.py"),),
         github=(
             "stackia/quic-connection-migration-tester",

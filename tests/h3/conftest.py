@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.h3.pair import Pair, make_certificate
+from tests.h3.pair import Pair
+from tests.support import certificates
 
 
 @pytest.fixture(scope="session")
-def certificate() -> tuple[object, object]:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, object]:
     """A certificate for localhost and its key."""
-    return make_certificate()
+    made = certificates.local(tmp_path_factory.mktemp("certificate"))
+    return made.certificate, made.key
 
 
 @pytest.fixture

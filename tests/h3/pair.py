@@ -6,7 +6,6 @@ the shape that it documents.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
@@ -17,9 +16,6 @@ import pytest
 from aioquic.quic import events as quic_events
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from uringcore.h3.connection import H3Connection
 
@@ -36,25 +32,6 @@ needs_current_aioquic = pytest.mark.skipif(
 
 CLIENT_ADDRESS = ("127.0.0.1", 1234)
 SERVER_ADDRESS = ("127.0.0.1", 4433)
-
-
-def make_certificate() -> tuple[Any, Any]:
-    """A self-signed ECDSA certificate for localhost, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate, key
 
 
 class Pair:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import socket
 import ssl
 import struct
@@ -11,11 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.loop.support import Runner
+from tests.support import certificates
 
 
 def modern(run: Runner) -> None:
@@ -114,28 +111,17 @@ class Peer:
 
 
 class Authority:
-    """A certificate authority of the tests."""
+    """A certificate authority of the tests, and contexts of those that trust it."""
 
     def __init__(self, folder: Path, name: str = "tests") -> None:
-        self.folder = folder
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.name = _name(f"authority of {name}")
-        self.certificate = self._sign(self.name, self.key.public_key(), [], authority=True)
-        self.file = folder / f"{name}-authority.pem"
-        self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+        self._folder = folder
+        self._authority = certificates.Authority(folder, f"{name}-authority")
+        self.file = self._authority.certfile
 
     def issue(self, name: str) -> tuple[Path, Path]:
         """Files of a certificate for the host or user `name` and of its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        made = self._sign(_name(name), key.public_key(), [x509.DNSName(name)], authority=False)
-        pem = serialization.Encoding.PEM
-        private = key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        files = (self.folder / f"{name}.pem", self.folder / f"{name}.key")
-        files[0].write_bytes(made.public_bytes(pem))
-        files[1].write_bytes(private)
-        return files
+        made = self._authority.issue(self._folder, name, name)
+        return made.certfile, made.keyfile
 
     def server(self, name: str) -> ssl.SSLContext:
         """A server's context with a certificate for `name`."""
@@ -146,48 +132,3 @@ class Authority:
     def client(self) -> ssl.SSLContext:
         """A client's context that trusts this authority."""
         return ssl.create_default_context(cafile=str(self.file))
-
-    def _sign(
-        self,
-        subject: x509.Name,
-        key: ec.EllipticCurvePublicKey,
-        names: list[x509.GeneralName],
-        *,
-        authority: bool,
-    ) -> x509.Certificate:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self.name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=2))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
-                critical=False,
-            )
-        )
-        if authority:
-            usage = x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,
-                crl_sign=True,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            )
-            builder = builder.add_extension(usage, critical=True)
-        if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return builder.sign(self.key, hashes.SHA256())
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])

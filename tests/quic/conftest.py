@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import uringcore
-from tests.quic import certificates
+from tests.support import certificates
 from tests.server.conftest import backends, every_backend
 from uringcore.quic.configuration import QuicConfiguration
 

@@ -7,9 +7,9 @@ import ssl
 
 import pytest
 
-from tests.quic import certificates
 from tests.quic.aioquic_peer import AioquicRecorder, aioquic_client, verifying
 from tests.quic.harness import Echo, Recorder, eventually, serving
+from tests.support import handmade_certificates
 from uringcore.asyncio import connect, serve
 from uringcore.quic import events
 from uringcore.quic._errors import QuicConfigurationError
@@ -28,7 +28,9 @@ def issue(pki, tmp_path_factory):
     directory = tmp_path_factory.mktemp("named")
 
     def make(name, *hosts, key=None):
-        return certificates._make(directory, name, pki.authority, list(hosts), key=key)
+        if key is None:
+            return pki.authority.issue(directory, name, *hosts)
+        return handmade_certificates.with_key(directory, name, pki.authority, hosts, key=key)
 
     return make
 

@@ -7,9 +7,9 @@ import ssl
 
 import pytest
 
-from tests.quic import certificates
 from tests.quic.aioquic_peer import aioquic_client, aioquic_serving, verifying
 from tests.quic.harness import Echo, Recorder, serving
+from tests.support import certificates, handmade_certificates
 from uringcore.asyncio import connect
 from uringcore.quic._errors import QuicCertificateError
 from uringcore.tls import AlertDescription
@@ -27,7 +27,7 @@ def of_ed448(pki, tmp_path_factory):
 
     def issue(name, issuer, *hosts):
         key = ed448.Ed448PrivateKey.generate()
-        return certificates._make(directory, name, issuer, list(hosts), key=key)
+        return handmade_certificates.with_key(directory, name, issuer, hosts, key=key)
 
     authority = issue("authority", None)
     return dataclasses.replace(

@@ -12,7 +12,7 @@ import time
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tests.quic import certificates
+from tests.support import certificates
 from tests.quic.harness import Recorder, eventually, serving
 from tests.support.ports import free_port
 from uringcore.asyncio import connect

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.certificates import make_certificate
 from tests.server.deploy import (
     BLOCKS,
     PAGE,
@@ -28,6 +27,7 @@ from tests.server.deploy import (
     block,
     served_over_tcp,
 )
+from tests.support.certificates import local
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.devcert import DevelopmentCertificate
@@ -245,7 +245,7 @@ def test_a_certificate_of_another_key_changes_nothing(machine):
     server = machine.serve(block("Without a proxy 1", port=port, tls=machine.tls, workers=""))
     server.wait_http3()
     before = served_over_tcp(server.port)
-    other, _ = make_certificate(machine.folder)
+    other = local(machine.folder).certfile
     shutil.copy(other, machine.tls / "new.pem")
     os.replace(machine.tls / "new.pem", machine.certificate)
     server.wait_log("The certificate stays as it was")

@@ -7,8 +7,9 @@ import sys
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from tests.server.certificates import DAY, make_certificate, version_1_certificate
 from tests.server.harness import APPLICATION, ROOT, Server, command, environment
+from tests.support.certificates import DAY, LOCAL, Authority, local
+from tests.support.handmade_certificates import self_signed, version_1
 
 
 def one_line(*arguments, status=1):
@@ -206,19 +207,20 @@ def test_what_is_not_installed(tmp_path, option, value, module, package):
 )
 def test_a_certificate_out_of_its_time_is_warned_of(start, tmp_path, since, until, said):
     """Not refused: it may be renewed, and some clients do not look."""
-    files = make_certificate(tmp_path, since=since, until=until)
+    authority = Authority(tmp_path)
+    files = authority.issue(tmp_path, "server", *LOCAL, since=since, until=until).files
     server = start(certificate=files)
     assert f"The certificate in {files[0]} {said}" in server.log()
     assert command("get", "--insecure", server.url).stdout == "hello"
 
 
 def test_a_certificate_in_its_time_is_not_warned_of(start, tmp_path):
-    server = start(certificate=make_certificate(tmp_path))
+    server = start(certificate=local(tmp_path).files)
     assert "WARNING" not in server.log()
 
 
 def test_a_certificate_that_has_changed_since_it_was_looked_at(tmp_path):
-    certfile, keyfile = make_certificate(tmp_path)
+    certfile, keyfile = local(tmp_path).files
     program = (
         "import sys\n"
         "from tests.server.application import app\n"
@@ -235,13 +237,13 @@ def test_a_certificate_that_has_changed_since_it_was_looked_at(tmp_path):
 
 def test_a_key_that_is_too_small(tmp_path):
     key = rsa.generate_private_key(65537, 1024)
-    certfile, keyfile = make_certificate(tmp_path, key=key)
+    certfile, keyfile = self_signed(tmp_path, key=key).files
     said = one_line(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile)
     assert f"--ssl-certfile: {certfile} has a key that is too small: RSA needs 2048 bits" in said
 
 
 def with_key(key):
-    return functools.partial(make_certificate, key=key)
+    return functools.partial(self_signed, key=key)
 
 
 @pytest.mark.parametrize(
@@ -251,12 +253,12 @@ def with_key(key):
             with_key(ec.generate_private_key(ec.SECP256K1())),
             "ECDSA with P-256, P-384 or P-521, Ed25519, Ed448, and RSA",
         ),
-        (version_1_certificate, "it is of X.509 version 1: make one of version 3"),
+        (version_1, "it is of X.509 version 1: make one of version 3"),
     ],
 )
 def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
     """In words, and with a way out."""
-    certfile, keyfile = make(tmp_path)
+    certfile, keyfile = make(tmp_path).files
     done = command(APPLICATION, "--ssl-certfile", certfile, "--ssl-keyfile", keyfile, "--port", "0")
     output = done.stdout + done.stderr
     assert done.returncode == 1, output

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 import uringcore
-from tests.server.certificates import make_certificate
 from tests.server.conftest import backends
 from tests.server.harness import environment
+from tests.support.handmade_certificates import self_signed
 from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
@@ -103,8 +103,8 @@ def get_with(server, identity):
 @pytest.mark.parametrize("authority", [False, True])
 def test_certificates_of_clients(start, tmp_path, backend, wanted, authority):
     """Self-signed; ``openssl req -x509`` makes them authorities, which OpenSSL does not mind."""
-    trusted = make_certificate(tmp_path, name="trusted", authority=authority)
-    stranger = make_certificate(tmp_path, name="stranger")
+    trusted = self_signed(tmp_path, "trusted", authority=authority).files
+    stranger = self_signed(tmp_path, "stranger").files
     server = start(
         *("--ssl-cert-reqs", str(int(wanted)), "--ssl-ca-certs", trusted[0]), backend=backend
     )

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.quic import certificates
+from tests.support import certificates
 from tests.support.headers import VERSION_1, VERSION_2, Packet, packets
 from uringcore.quic.configuration import QuicConfiguration
 from uringcore.quic.connection import QuicConnection

@@ -18,7 +18,7 @@ from tests.browser.certificates import certificate_hash
 from tests.browser.platform import table
 from tests.browser.servers import LISTED, Server
 from tests.browser.site import Site, Told
-from tests.quic.certificates import make
+from tests.support.certificates import make
 from tests.support.programs import Unavailable
 
 CASE_SECONDS = 60

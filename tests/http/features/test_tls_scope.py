@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import ssl
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 import uringcore
 import uringcore.http3
-from tests.quic.certificates import make
 from tests.server.harness import command
+from tests.support.certificates import make
+from tests.support.handmade_certificates import with_subject
 from uringcore.http3._origin_connection import connect as connect_origin
 from uringcore.quic._errors import QuicConnectionError
 from uringcore.quic.configuration import QuicConfiguration
@@ -31,10 +29,6 @@ def pki(tmp_path_factory):
     return make(tmp_path_factory.mktemp("pki"))
 
 
-def files(identity):
-    return str(identity.certfile), str(identity.keyfile)
-
-
 def fetch(server, pki, identity=None):
     """The extension that a request's application sees."""
 
@@ -44,7 +38,7 @@ def fetch(server, pki, identity=None):
         )
         configuration.load_verify_locations(cafile=str(pki.authority.certfile))
         if identity is not None:
-            configuration.load_cert_chain(*files(identity))
+            configuration.load_cert_chain(*identity.files)
         async with connect_origin(server.url, configuration=configuration) as client:
             return json.loads((await client.get("/scope")).content)["extensions"]["tls"]
 
@@ -71,11 +65,11 @@ def test_a_clients_certificate_is_shown_to_the_application(start_features, pki, 
         str(int(demand)),
         "--ssl-ca-certs",
         str(pki.authority.certfile),
-        certificate=files(pki.server),
+        certificate=pki.server.files,
     )
     told = fetch(server, pki, pki.client)
     assert [pem.strip() for pem in told["client_cert_chain"]] == [pki.client.pem.decode().strip()]
-    assert told["client_cert_name"] == "CN=uringcore test client"
+    assert told["client_cert_name"] == "CN=uringcore test client,OU=tests,O=uringcore"
     if demand == ssl.CERT_OPTIONAL:
         assert fetch(server, pki)["client_cert_chain"] == []
     else:
@@ -91,9 +85,11 @@ def test_a_self_signed_certificate_that_the_server_names_is_good(start_features,
         "2",
         "--ssl-ca-certs",
         str(pki.stranger.certfile),
-        certificate=files(pki.server),
+        certificate=pki.server.files,
     )
-    assert fetch(server, pki, pki.stranger)["client_cert_name"] == "CN=uringcore test stranger"
+    assert fetch(server, pki, pki.stranger)["client_cert_name"] == (
+        "OU=uringcore test stranger,O=uringcore"
+    )
 
 
 def test_certificates_that_nobody_can_judge_are_not_asked_for(certificate):
@@ -116,21 +112,6 @@ def test_what_an_application_wants_seen_is_logged_where_somebody_looks(server, s
 # The name's text
 
 
-def certificate_of(name):
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.timezone.utc)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer")]))
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=1))
-    )
-    return builder.sign(key, hashes.SHA256())
-
-
 NAMES = {
     "plain": [[(NameOID.COUNTRY_NAME, "DE")], [(NameOID.COMMON_NAME, "a.example")]],
     "escaped": [
@@ -148,7 +129,7 @@ def test_a_subject_is_written_as_rfc_4514_wants(parts):
         x509.RelativeDistinguishedName([x509.NameAttribute(*pair) for pair in part])
         for part in parts
     )
-    made = certificate_of(name)
+    made = with_subject(name)
     der = made.public_bytes(encoding=Encoding.DER)
     text = subject(der)
     assert x509.Name.from_rfc4514_string(text) == made.subject if parts else text == ""
@@ -156,7 +137,7 @@ def test_a_subject_is_written_as_rfc_4514_wants(parts):
 
 def test_an_unknown_attribute_is_a_number_and_what_is_no_certificate_has_no_name():
     name = x509.Name([x509.NameAttribute(x509.ObjectIdentifier("1.2.840.113549.1.9.1"), "a@b")])
-    der = certificate_of(name).public_bytes(encoding=Encoding.DER)
+    der = with_subject(name).public_bytes(encoding=Encoding.DER)
     assert subject(der).startswith("1.2.840.113549.1.9.1=#")
     for broken in (b"", b"\x30", b"\x30\x03\x02\x01", b"\x02\x01\x00", der[:40], der[:200]):
         assert subject(broken) is None

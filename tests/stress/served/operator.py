@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.quic import certificates
+from tests.support import certificates
 from tests.server.harness import ROOT, Server, environment
 from tests.stress.served.client import READY
 
@@ -199,7 +199,9 @@ class Operator:
     def _put(self) -> certificates.Identity:
         """A new certificate on the disk, as certbot does it: each file in one step, one after the other."""
         self._renewals += 1
-        made = certificates.renewed(self._folder, self._authority, self._renewals)
+        made = self._authority.issue(
+            self._folder, f"server{self._renewals}", *certificates.LOCAL
+        )
         for file, place in zip((made.certfile, made.keyfile), self._live, strict=True):
             shutil.copy(file, place + ".new")
             os.replace(place + ".new", place)
