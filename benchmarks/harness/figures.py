@@ -1,8 +1,8 @@
-"""The committed figures: the median and the spread of each quantity of each table, from which every page is made.
+"""The committed figures: the median and the spread of each quantity of each table, of which pages are made.
 
 A run writes all samples to `benchmarks/results`, which git ignores (results.py), and their figures to
-`benchmarks/figures`: one file for each page of `docs/benchmarks`, in which the run replaces its own tables and no
-others. `run.py --collect` makes the figures of every result in that folder again.
+`benchmarks/figures`: one file for each page of `docs/benchmarks`, in which the run replaces its own
+tables and no others. `run.py --collect` makes the figures of every result in that folder again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class PeerFigures:
     absent: str | None = None
     failed: str | None = None
     spreads: dict[str, Spread] = field(default_factory=dict)
-    """By quantity: `rate` (in the case's unit), `cpu_us` (for each unit of the case), `p50_us`, `p99_us`, `syscalls`,
-    `memory_mib`. Peers that failed have none."""
+    """By quantity: `rate` (in the case's unit), `cpu_us` and `syscalls` (for each unit of the case),
+    `p50_us`, `p99_us`, `memory_mib`. Peers that failed have none."""
 
     @classmethod
     def of(cls, case: Case, peer: PeerResult) -> PeerFigures:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from benchmarks.harness import tables
 from benchmarks.harness.areas import Area
 from benchmarks.harness.cases import IDLE_MEMORY, Case
 from benchmarks.harness.chart import figure

@@ -1,4 +1,4 @@
-"""The certificate of the benchmarks' servers: `python -m benchmarks.programs.certificate FOLDER` writes a fresh one.
+"""The certificate of the benchmarks' servers: `-m benchmarks.programs.certificate FOLDER` writes a fresh one.
 
 It is a program because the frame runs before the environment that has trustme (`harness/environment.py`).
 """

@@ -52,9 +52,8 @@ def test_a_run_replaces_its_tables_and_leaves_the_others() -> None:
     before = figures.path_of("tcp").read_text()
     figures.keep_case(small, result(small.name, {"uvloop": peer(80)}))
     after = figures.path_of("tcp").read_text()
-    changed = [(old, new) for old, new in zip(before.splitlines(), after.splitlines()) if old != new]
-    assert len(before.splitlines()) == len(after.splitlines())
-    assert len(changed) == 1, "the line of one peer"
+    pairs = list(zip(before.splitlines(), after.splitlines(), strict=True))
+    assert sum(old != new for old, new in pairs) == 1, "the line of one peer"
     assert list(figures.read("tcp")) == [large.name, small.name]
 
 

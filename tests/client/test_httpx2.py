@@ -13,8 +13,8 @@ import pytest
 
 from tests.client.peer import Peer
 from tests.client.test_httpx_fallback import Site
-from tests.support import certificates
 from tests.server.harness import ROOT, environment
+from tests.support import certificates
 from tests.support.interpreter import is_default_interpreter
 from tests.support.ports import free_port
 from uringcore.contrib.httpx import AsyncHTTP3Transport

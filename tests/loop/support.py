@@ -176,6 +176,56 @@ def collect() -> None:
         gc.collect()
 
 
+async def rounds(
+    count: int = 5, *, through: tuple[socket.socket, socket.socket] | None = None
+) -> None:
+    """Let the loop look at the kernel `count` times: each time it waits for a byte that is sent meanwhile.
+
+    Then it has met all that had happened before, and a test may say that nothing came of it. A test in which
+    the number of a closed descriptor must stay free brings its own pair of sockets.
+    """
+    loop = asyncio.get_running_loop()
+    one, other = through or socket.socketpair()
+    one.setblocking(False)
+    for _ in range(count):
+        byte = asyncio.ensure_future(loop.sock_recv(one, 1))
+        await asyncio.sleep(0)  # its first step, which finds nothing
+        other.send(b"x")
+        assert await byte == b"x"
+    if through is None:
+        one.close()
+        other.close()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Wait until `condition` holds, for what no callback reports; fail after `PATIENCE`."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never was so"
+        await asyncio.sleep(0.001)
+
+
+def until_blocked(pid: int) -> None:
+    """Wait until a process sleeps in the kernel, more than for a moment."""
+    seen = 0
+    deadline = time.monotonic() + PATIENCE
+    while seen < 3:
+        assert time.monotonic() < deadline, "it never sleeps"
+        # The state follows the name, which may have spaces and is in parentheses.
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        seen = seen + 1 if state == "S" else 0
+        time.sleep(0.001)
+
+
+def is_open(descriptor: int) -> bool:
+    """This process has a file by that number."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
 async def at_rest(count: Callable[[], int]) -> int:
     """Wait until a count of what the loop does grows by the waiting alone; what it is then."""
     now = count()

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.support import Runner, rounds
 
 FAR = 100_000.0
 # What these clocks say is nothing to give up by.
@@ -53,7 +53,7 @@ def test_the_clock_is_the_loops_own_again_after_a_patch(run: Runner) -> None:
         seen: list[str] = []
         with mock.patch.object(loop, "time", return_value=loop.time() + FAR):
             loop.call_later(0, seen.append, "in the future")
-        await asyncio.sleep(0.01)
+        await rounds()
         await _turns(3)
         return seen
 

@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS, Recorder, Runner, collect, connected_pair, factory
+from tests.loop.support import (
+    BACKENDS,
+    LOOPS,
+    Recorder,
+    Runner,
+    collect,
+    connected_pair,
+    eventually,
+    factory,
+    rounds,
+)
 
 # More than any list of spare objects would keep, and often enough that each of them comes round again.
 OBJECTS = 100
@@ -120,7 +130,7 @@ async def _datagrams(refs: Refs) -> None:
         protocol.owner = _own(refs, (transport, protocol))
         transport.close()
         await asyncio.sleep(0)
-    await asyncio.sleep(0.01)
+    await rounds()
 
 
 class _Number(int):
@@ -207,8 +217,7 @@ def test_tls_connections_go_when_they_are_collected(
             transport.abort()
             await protocol.until_call("lost")
             del transport, protocol, number
-        await asyncio.sleep(0.01)
-        assert _alive(refs) == 0
+        await eventually(lambda: _alive(refs) == 0)
         server.close()
         await server.wait_closed()
 

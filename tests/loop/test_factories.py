@@ -20,6 +20,7 @@ from tests.loop.support import (
     connected_pair,
     listen,
     open_descriptors,
+    rounds,
 )
 
 
@@ -173,6 +174,6 @@ def test_start_tls_does_not_ask_for_connection_made(
             await asyncio.sleep(0.001)
         over.close()
         server.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())

@@ -23,8 +23,11 @@ from tests.loop.support import (
     Runner,
     collect,
     connected_pair,
+    eventually,
+    is_open,
     listen,
     open_descriptors,
+    rounds,
 )
 from tests.loop.test_listening import filled_descriptors
 
@@ -63,7 +66,7 @@ async def _served_after(factory: type[asyncio.Protocol], first: bytes) -> None:
     transport.close()
     await client.until_call("lost")
     server.close()
-    await asyncio.sleep(0.01)
+    await rounds()
 
 
 def test_data_received_raises(run: Runner) -> None:
@@ -136,10 +139,8 @@ def test_connection_lost_raises(run: Runner) -> None:
         descriptor = transport.get_extra_info("socket").fileno()
         transport.close()
         await protocol.until_call("lost")
-        await asyncio.sleep(0.01)
         # The socket is closed all the same.
-        with pytest.raises(OSError):
-            os.fstat(descriptor)
+        await eventually(lambda: not is_open(descriptor))
         other.close()
 
     run(main())
@@ -193,7 +194,7 @@ def test_an_exit_in_data_received_leaves_the_loop(run: Runner, error: type[BaseE
         with pytest.raises(error):
             loop.run_forever()
         transport.close()
-        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.run_until_complete(rounds())
     finally:
         other.close()
         loop.close()
@@ -247,7 +248,7 @@ def test_a_peer_that_is_killed_in_mid_transfer(run: Runner, program: str) -> Non
             if program is SENDER:
                 await protocol.until(lambda: len(protocol.data) > 1_000_000)
             else:
-                await asyncio.sleep(0.1)
+                await eventually(lambda: protocol.transport.get_write_buffer_size() > 0)
             child.send_signal(signal.SIGKILL)
             await protocol.until_call("lost")
         finally:
@@ -255,9 +256,8 @@ def test_a_peer_that_is_killed_in_mid_transfer(run: Runner, program: str) -> Non
             child.wait()
         server.close()
         if run.ours:
-            await asyncio.sleep(0.02)
-            stats = loop.stats()  # type: ignore[attr-defined]
-            assert (stats["streams"], stats["buffers_out"]) == (0, 0)
+            stats = loop.stats  # type: ignore[attr-defined]
+            await eventually(lambda: (stats()["streams"], stats()["buffers_out"]) == (0, 0))
 
     run(main())
 
@@ -321,14 +321,16 @@ def test_a_socket_that_cannot_be_closed_does_not_end_the_loop(run: Runner) -> No
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()
+        spare = socket.socketpair()
         transport, recorder = await loop.create_connection(Recorder, sock=one)
         number = one.detach()
         stranger = socket.socket(fileno=number)
         os.close(number)
         transport.abort()
         await recorder.until_call("lost")
-        await asyncio.sleep(0.01)
-        other.close()
+        await rounds(through=spare)
+        for sock in (other, *spare):
+            sock.close()
         stranger.detach()
 
     run(main())
@@ -403,7 +405,7 @@ def test_what_a_callback_owned_is_dropped_outside_its_context(run: Runner) -> No
         context = contextvars.copy_context()
         loop.call_soon(Owned(), context=context)
         loop.call_soon(lambda: seen.append("next"), context=context)
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
     assert seen == ["outer", "next"]

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair
+from tests.loop.support import Recorder, Runner, connected_pair, rounds
 
 PIECE = b"p" * 65536
 
@@ -43,7 +43,7 @@ def test_a_full_buffer_pauses_and_an_empty_one_resumes(run: Runner) -> None:
             await asyncio.sleep(0)
             assert written < 1 << 30
         assert left.get_write_buffer_size() > high - KERNEL_BYTES
-        await asyncio.sleep(0.05)
+        await rounds()
         assert "resume" not in sender.calls
         right.resume_reading()
         await sender.until_call("resume")
@@ -111,7 +111,7 @@ def test_limits_are_checked(run: Runner) -> None:
         assert (low, high) == (16 * 1024, 64 * 1024)
         left.abort()
         right.abort()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -124,7 +124,7 @@ def test_pause_reading_holds_data_back(run: Runner) -> None:
         assert not right.is_reading()
         right.pause_reading()
         left.write(b"held back")
-        await asyncio.sleep(0.05)
+        await rounds()
         assert receiver.data == b""
         right.resume_reading()
         right.resume_reading()
@@ -170,18 +170,18 @@ def test_a_paused_reader_does_not_fill_memory(run: Runner) -> None:
     async def main() -> None:
         left, _, right, _ = await _pair()
         right.pause_reading()
-        await asyncio.sleep(0.01)
+        await rounds()
         written = 0
         while written < 16 * KERNEL_BYTES:
             left.write(PIECE)
             written += len(PIECE)
             await asyncio.sleep(0)
-        await asyncio.sleep(0.1)
+        await rounds(50)
         # What the receiver took in is bounded by socket buffers, not by what was written.
         assert left.get_write_buffer_size() > written - 2 * KERNEL_BYTES
         left.abort()
         right.abort()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -191,12 +191,12 @@ def test_close_while_paused_still_delivers_nothing_more(run: Runner) -> None:
         left, _, right, receiver = await _pair()
         right.pause_reading()
         left.write(b"never read")
-        await asyncio.sleep(0.02)
+        await rounds()
         right.close()
         await receiver.until_call("lost")
         assert receiver.data == b""
         left.abort()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 

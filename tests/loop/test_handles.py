@@ -123,7 +123,7 @@ def test_what_failed_is_named(run: Runner) -> None:
         loop.set_exception_handler(lambda _, context: told.append(context))
         loop.call_soon(failing, 1, 2)
         loop.call_later(0, failing, 3, 4)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)  # later than the timer
         assert [str(context["exception"]) for context in told] == ["3", "7"]
         for context in told:
             assert "failing" in context["message"]
@@ -153,7 +153,7 @@ def test_arguments_are_taken_as_asyncio_takes_them(
         method(*leading, ran.append, 2, context=contextvars.copy_context())
         named = dict(zip(("delay",) if name == "call_later" else ("when",), leading, strict=False))
         method(**named, callback=lambda: ran.append(3))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)  # later than the timers
         assert sorted(ran) == [1, 2, 3]
         for args, kwargs, text in [
             ((), {}, "missing"),
@@ -287,7 +287,7 @@ def test_a_handle_that_the_collector_showed_is_not_given_to_others() -> None:
     loop = uringcore.new_event_loop()
     loop.call_later(0, int)
     loop.call_soon(int)
-    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.run_until_complete(asyncio.sleep(0.001))
     kinds = (type(loop.call_soon(int)), type(loop.call_later(9, int)))
     shown = [one for one in gc.get_objects() if type(one) in kinds]
     assert shown, "the collector knows those that wait to be used again"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.support import Runner, rounds
 
 MESSAGE = bytes(range(256)) * 400
 """Larger than what a receive may bring by way of a kernel's buffer without the next one being direct."""
@@ -287,7 +287,7 @@ def test_a_number_that_was_given_away_is_not_received_from(run_ours: Runner) -> 
             theirs.send(b"for another")
             with contextlib.suppress(OSError):
                 peer.send(b"wakes what still waits")
-            await asyncio.sleep(0.05)
+            await rounds()
             assert not protocol.got.startswith(b"for")
             assert mine.recv(100) == b"for another"
         peer.close()

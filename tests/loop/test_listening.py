@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, Echo, Recorder, Runner, factory, listen, python_version
+from tests.loop.support import (
+    LOOPS,
+    Echo,
+    Recorder,
+    Runner,
+    factory,
+    listen,
+    python_version,
+    rounds,
+)
 
 
 def test_serving_starts_when_it_is_told(run: Runner) -> None:
@@ -81,7 +90,7 @@ def test_serve_forever_ends_by_cancellation(run: Runner) -> None:
     async def main() -> None:
         server, _ = await listen(Echo)
         task = asyncio.ensure_future(server.serve_forever())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         with pytest.raises(RuntimeError):
             await server.serve_forever()
         task.cancel()
@@ -166,7 +175,7 @@ def test_a_backlog_of_waiting_clients_is_accepted(run: Runner) -> None:
             client.close()
         for transport in accepted:
             transport.close()
-        await asyncio.sleep(0.02)
+        await rounds()
         server.close()
 
     run(main())
@@ -262,8 +271,11 @@ def test_a_loop_that_rests_says_nothing_of_a_listener_closed_meanwhile(name: str
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     server = loop.run_until_complete(loop.create_server(Echo, sock=listener))
+    spare = socket.socketpair()
     listener.close()
-    loop.run_until_complete(asyncio.sleep(0.05))
+    loop.run_until_complete(rounds(through=spare))
+    for sock in spare:
+        sock.close()
     with pytest.raises(ValueError, match="Invalid file descriptor"):
         server.close()
     loop.close()

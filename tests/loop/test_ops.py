@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner, factory
+from tests.loop.support import Runner, factory, rounds
 from uringcore import _uringcore
 from uringcore.aio._operation import finish
 
@@ -50,7 +50,7 @@ def test_a_read_waits_and_answers(run_ours: Runner) -> None:
     async def main() -> None:
         with Pipe() as (reader, writer):
             task = asyncio.create_task(read(reader))
-            await asyncio.sleep(0.01)
+            await rounds()
             assert not task.done()
             os.write(writer, b"hello")
             assert await task == b"hello"

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, PATIENCE, Runner
+from tests.loop.support import LOOPS, PATIENCE, Runner, rounds
 
 CLIENTS = 20
 
@@ -284,7 +284,7 @@ def test_a_reset_that_a_write_meets_is_told_as_such(run: Runner, writes: int, en
         transport, _ = await loop.create_connection(Losing, sock=ours)
         # No receive meets it first.
         transport.pause_reading()
-        await asyncio.sleep(0.01)
+        await rounds()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.close()
         for _ in range(writes):

@@ -6,8 +6,6 @@ import asyncio
 import socket
 from typing import Any
 
-import pytest
-
 from tests.loop.support import (
     Echo,
     Recorder,
@@ -16,6 +14,7 @@ from tests.loop.support import (
     connected_pair,
     listen,
     open_descriptors,
+    rounds,
 )
 from tests.support.memory import grown, memory
 
@@ -50,13 +49,12 @@ async def _talk(address: tuple[str, int], message: bytes) -> None:
     await client.until_call("lost")
 
 
-@pytest.mark.slow
 def test_a_thousand_connections_one_after_another(run: Runner) -> None:
     async def main() -> None:
         server, address = await listen(Echo)
         for _ in range(100):
             await _talk(address, b"warm-up" * 100)
-        await asyncio.sleep(0.1)
+        await rounds(20)
         collect()
         gauges, descriptors, taken = _gauges(run), open_descriptors(), memory()
         for number in range(1000):
@@ -72,7 +70,6 @@ def test_a_thousand_connections_one_after_another(run: Runner) -> None:
     run(main(), timeout=100)
 
 
-@pytest.mark.slow
 def test_two_hundred_connections_at_once(run: Runner) -> None:
     async def wave(address: tuple[str, int]) -> None:
         await asyncio.gather(
@@ -84,7 +81,7 @@ def test_two_hundred_connections_at_once(run: Runner) -> None:
         # Twice to warm up: the first wave sizes tables and the allocator's arenas.
         await wave(address)
         await wave(address)
-        await asyncio.sleep(0.1)
+        await rounds(20)
         collect()
         gauges, descriptors, taken = _gauges(run), open_descriptors(), memory()
         for _ in range(5):
@@ -104,7 +101,7 @@ def test_two_hundred_connections_at_once(run: Runner) -> None:
 def test_aborted_and_reset_connections_leave_nothing(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(0.01)
+        await rounds()
         collect()
         gauges, descriptors = _gauges(run), open_descriptors()
         for number in range(200):
@@ -130,7 +127,7 @@ def test_aborted_and_reset_connections_leave_nothing(run: Runner) -> None:
 def test_transports_that_are_dropped_without_close(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(0.01)
+        await rounds()
         collect()
         gauges, descriptors = _gauges(run), open_descriptors()
         for _ in range(20):
@@ -148,7 +145,7 @@ def test_transports_that_are_dropped_without_close(run: Runner) -> None:
 def test_datagram_endpoints_leave_nothing(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(0.01)
+        await rounds()
         collect()
         gauges, descriptors = _gauges(run), open_descriptors()
         for _ in range(200):
@@ -166,7 +163,7 @@ def test_datagram_endpoints_leave_nothing(run: Runner) -> None:
 def test_watchers_leave_nothing(run: Runner) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(0.01)
+        await rounds()
         collect()
         gauges, descriptors = _gauges(run), open_descriptors()
         for _ in range(300):
@@ -187,7 +184,7 @@ def test_watchers_leave_nothing(run: Runner) -> None:
 
 def test_servers_leave_nothing(run: Runner) -> None:
     async def main() -> None:
-        await asyncio.sleep(0.01)
+        await rounds()
         collect()
         gauges, descriptors = _gauges(run), open_descriptors()
         for _ in range(100):
@@ -217,14 +214,13 @@ def test_callbacks_are_released(run: Runner) -> None:
         loop.call_soon(lambda thing: None, things[3]).cancel()
         loop.call_soon_threadsafe(lambda thing: None, things[4])
         things.clear()
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.002)  # later than the timer
         collect()
         assert [reference() for reference in references] == [None] * 5
 
     run(main())
 
 
-@pytest.mark.slow
 def test_loops_made_and_closed_by_the_hundred(run: Runner) -> None:
     async def once() -> None:
         server, address = await listen(Echo)
@@ -232,14 +228,14 @@ def test_loops_made_and_closed_by_the_hundred(run: Runner) -> None:
         server.close()
         await server.wait_closed()
 
-    def rounds(count: int) -> None:
+    def lives(count: int) -> None:
         for _ in range(count):
             run(once())
 
-    rounds(20)
+    lives(20)
     collect()
     descriptors, taken = open_descriptors(), memory()
-    rounds(200)
+    lives(200)
     collect()
     assert open_descriptors() == descriptors
     # A leak of 2 KiB a loop would be 400, one of three objects 600 blocks.

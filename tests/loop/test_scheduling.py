@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.support import Runner, rounds
 
 
 def test_soon_runs_in_order(run: Runner) -> None:
@@ -92,7 +92,7 @@ def test_timers_fire_in_order_of_time_then_of_creation(run: Runner) -> None:
         loop.call_later(0.02, seen.append, "b")
         late = loop.call_at(now + 0.02, seen.append, "never")
         late.cancel()
-        await asyncio.sleep(0.08)
+        await asyncio.sleep(0.031)  # later than the last of them
         return seen
 
     assert run(main()) == ["a", "b", "c"]
@@ -120,7 +120,7 @@ def test_many_timers_are_cancelled_without_trace(run: Runner) -> None:
         for handle in handles:
             handle.cancel()
             assert handle.cancelled()
-        await asyncio.sleep(0.01)
+        await rounds()
         if run.ours:
             assert loop.stats()["timers"] == before  # type: ignore[attr-defined]
 
@@ -167,7 +167,7 @@ def test_each_callback_runs_in_its_context(run: Runner) -> None:
         loop.call_soon_threadsafe(note, context=other)
         VARIABLE.set("changed later")
         loop.call_soon(note)
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.002)  # later than the timer
         return seen
 
     assert run(main()) == ["current", "other", "other", "changed later", "other"]
@@ -209,7 +209,7 @@ def test_exceptions_go_to_the_handler_and_the_loop_goes_on(run: Runner) -> None:
         loop.call_soon(fail)
         loop.call_later(0, fail)
         loop.call_soon(reached.set_result, True)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)  # later than the timer
         return await reached
 
     assert run(main())
@@ -503,7 +503,7 @@ def test_timers_cancelled_within_one_turn_do_not_pile_up(run_ours: Runner) -> No
         for _ in range(5_000):
             loop.call_later(60, print).cancel()
             assert loop.stats()["timers"] == before + len(kept)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.002)  # later than the timers
         assert fired == list(range(20))
 
     run_ours(main())

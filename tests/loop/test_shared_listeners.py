@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.loop.shared import Serve, Worker, workers
-from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Echo, Recorder, Runner, listen
+from tests.loop.support import BACKENDS, LOOPS, PATIENCE, Echo, Recorder, Runner, listen, rounds
 from tests.loop.test_fork import check as check_plainly
 
 CLIENTS = 10
@@ -442,7 +442,7 @@ def test_a_socket_closed_beneath_its_server_takes_nothing_of_its_numbers_next_ow
             with socket.create_connection(fresh.getsockname()):
                 # The old listener is readable, by the number of the new one.
                 with socket.create_connection(kept.getsockname()):
-                    await asyncio.sleep(0.01)
+                    await rounds()
                 fresh.settimeout(PATIENCE)
                 fresh.accept()[0].close()
         kept.close()

@@ -6,12 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.loop.support import BACKENDS, LOOPS, python_version
+from tests.loop.support import BACKENDS, LOOPS, python_version, until_blocked
 
 ROOT = Path(__file__).resolve().parents[2]
 PREAMBLE = """
@@ -111,7 +110,7 @@ def test_a_signal_from_outside_wakes_a_sleeping_loop(name: str) -> None:
         """,
     )
     await_line(process, "ready")
-    time.sleep(0.1)
+    until_blocked(process.pid)
     process.send_signal(signal.SIGTERM)
     status, out, err = finish(process)
     assert (status, out, err) == (0, "stopped\n", "")
@@ -135,7 +134,7 @@ def test_ctrl_c_raises_out_of_a_sleeping_loop(name: str) -> None:
         """,
     )
     await_line(process, "ready")
-    time.sleep(0.1)
+    until_blocked(process.pid)
     process.send_signal(signal.SIGINT)
     status, out, err = finish(process)
     assert (status, out, err) == (0, "interrupted\n", "")
@@ -187,7 +186,7 @@ def test_ctrl_c_cancels_the_main_task_of_a_runner(name: str) -> None:
         """,
     )
     await_line(process, "ready")
-    time.sleep(0.1)
+    until_blocked(process.pid)
     process.send_signal(signal.SIGINT)
     status, out, err = finish(process)
     assert (status, out, err) == (0, "cleaned up\ninterrupted\n", "")

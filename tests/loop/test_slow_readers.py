@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from tests.loop.support import Runner, connected_pair
+from tests.loop.support import Runner, connected_pair, rounds
 
 SIZE = 24 << 20
 COLLECTED = 64 * 1024
@@ -185,7 +185,7 @@ def test_the_end_comes_after_all_that_waited(run: Runner) -> None:
         loop = asyncio.get_running_loop()
         one, other = connected_pair()
         transport, reader = await loop.create_connection(SlowReader, sock=one)
-        await asyncio.sleep(0.01)
+        await rounds()
         transport.pause_reading()
         reader.paused = True
         other.setblocking(False)
@@ -196,7 +196,7 @@ def test_the_end_comes_after_all_that_waited(run: Runner) -> None:
             except BlockingIOError:
                 break
         other.close()
-        await asyncio.sleep(0.05)
+        await rounds()
         assert reader.size == 0
         reader.take()
         await reader.over

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import PATIENCE, Runner, connected_pair, open_descriptors
+from tests.loop.support import PATIENCE, Runner, connected_pair, open_descriptors, rounds
 from tests.loop.test_sock_streams import pair, started
 
 
@@ -31,7 +31,7 @@ def test_bytes_that_come_after_a_cancelled_receive(run: Runner) -> None:
             # ...or through the loop.
             assert await loop.sock_recv(one, 100) == b"ter"
             other.send(b"again")
-            await asyncio.sleep(0.01)
+            await rounds()
             assert one.recv(100) == b"again"
 
     run(main())
@@ -174,7 +174,7 @@ def test_a_connection_for_nobody_is_closed_with_its_listener(run_ours: Runner) -
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         task = asyncio.create_task(loop.sock_accept(listener))
-        await asyncio.sleep(0.01)
+        await rounds()
         with socket.create_connection(listener.getsockname()) as client:
             # Accepted and handed to the future; the task is cancelled before it hears of it.
             future = task._fut_waiter  # type: ignore[attr-defined]
@@ -310,7 +310,7 @@ def test_a_socket_closed_while_the_loop_rests_leaves_its_number(run: Runner) -> 
     try:
         one, other = connected_pair()
         old = loop.create_task(loop.sock_recv(one, 100))
-        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.run_until_complete(rounds())
         number = one.fileno()
         one.close()
         fresh, peer = connected_pair()
@@ -362,7 +362,7 @@ def test_a_call_that_outlives_its_loop_ends_quietly(
         if closed_first:
             one.close()
             # A turn in which the loop may notice that, and forget the operation.
-            loop.run_until_complete(asyncio.sleep(0.15))
+            loop.run_until_complete(asyncio.sleep(0.001))
         loop.close()
         coroutine.close()
         one.close()

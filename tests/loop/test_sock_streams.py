@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.loop.support import Runner, at_rest, connected_pair
+from tests.loop.support import Runner, at_rest, connected_pair, rounds
 
 
 @contextmanager
@@ -318,7 +318,7 @@ def test_a_socket_closed_while_a_receive_waits(run: Runner) -> None:
                 fresh.send(b"to peer")
                 assert await loop.sock_recv(fresh, 100) == b"to fresh"
                 assert await loop.sock_recv(peer, 100) == b"to peer"
-            await asyncio.sleep(0.01)
+            await rounds()
             assert not task.done()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -385,7 +385,7 @@ def test_a_loop_with_waiting_receives_sleeps(run_ours: Runner) -> None:
         with pair() as (one, _):
             task = await started(loop.sock_recv(one, 100))
             before = await at_rest(lambda: loop.stats()["turns"])  # type: ignore[attr-defined]
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
             assert loop.stats()["turns"] - before <= 4  # type: ignore[attr-defined]
             task.cancel()
 

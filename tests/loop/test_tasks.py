@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import LOOPS, Runner, collect, factory
+from tests.loop.support import LOOPS, Runner, collect, factory, rounds
 
 
 def test_a_task_factory_makes_the_tasks(run: Runner) -> None:
@@ -152,7 +152,7 @@ def test_the_order_of_a_turn_is_asyncios(run: Runner) -> None:
         loop.call_later(0, order.append, "timer")
         loop.call_soon(outer, "b")
         loop.call_at(loop.time() - 1, order.append, "overdue")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)  # later than the timers
         assert order == ["a", "b", "overdue", "timer", "a inner", "b inner"]
 
     run(main())
@@ -168,10 +168,10 @@ def test_debug_mode_tells_of_slow_callbacks(run: Runner, caplog: pytest.LogCaptu
         loop.slow_callback_duration = 0.02
         loop.call_soon(dawdle)
         loop.call_later(0.001, dawdle)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.002)  # later than the timer
         loop.slow_callback_duration = 1000
         loop.call_soon(dawdle)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
 
     with caplog.at_level(logging.WARNING, logger="asyncio"):
         run(main())
@@ -195,7 +195,7 @@ def test_debug_mode_records_where_coroutines_and_failures_come_from(run: Runner)
         loop = asyncio.get_running_loop()
         assert sys.get_coroutine_origin_tracking_depth() == 0
         loop.set_debug(True)
-        await asyncio.sleep(0.01)
+        await rounds()
         assert sys.get_coroutine_origin_tracking_depth() > 0
         coro = child()
         origin = coro.cr_origin  # type: ignore[attr-defined]
@@ -203,9 +203,9 @@ def test_debug_mode_records_where_coroutines_and_failures_come_from(run: Runner)
         assert origin[0][0] == __file__
         coro.close()
         loop.call_soon(blow)
-        await asyncio.sleep(0.01)
+        await rounds()
         loop.set_debug(False)
-        await asyncio.sleep(0.01)
+        await rounds()
         assert sys.get_coroutine_origin_tracking_depth() == 0
 
     run(main())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, connected_pair, eventually, listen, rounds
 
 
 def test_protocol_echo(run: Runner) -> None:
@@ -201,7 +201,7 @@ def test_connection_lost_comes_later_and_once(run: Runner) -> None:
         transport.abort()
         await client.until_call("lost")
         transport.close()
-        await asyncio.sleep(0.01)
+        await rounds()
         assert client.calls.count("lost") == 1
         other.close()
 
@@ -290,8 +290,7 @@ def test_a_cancelled_connect_leaves_nothing_open(run: Runner) -> None:
         for sock in (*fillers, listener):
             sock.close()
         if run.ours:
-            await asyncio.sleep(0.05)
-            assert loop.stats()["streams"] == 0  # type: ignore[attr-defined]
+            await eventually(lambda: loop.stats()["streams"] == 0)  # type: ignore[attr-defined]
 
     run(main())
 

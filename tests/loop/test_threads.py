@@ -25,6 +25,7 @@ from tests.loop.support import (
     factory,
     listen,
     open_descriptors,
+    rounds,
 )
 from uringcore import _uringcore
 
@@ -202,7 +203,7 @@ def test_a_loop_that_ran_in_a_thread_is_cleaned_up_from_here(run: Runner) -> Non
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(address)
-    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.run_until_complete(rounds())
     loop.close()
 
 

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
 
 
 def test_echo_over_tls(run: Runner, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
@@ -77,7 +77,7 @@ def test_an_untrusted_certificate_is_refused(run: Runner, server_tls: ssl.SSLCon
                 server_hostname="localhost",
             )
         server.close()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     run(main())
     # The server sees the client's alert; how it words that is OpenSSL's affair.
@@ -96,7 +96,7 @@ def test_a_wrong_name_is_refused(
                 Recorder, *address, ssl=client_tls, server_hostname="elsewhere.example"
             )
         server.close()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     run(main())
     assert all(issubclass(error, OSError) for error in run.complaints.errors)
@@ -112,7 +112,7 @@ def test_a_silent_client_runs_into_the_handshake_timeout(
         _, client = await loop.create_connection(Recorder, *address)
         await client.until_call("lost")
         server.close()
-        await asyncio.sleep(0.02)
+        await rounds()
 
     run(main())
     # asyncio tells only its debug log about a handshake that the peer let time out.
@@ -178,6 +178,6 @@ def test_tls_flow_control(
         transport.close()
         await client.until_call("lost")
         server.close()
-        await asyncio.sleep(0.02)
+        await rounds()
 
     run(main())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen
+from tests.loop.support import Recorder, Runner, listen, rounds
 from tests.loop.tls_peer import Peer, modern
 
 MIB = 1 << 20
@@ -187,7 +187,7 @@ def test_small_pieces_of_writelines_share_records(
         assert len(first) == 1000
         peer.abort()
         server.close()
-        await asyncio.sleep(0.02)
+        await rounds()
 
     run_ours(main())
 
@@ -222,7 +222,7 @@ def test_paused_reading_delivers_nothing_and_loses_nothing(
         assert not served.transport.is_reading()
         served.transport.pause_reading()
         client.transport.write(data)
-        await asyncio.sleep(0.05)
+        await rounds(50)
         assert served.data == b""
         # Neither did what arrived pile up: the transport beneath stopped reading.
         if hasattr(served.transport, "get_read_buffer_size"):  # not in CPython 3.10's own

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
 from tests.loop.tls_peer import Authority, Peer
 
 
@@ -86,7 +86,7 @@ def test_a_server_refuses_a_name(run: Runner, authority: Authority) -> None:
         if run.ours:  # the alert goes out before the connection is closed
             assert "unrecognized" in str(caught.value).lower().replace("_", " ")
         server.close()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     run(main())
     only_network_errors(run)
@@ -106,7 +106,7 @@ def test_a_name_callback_that_raises_ends_the_handshake(
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await connect(address, ssl=authority.client(), server_hostname="front.test")
         server.close()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     with pytest.MonkeyPatch.context() as patch:
         told: list[Any] = []
@@ -150,7 +150,7 @@ def test_a_wrong_name_is_told_with_both_names(run: Runner, authority: Authority)
         assert "Hostname mismatch" in caught.value.verify_message
         assert "wrong.test" in caught.value.verify_message
         server.close()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     run(main())
     only_network_errors(run)
@@ -269,7 +269,7 @@ def test_a_peer_that_hangs_up_in_the_handshake(run: Runner, client_tls: ssl.SSLC
         connecting = asyncio.ensure_future(
             loop.create_connection(Recorder, sock=one, ssl=client_tls, server_hostname="localhost")
         )
-        await asyncio.sleep(0.02)
+        await rounds()
         other.close()
         with pytest.raises(ConnectionError):
             await connecting
@@ -327,7 +327,7 @@ def test_cancelling_a_connect_in_the_handshake(run: Runner, client_tls: ssl.SSLC
                 lambda: protocol, sock=one, ssl=client_tls, server_hostname="localhost"
             )
         )
-        await asyncio.sleep(0.02)
+        await rounds()
         connecting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await connecting
@@ -369,7 +369,7 @@ def test_a_protocol_factory_that_raises(
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await connect(address, ssl=client_tls, server_hostname="localhost")
         server.close()
-        await asyncio.sleep(0.02)
+        await rounds(20)
 
     run(main())
     # Stock asyncio tells only in debug mode.
@@ -388,7 +388,7 @@ def test_a_failed_handshake_is_reported_in_debug_mode(
         client.transport.write(b"GET / HTTP/1.1\r\n\r\n")
         await client.until_call("lost")
         server.close()
-        await asyncio.sleep(0.02)
+        await rounds(20)
 
     with caplog.at_level("DEBUG", logger="asyncio"):
         run(main())

@@ -17,8 +17,10 @@ from tests.loop.support import (
     Runner,
     collect,
     connected_pair,
+    eventually,
     listen,
     open_descriptors,
+    rounds,
 )
 from tests.support.memory import grown, memory
 
@@ -116,9 +118,7 @@ def test_connections_are_freed_without_the_collector(
             await talk(address)
             server.close()
             await server.wait_closed()
-            await asyncio.sleep(0.02)
-            assert len(ended) == 6
-            assert [one() for one in ended] == [None] * 6
+            await eventually(lambda: [one() for one in ended] == [None] * 6)
         finally:
             gc.enable()
 
@@ -138,7 +138,7 @@ def test_failed_handshakes_are_freed_without_the_collector(
         connecting = asyncio.ensure_future(
             loop.create_connection(Recorder, sock=one, ssl=context, server_hostname="localhost")
         )
-        await asyncio.sleep(0.01)
+        await rounds()
         other.close()
         with pytest.raises(ConnectionError) as caught:
             await connecting
@@ -153,8 +153,7 @@ def test_failed_handshakes_are_freed_without_the_collector(
         try:
             await fail(context)
             del context
-            await asyncio.sleep(0.02)
-            assert watched() is None
+            await eventually(lambda: watched() is None)
         finally:
             gc.enable()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, listen, until_asleep
+from tests.loop.support import Recorder, Runner, listen, rounds, until_asleep
 from tests.loop.test_tls_data import end, pattern, tls_pair
 from tests.loop.tls_peer import Peer, modern
 
@@ -297,7 +297,7 @@ def test_an_end_of_file_waits_for_a_paused_reader(
         served.transport.pause_reading()
         peer.write(b"data")
         peer.writer.write_eof()
-        await asyncio.sleep(0.05)
+        await rounds()
         assert served.calls == ["made"]
         served.transport.resume_reading()
         await served.until_call("lost")
@@ -316,7 +316,7 @@ def test_close_of_a_paused_reader_after_the_end_of_file(
         peer, served, server = await served_by(server_tls, client_tls)
         served.transport.pause_reading()
         peer.writer.write_eof()
-        await asyncio.sleep(0.05)
+        await rounds()
         served.transport.close()
         await served.until_call("lost")
         server.close()
@@ -449,7 +449,7 @@ def test_a_peer_that_goes_on_sending_gets_what_was_written(
         peer, served, server = await served_by(server_tls, client_tls)
         served.transport.pause_reading()
         peer.write(b"more")
-        await asyncio.sleep(0.02)
+        await rounds()
         served.transport.write(data)
         served.transport.close()
         if run.ours:  # stock asyncio drops the rest
@@ -475,7 +475,7 @@ def test_a_peer_that_goes_on_sending_and_never_reads(
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
         served.transport.pause_reading()
         peer.write(b"more")
-        await asyncio.sleep(0.02)
+        await rounds()
         served.transport.write(bytes(64 * MIB))
         served.transport.close()
         await served.until_call("lost")
@@ -498,7 +498,7 @@ def test_a_peer_that_ended_its_side_and_never_reads(
         peer, served, server = await served_by(server_tls, client_tls, ssl_shutdown_timeout=0.1)
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
         served.transport.write(bytes(64 * MIB))
-        await asyncio.sleep(0.02)
+        await rounds(20)
         if close:
             served.transport.close()
         peer.writer.write_eof()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, connected_pair, listen, rounds
 from tests.loop.test_tls_data import Buffered, pattern
 
 
@@ -283,13 +283,13 @@ def test_start_tls_that_is_cancelled(run: Runner, client_tls: ssl.SSLContext) ->
         upgrade = asyncio.ensure_future(
             loop.start_tls(plain, client, client_tls, server_hostname="localhost")
         )
-        await asyncio.sleep(0.02)
+        await rounds()
         upgrade.cancel()
         with pytest.raises(asyncio.CancelledError):
             await upgrade
         assert plain.is_closing()
         other.close()
-        await asyncio.sleep(0.02)
+        await rounds()
 
     run(main())
 
@@ -302,7 +302,7 @@ def test_start_tls_with_a_peer_that_hangs_up(run: Runner, client_tls: ssl.SSLCon
         upgrade = asyncio.ensure_future(
             loop.start_tls(plain, client, client_tls, server_hostname="localhost")
         )
-        await asyncio.sleep(0.02)
+        await rounds()
         other.close()
         with pytest.raises(ConnectionError):
             await upgrade

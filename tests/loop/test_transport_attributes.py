@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.loop.support import Echo, Recorder, Runner, collect, connected_pair, listen
+from tests.loop.support import Echo, Recorder, Runner, collect, connected_pair, listen, rounds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def _transport(
         )
         yield made[0]
         made[0].abort()
-        await asyncio.sleep(0.01)
+        await rounds()
         return
     accepted = loop.create_future()
 
@@ -177,7 +177,7 @@ def test_a_stream_writer_calls_the_replaced_write(run: Runner) -> None:
         assert written == [b"hello"]
         transport.abort()
         other.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -203,7 +203,7 @@ def test_a_transport_in_a_cycle_through_its_own_attribute_is_collected(
             # Whatever is open is alive, whoever else forgot it.
             assert watched[0]() is not None
             assert watched[0]().myself is watched[0]()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
     collect()
@@ -229,7 +229,7 @@ def test_every_transport_has_attributes_of_its_own(run: Runner) -> None:
             transport.abort()
         for _, other in pairs:
             other.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -273,7 +273,7 @@ def test_a_collection_at_every_allocation_finds_no_unfinished_transport(run_ours
             gc.set_threshold(*before)
         server.close()
         await server.wait_closed()
-        await asyncio.sleep(0.05)
+        await rounds(20)
 
     run_ours(main())
     collect()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Recorder, Runner, connected_pair, listen
+from tests.loop.support import Recorder, Runner, connected_pair, eventually, listen, rounds
 from tests.loop.test_listening import filled_descriptors
 
 Diary = list[Any]
@@ -191,10 +191,10 @@ def test_the_peer_hears_of_the_end_of_a_borrowed_socket(run: Runner, when: str) 
             assert await reader.read() == b""
             writer.close()
         server.close()
-        await asyncio.sleep(0.01)
-        assert [one.fileno() for one in kept] == [-1] * 5
+        await eventually(lambda: [one.fileno() for one in kept] == [-1] * 5)
         if run.ours:
-            assert asyncio.get_running_loop().stats()["streams"] == 0  # type: ignore[attr-defined]
+            stats = asyncio.get_running_loop().stats  # type: ignore[attr-defined]
+            await eventually(lambda: stats()["streams"] == 0)
 
     run(main())
 
@@ -270,7 +270,7 @@ def test_half_closing_a_dead_connection_raises_as_the_socket_does(run: Runner) -
     async def main() -> None:
         transport, _, other = await _connected([])
         transport.pause_reading()
-        await asyncio.sleep(0.01)
+        await rounds()
         other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         other.close()
         with pytest.raises(OSError) as caught:
@@ -374,7 +374,7 @@ def test_the_addresses_outlive_the_connection(run: Runner, asked: str, reset: bo
         peer.close()
         await protocol.until_call("lost")
         if asked == "after it":
-            await asyncio.sleep(0.01)
+            await rounds()
             told.append(protocol.transport.get_extra_info("peername"))
             told.append(protocol.transport.get_extra_info("sockname"))
         server.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Complaints, Recorder, Runner, connected_pair, until_asleep
+from tests.loop.support import Complaints, Recorder, Runner, connected_pair, rounds, until_asleep
 
 
 async def _connected() -> tuple[Any, Recorder, socket.socket]:
@@ -66,7 +66,7 @@ def test_a_command_of_another_thread_changes_nothing(run_ours: Runner, call: str
             assert await loop.sock_recv(other, 10) == b""
         elif call == "pause_reading":
             other.send(b"held")
-            await asyncio.sleep(0.02)
+            await rounds()
             assert protocol.data == b""
             assert isinstance(await _in_a_thread(transport.resume_reading), RuntimeError)
             transport.resume_reading()
@@ -237,7 +237,7 @@ def test_the_rest_of_a_chunk_follows_the_protocols_wish(run: Runner, act: str) -
         other.send(b"0123456789abcdef")
         while not protocol.got:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(0.02)
+        await rounds()
         assert protocol.got == b"0123"
         if act == "pause":
             for length in (8, 12, 16):
@@ -332,7 +332,7 @@ def test_bytes_with_a_finaliser_may_reach_back(run: Runner) -> None:
 
         transport.write(Odd(b"x" * 10_000))
         transport.abort()
-        await asyncio.sleep(0.01)
+        await rounds()
         other.close()
 
     run(main())
@@ -403,9 +403,9 @@ def test_a_datagram_transport_pauses(run: Runner) -> None:
                 sender.sendto(data, to)
             while b"pause" not in protocol.got:
                 await asyncio.sleep(0.001)
-            await asyncio.sleep(0.02)
+            await rounds()
             sender.sendto(b"4", to)
-            await asyncio.sleep(0.02)
+            await rounds()
             assert protocol.got == [b"1", b"pause"]
             assert not protocol.transport.is_reading()
             protocol.transport.resume_reading()

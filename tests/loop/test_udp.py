@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.support import Runner, rounds
 from tests.support.ports import free_port
 
 
@@ -58,7 +58,7 @@ def test_connected_echo(run: Runner) -> None:
         assert transport.is_closing()
         await client.lost.wait()
         server.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -80,7 +80,7 @@ def test_unconnected_echo_keeps_boundaries_and_sources(run: Runner) -> None:
             transport.close()
             await protocol.lost.wait()
         server.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -161,7 +161,7 @@ def test_wrong_uses_are_refused(run: Runner) -> None:
         transport.close()
         await client.lost.wait()
         server.close()
-        await asyncio.sleep(0.01)
+        await rounds()
 
     run(main())
 
@@ -213,7 +213,7 @@ def test_an_existing_socket_and_broadcast(run: Runner) -> None:
         assert option != 0
         transport.close()
         wide.close()
-        await asyncio.sleep(0.02)
+        await rounds()
 
     run(main())
 
@@ -234,7 +234,7 @@ def test_a_raising_receiver_does_not_stop_the_endpoint(run: Runner) -> None:
         sender, _ = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
         sender.sendto(b"bad")
         await protocol.received.get()
-        await asyncio.sleep(0.01)
+        await rounds()
         sender.sendto(b"good")
         assert (await protocol.received.get())[0] == b"good"
         sender.close()

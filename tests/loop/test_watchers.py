@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.support import Runner
+from tests.loop.support import Runner, rounds
 
 
 def test_a_reader_is_level_triggered(run: Runner) -> None:
@@ -38,7 +38,7 @@ def test_a_reader_is_level_triggered(run: Runner) -> None:
         assert loop.remove_reader(one)
         assert not loop.remove_reader(one)
         other.send(b"f")
-        await asyncio.sleep(0.02)
+        await rounds()
         assert len(seen) == 5
         one.close()
         other.close()
@@ -87,12 +87,12 @@ def test_reader_and_writer_of_one_descriptor(run: Runner) -> None:
         calls: list[str] = []
         loop.add_reader(one, calls.append, "readable")
         loop.add_writer(one, calls.append, "writable")
-        await asyncio.sleep(0.01)
+        await rounds()
         assert set(calls) == {"writable"}
         loop.remove_writer(one)
         calls.clear()
         other.send(b"x")
-        await asyncio.sleep(0.01)
+        await rounds()
         assert set(calls) == {"readable"}
         loop.remove_reader(one)
         one.close()
@@ -109,7 +109,7 @@ def test_adding_again_replaces_the_callback(run: Runner) -> None:
         loop.add_reader(reader, seen.append, "old")
         loop.add_reader(reader, seen.append, "new")
         os.write(writer, b"x")
-        await asyncio.sleep(0.01)
+        await rounds()
         loop.remove_reader(reader)
         assert set(seen) == {"new"}
         os.close(reader)
@@ -319,7 +319,7 @@ def test_a_transports_descriptor_is_refused(run: Runner) -> None:
             expected = f"File descriptor {number} is used by transport {transport!r}"
             assert str(refused.value) == expected
         transport.close()
-        await asyncio.sleep(0.01)
+        await rounds()
         other.close()
 
     run(main())
@@ -354,7 +354,7 @@ def test_readiness_of_a_removed_watcher_does_not_reach_its_successor(run: Runner
         os.write(wake_write, b"1")
         loop.add_reader(wake_read, first)
         loop.add_writer(number, second)
-        await asyncio.sleep(0.05)
+        await rounds()
         assert "successor" not in calls
         loop.remove_writer(number)
         for one in (watched, peer, full, drain):
@@ -402,6 +402,7 @@ def test_a_file_closed_by_its_callback_is_not_reported_again(run: Runner) -> Non
     async def main() -> None:
         loop = asyncio.get_running_loop()
         one, other = socket.socketpair()
+        spare = socket.socketpair()
         number = one.fileno()
         calls = 0
 
@@ -413,10 +414,11 @@ def test_a_file_closed_by_its_callback_is_not_reported_again(run: Runner) -> Non
 
         loop.add_reader(one, read)
         other.send(b"x")
-        await asyncio.sleep(0.05)
+        await rounds(through=spare)
         assert calls == 1
         loop.remove_reader(number)
-        other.close()
+        for sock in (other, *spare):
+            sock.close()
 
     run(main())
 
@@ -442,7 +444,7 @@ def test_watchers_from_another_thread(run: Runner) -> None:
         assert await asyncio.to_thread(loop.remove_reader, one)
         assert not await asyncio.to_thread(loop.remove_reader, one)
         other.send(b"b")
-        await asyncio.sleep(0.02)
+        await rounds()
         assert seen == [b"a"]
         changed.clear()
         loop.add_reader(one, read)
@@ -491,7 +493,7 @@ def test_a_removed_reader_holds_its_address_no_longer(run: Runner, kind: socket.
             if kind == socket.SOCK_STREAM:
                 first.listen()
             loop.add_reader(first, print)
-            await asyncio.sleep(0.01)  # the loop has waited for it
+            await rounds()  # the loop has waited for it
             assert loop.remove_reader(first)
         # In the same turn.
         with socket.socket(socket.AF_INET, kind) as second:
@@ -506,7 +508,7 @@ def test_the_peer_of_a_removed_reader_hears_of_its_end(run: Runner) -> None:
         one, other = socket.socketpair()
         other.setblocking(False)
         loop.add_reader(one, print)
-        await asyncio.sleep(0.01)
+        await rounds()
         loop.remove_reader(one)
         one.close()
         assert other.recv(1) == b""

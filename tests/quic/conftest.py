@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import uringcore
-from tests.support import certificates
 from tests.server.conftest import backends, every_backend
+from tests.support import certificates
 from uringcore.quic.configuration import QuicConfiguration
 
 

@@ -33,7 +33,6 @@ def _tables(loop):
     return {name: stats[name] for name in names}, len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_five_thousand_connections_at_five_per_cent_loss_leave_nothing_behind(
     run_long, server_configuration, client_configuration

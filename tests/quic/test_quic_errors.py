@@ -12,8 +12,8 @@ import time
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tests.support import certificates
 from tests.quic.harness import Recorder, eventually, serving
+from tests.support import certificates
 from tests.support.ports import free_port
 from uringcore.asyncio import connect
 from uringcore.quic import events

@@ -189,7 +189,6 @@ def test_a_vanished_client_is_forgotten(run, server_configuration, client_config
     run(main())
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
     not is_newest_interpreter(), reason="a million datagrams, half on each backend, are sent once"

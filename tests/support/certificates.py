@@ -1,7 +1,7 @@
 """Certificates for tests: authorities and what they issue, made by trustme, as files and as objects.
 
-Certificates that trustme does not make are in handmade_certificates.py. Tests of a server as a user starts it take
-uringcore's own (`uringcore.devcert`).
+Certificates that trustme does not make are in handmade_certificates.py. Tests of a server as a user
+starts it take uringcore's own (`uringcore.devcert`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Certificates that trustme does not make. Each function says what for; all others are certificates.py's.
 
-trustme has keys of P-256 and RSA with 2,048 bits, extensions of its own choice, authorities that never expire, and
-names of an organization. Servers and clients meet certificates that are neither.
+trustme has keys of P-256 and RSA with 2,048 bits, extensions of its own choice, certificates of version 3
+that an authority signed, and subjects that begin with an organization. Servers meet others.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from tests.support.certificates import DAY, LOCAL, ORGANIZATION, Identity
 
 
 def with_key(
-    folder: Path, name: str, issuer: Identity | None, hosts: tuple[str, ...] | list[str], *, key: Any
+    folder: Path, name: str, issuer: Identity | None, hosts: Sequence[str], *, key: Any
 ) -> Identity:
-    """A certificate of any key that OpenSSL has (Ed25519, Ed448, short RSA, secp256k1), or signed by such a key.
+    """A certificate of any key that OpenSSL has (Ed25519, Ed448), or signed by such a key.
 
     Without an `issuer` it is an authority that signed itself.
     """
@@ -129,7 +130,7 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _names(hosts: tuple[str, ...] | list[str]) -> x509.SubjectAlternativeName:
+def _names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName([_general_name(host) for host in hosts])
 
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import certificates
 from tests.server.harness import ROOT, Server, environment
 from tests.stress.served.client import READY
+from tests.support import certificates
 
 APPLICATION = "tests.stress.served.application:app"
 WORKERS = 2
@@ -199,9 +199,7 @@ class Operator:
     def _put(self) -> certificates.Identity:
         """A new certificate on the disk, as certbot does it: each file in one step, one after the other."""
         self._renewals += 1
-        made = self._authority.issue(
-            self._folder, f"server{self._renewals}", *certificates.LOCAL
-        )
+        made = self._authority.issue(self._folder, f"server{self._renewals}", *certificates.LOCAL)
         for file, place in zip((made.certfile, made.keyfile), self._live, strict=True):
             shutil.copy(file, place + ".new")
             os.replace(place + ".new", place)
