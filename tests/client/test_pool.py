@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.client.peer import BODY, until
+from tests.loop.support import rounds
 from tests.support.ports import free_port
 from uringcore.http3 import (
     Client,
@@ -197,7 +198,7 @@ def test_an_idle_connection_makes_room_for_another_origin(peer, run):
             busy = asyncio.ensure_future(pool.get(f"https://127.0.0.1:{peer.port}/gate"))
             await peer.wait_gated(1)
             other = asyncio.ensure_future(pool.get(peer.url + "/"))
-            await asyncio.sleep(0.1)
+            await rounds(20)
             assert not other.done(), "the only connection is in use"
             peer.release()
             await busy

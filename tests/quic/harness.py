@@ -124,6 +124,16 @@ async def eventually(condition, limit=30.0):
         await asyncio.sleep(0.01)
 
 
+async def still(protocol, measure):
+    """Waits until a whole exchange with the peer (a PING that is acknowledged) changes nothing in ``measure()``.
+
+    All that was sent has arrived by then, and so has the credit that the peer gives for it.
+    """
+    before = object()
+    while before != (before := measure()):
+        await protocol.ping()
+
+
 async def kept(path, ticket):
     """Waits until the session of ``ticket`` is in the file of a ``SharedSessionStore``: servers put it
     there while its client goes on."""

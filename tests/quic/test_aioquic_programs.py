@@ -9,6 +9,7 @@ import ssl
 
 import pytest
 
+from tests.loop.support import rounds
 from tests.quic.harness import (
     Echo,
     Recorder,
@@ -67,7 +68,7 @@ def test_transmit_is_called_after_each_batch_of_datagrams(
             calls = len(client.transmitted)
         assert calls > 0
         closed = len(client.transmitted)
-        await asyncio.sleep(0.05)
+        await rounds(20)
         assert len(client.transmitted) == closed
 
     run_anywhere(main())

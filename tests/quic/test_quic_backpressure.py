@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.quic.harness import Recorder, eventually, serving
+from tests.quic.harness import Recorder, eventually, serving, still
 from uringcore.asyncio import QuicConnectionProtocol, connect
 from uringcore.quic import events
 
@@ -28,7 +28,7 @@ async def _filled(client, stream_id):
     client._quic.send_stream_data(stream_id, bytes(4 << 20))
     client.transmit()
     waiting = asyncio.ensure_future(client.drain(stream_id))
-    await asyncio.sleep(0.2)
+    await still(client, lambda: client.get_send_buffer_size(stream_id))
     assert not waiting.done()
     return waiting
 
@@ -44,7 +44,7 @@ def test_abort_wakes_another_task_that_drains(
             _, writer = await client.create_stream()
             writer.write(bytes(4 << 20))
             waiting = asyncio.ensure_future(writer.drain())
-            await asyncio.sleep(0.2)
+            await still(client, writer.transport.get_write_buffer_size)
             assert not waiting.done()
             writer.transport.abort()
             with pytest.raises(ConnectionResetError):
@@ -106,7 +106,7 @@ def test_a_client_that_gives_its_request_up_wakes_the_server(
             client._quic.pause_stream(0)
             client.transmit()
             await eventually(lambda: protocols and protocols[0].draining is not None)
-            await asyncio.sleep(0.2)
+            await still(protocols[0], lambda: protocols[0].get_send_buffer_size(0))
             assert not protocols[0].draining.done()
             client._quic.reset_stream(0, 0x10C)
             client.transmit()
@@ -275,7 +275,9 @@ def test_drain_without_a_stream_waits_for_all_of_them(
             waiting = [asyncio.ensure_future(client.drain()) for _ in range(3)]
             # Each StreamReader takes half a mebibyte before it pauses its stream.
             await eventually(lambda: protocols and len(protocols[0].held) == 4)
-            await asyncio.sleep(0.2)
+            await still(
+                client, lambda: [client.get_send_buffer_size(one) for one in range(0, 16, 4)]
+            )
             assert not any(task.done() for task in waiting)
             for reader, _ in protocols[0].held:
                 assert len(await asyncio.wait_for(reader.read(), 10)) == 900_000
@@ -296,7 +298,7 @@ def test_a_close_wakes_who_drains_the_connection(
         ):
             client._quic.send_stream_data(0, bytes(4 << 20))
             waiting = asyncio.ensure_future(client.drain())
-            await asyncio.sleep(0.1)
+            await still(client, lambda: client.get_send_buffer_size(0))
             assert client.get_send_buffer_size(0) > 3 << 20
             assert not waiting.done()
             client.close()

@@ -234,10 +234,10 @@ def test_silence_ends_with_the_idle_time_out(
 
 def test_keep_alive_outlives_the_idle_time_out(run, server_configuration, client_configuration):
     async def main():
-        async with serving(server_configuration(idle_timeout=4.0)) as (port, _):
-            configuration = client_configuration(idle_timeout=4.0, keep_alive=0.1)
+        async with serving(server_configuration(idle_timeout=2.0)) as (port, _):
+            configuration = client_configuration(idle_timeout=2.0, keep_alive=0.1)
             async with connect("127.0.0.1", port, configuration=configuration) as client:
-                await asyncio.sleep(5)
+                await asyncio.sleep(2.5)
                 reader, writer = await client.create_stream()
                 writer.write(b"still here")
                 writer.write_eof()

@@ -8,6 +8,7 @@ import ssl
 
 import pytest
 
+from tests.loop.support import rounds
 from tests.quic.harness import Recorder, eventually, serving
 from tests.support.link import Conditions
 from tests.support.ports import free_port
@@ -219,7 +220,7 @@ def test_an_end_is_told_once_to_both_sides(
                 protocol.close()
                 protocol._quic.send_stream_data(0, b"late")
                 protocol.transmit()
-            await asyncio.sleep(0.05)
+            await rounds(20)
             for protocol in (client, *protocols):
                 assert isinstance(protocol.events[-1], events.ConnectionTerminated)
         if run_anywhere.kind != "asyncio":
@@ -246,7 +247,7 @@ def test_a_close_before_the_handshake_is_told_once(
             await client_closes_in_the_handshake(client, protocols, None)
             await asyncio.wait_for(client.wait_closed(), 5)
             _check_end(client, ("local", 7))
-            await asyncio.sleep(0.2)
+            await rounds(20)
             # The server may not even have begun; if it has, it was told.
             for server in protocols:
                 await asyncio.wait_for(server.wait_closed(), 15)
@@ -337,7 +338,7 @@ class Relay(asyncio.DatagramProtocol):
     async def leave(self):
         self.front.close()
         self.front = None
-        await asyncio.sleep(0.05)
+        await rounds()
 
 
 def test_an_established_connection_does_not_believe_icmp(

@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from tests.loop.support import at_rest
-from tests.quic.harness import Echo, Recorder, eventually, patterned, serving
+from tests.quic.harness import Echo, Recorder, eventually, patterned, serving, still
 from tests.support.interpreter import is_newest_interpreter
 from tests.support.memory import grown, memory
 from uringcore.asyncio import QuicConnectionProtocol, connect
@@ -364,7 +364,7 @@ def test_writers_wait_for_a_reader_that_does_not_read(
                     writer.write_eof()
 
                 task = asyncio.ensure_future(write())
-                await asyncio.sleep(1.0)
+                await still(client, lambda: (written, writer.transport.get_write_buffer_size()))
                 assert not task.done(), "the writer has to wait for the reader"
                 # The reader's own buffer, the stream's credit, and the writer's queue.
                 assert written < 4 << 20
@@ -388,7 +388,7 @@ def test_draining_ends_when_the_connection_does(run, server_configuration, clien
                 for _ in range(64):
                     writer.write(bytes(65536))
                 waiting = asyncio.ensure_future(writer.drain())
-                await asyncio.sleep(0.2)
+                await still(client, writer.transport.get_write_buffer_size)
                 assert not waiting.done()
                 protocols[0].close(error_code=5, reason_phrase="no more")
                 with pytest.raises(ConnectionResetError):
@@ -521,7 +521,7 @@ def test_an_idle_connection_costs_no_turns(run, server_configuration, client_con
             writer.write(bytes(100_000))
             await reader.readexactly(100_000)
             before = await at_rest(lambda: loop.stats()["turns"])
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(0.5)
             assert loop.stats()["turns"] - before < 10
 
     run(main())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.loop.support import rounds
 from tests.quic.native.pairs import cancelled, cancelled_after
 from tests.webtransport.pairs import accepting, connecting, serving, session_pair, stream_pair
 from uringcore.quic import QuicError
@@ -91,7 +92,7 @@ def test_a_session_closed_with_streams_in_flight_ends_them(run_anywhere, certifi
                 for _ in range(5):
                     stream = await here.open_stream()
                     sending.append(asyncio.ensure_future(stream.send_all(bytes(3_000_000))))
-            await asyncio.sleep(0.05)
+            await rounds(20)
             pair[closer].close(1, "enough")
             await asyncio.wait(sending)
             assert all(isinstance(task.exception(), QuicError) for task in sending)

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from tests.loop.support import rounds
 from tests.quic.harness import eventually
 from tests.webtransport.event_pairs import (
     accepted,
@@ -130,7 +131,7 @@ def test_a_program_takes_no_wakeup_of_create_stream(run_anywhere, files):
             stream = await session.create_stream()
             queued = await fill(session, stream)
             creating = asyncio.ensure_future(session.create_stream())
-            await asyncio.sleep(0.1)
+            await rounds(20)
             assert not creating.done()
             session.clear_tx_data_drain_pending(stream)
             go.set()
@@ -251,7 +252,7 @@ def test_who_waits_for_room_hears_of_the_end(run_anywhere, files):
                 session.send_stream_data_drained(stream, bytes(MEBIBYTE))
             )
             creating = asyncio.ensure_future(session.create_stream())
-            await asyncio.sleep(0.1)
+            await rounds(20)
             assert not sending.done()
             assert not creating.done()
             server.close(3, "enough")

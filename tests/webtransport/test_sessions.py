@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from tests.loop.support import rounds
 from tests.quic.harness import eventually, patterned
 from tests.webtransport.pairs import (
     accepting,
@@ -216,7 +217,7 @@ def test_a_close_ends_everybody_who_waits(run_anywhere, certificate):
                 other.receive_datagram(),
             ]
             tasks = [asyncio.ensure_future(wait) for wait in waits]
-            await asyncio.sleep(0.05)
+            await rounds(20)
             assert not [task for task in tasks if task.done()]
             one.close(7, "over")
             await asyncio.wait(tasks)
