@@ -125,7 +125,7 @@ async def eventually(condition, limit=30.0):
 
 
 async def still(protocol, measure):
-    """Waits until a whole exchange with the peer (a PING that is acknowledged) changes nothing in ``measure()``.
+    """Waits until an exchange with the peer (a PING, acknowledged) changes nothing in ``measure()``.
 
     All that was sent has arrived by then, and so has the credit that the peer gives for it.
     """

@@ -35,7 +35,7 @@ from uringcore.quic.configuration import QuicConfiguration
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 OTHER_PAGES = (
-    *("ARCHITECTURE.md", "BENCHMARK.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *("ARCHITECTURE.md", "BENCHMARK.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md"),
     *(f"docs/benchmarks/{path.name}" for path in sorted((ROOT / "docs/benchmarks").glob("*.md"))),
 )
 """Pages with links and without programs that run."""

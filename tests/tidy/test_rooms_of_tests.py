@@ -1,0 +1,56 @@
+"""tests/README.md lists every room of tests once: each folder of `tests`, and each Rust crate with tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "tests" / "README.md"
+# | [`name`](name) or `src/name` | tests | seconds | content | needs |
+ROW = re.compile(
+    r"^\| (?:\[`(\w+)`\]\((\w+)\)|`(src/[\w/]+)`) \| ([\d,]+) \| ([\d,]+) \| (.+) \|(.*)\|$"
+)
+
+
+def rows(text: str) -> list[re.Match[str]]:
+    return [found for line in text.splitlines() if (found := ROW.match(line))]
+
+
+def folders() -> list[str]:
+    """Those with tests, or with files that tests have in common; not caches, nor what a build left."""
+    return sorted({path.relative_to(ROOT / "tests").parts[0] for path in ROOT.glob("tests/*/*.py")})
+
+
+def crates() -> list[str]:
+    """The members of the workspace in which `cargo test` finds tests."""
+    members = re.search(r"^members = \[(.*?)\]", (ROOT / "Cargo.toml").read_text(), re.M | re.S)
+    assert members is not None
+    return sorted(
+        member
+        for member in re.findall(r'"([^"]+)"', members[1])
+        if any("#[test]" in path.read_text() for path in (ROOT / member).rglob("*.rs"))
+    )
+
+
+def test_every_room_has_its_row() -> None:
+    found = rows(PAGE.read_text())
+    assert sorted(row[1] for row in found if row[1]) == folders()
+    assert sorted(row[3] for row in found if row[3]) == crates()
+
+
+def test_every_row_leads_to_its_room_and_has_figures() -> None:
+    for row in rows(PAGE.read_text()):
+        assert row[1] == row[2]
+        assert int(row[4].replace(",", "")) > 0, row[0]
+
+
+def test_a_row_is_read_with_and_without_needs() -> None:
+    text = (
+        "| room | tests | seconds | content | needs |\n"
+        "| [`loop`](loop) | 1,200 | 0 | the loop | |\n"
+        "| `src/io` | 3 | 1 | the driver | root |\n"
+    )
+    first, second = rows(text)
+    assert (first[1], first[4], first[7]) == ("loop", "1,200", " ")
+    assert (second[3], second[6], second[7]) == ("src/io", "the driver", " root ")
