@@ -16,6 +16,8 @@ from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
+from tests.loop.support import rounds
+
 BODY = hashlib.shake_128(b"body").digest(1 << 20)
 
 HEADERS = 0x1
@@ -383,7 +385,7 @@ class Peer:
         self._loop.run_until_complete(start())
         self._loop.run_forever()
         self._server.close()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.run_until_complete(rounds())
         self._loop.close()
 
 

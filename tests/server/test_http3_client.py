@@ -13,6 +13,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
+from tests.loop.support import rounds
 from tests.server.conftest import backends
 from uringcore.http3 import RequestResetError, URLError
 from uringcore.http3._origin_connection import connect
@@ -97,7 +98,7 @@ class Peer:
         self._loop.run_until_complete(start())
         self._loop.run_forever()
         self._server.close()
-        self._loop.run_until_complete(asyncio.sleep(0.05))
+        self._loop.run_until_complete(rounds())
         self._loop.close()
 
     def stop(self):

@@ -13,6 +13,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ProtocolNegotiated
 
 import uringcore
+from tests.loop.support import rounds
 from tests.server.conftest import backends
 from uringcore.http3 import RequestNotProcessedError, RequestResetError
 from uringcore.http3._origin_connection import connect
@@ -76,7 +77,7 @@ def peer(certificate):
         server = loop.run_until_complete(start())
         loop.run_forever()
         server.close()
-        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.run_until_complete(rounds())
         loop.close()
 
     thread = threading.Thread(target=run, daemon=True)
