@@ -102,6 +102,9 @@ class Answers(QuicConnectionProtocol):
     def do_root(self, stream_id, request):
         self.answer(stream_id, b"hello")
 
+    def do_empty(self, stream_id, request):
+        self.answer(stream_id, fields=[(b"x-path", request[b":path"])])
+
     def do_echo(self, stream_id, request):
         self.answer(stream_id, request[b"content"])
 
