@@ -6,7 +6,8 @@ from importlib.metadata import version
 import pytest
 
 from tests.client.peer import BODY, Peer
-from uringcore.http3 import RequestNotProcessedError, RequestResetError, URLError, connect
+from uringcore.http3 import RequestNotProcessedError, RequestResetError, URLError
+from uringcore.http3._origin_connection import connect
 from uringcore.quic._errors import (
     QuicAlpnError,
     QuicCertificateError,

@@ -7,6 +7,7 @@ import pytest
 
 import uringcore
 from examples.aioquic_peer import Answer, connect_peer
+from tests.quic.harness import eventually, still
 from tests.server.conftest import backends
 from tests.server.harness import Server
 from uringcore.h3.connection import ErrorCode
@@ -147,14 +148,19 @@ def test_server_address_is_that_of_the_connections_socket(start, address, socket
 def test_cancelled_upload_is_noticed_though_its_body_waits(edges):
     """The stream is paused, for the application reads nothing, when the client cancels."""
 
+    sent = 0
+
     async def content():
+        nonlocal sent
         while True:
+            sent += 1
             yield bytes(65536)
 
     async def main():
         async with edges.connect() as client:
             request = asyncio.ensure_future(client.request("PUT", "/notices", content=content()))
-            await asyncio.sleep(0.5)
+            await eventually(lambda: sent)
+            await still(client._protocol, lambda: sent)
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
             events = []

@@ -14,6 +14,7 @@ import anyio
 import pytest
 import uvicorn
 
+from tests.loop.support import rounds
 from tests.server.harness import until
 from tests.support.ports import free_port
 from uringcore.http3._origin_connection import connect as connect_origin
@@ -344,7 +345,7 @@ def test_task_cancel_in_the_middle_of_a_stop_stops_at_once(run, certificate, mon
         await until(lambda: application.seen)
         if cancels_scope:
             scope.cancel()
-            await asyncio.sleep(0.05)
+            await rounds(20)
             assert not serving.done()
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
