@@ -138,7 +138,7 @@ class MatrixFigures:
             column: {row: spread for row in rows if (spread := result.spread(column, row))}
             for column, rows in result.rates.items()
         }
-        absent = {column: reason.splitlines()[0] for column, reason in result.absent.items()}
+        absent = {column: reason.partition("\n")[0] for column, reason in result.absent.items()}
         return cls(result.machine, result.rounds, result.seconds, rates, absent)
 
     def spread(self, column: str, row: str) -> Spread | None:
@@ -284,4 +284,4 @@ def _rounded(spread: Spread) -> list[float]:
 
 
 def _first_line(reason: str | None) -> str | None:
-    return None if reason is None else reason.splitlines()[0]
+    return None if reason is None else reason.partition("\n")[0]

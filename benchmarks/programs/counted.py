@@ -109,7 +109,8 @@ CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
 class Marks:
     """The marks between the rows, for callgrind or for a look at how often the loop sends."""
 
-    def __init__(self, library: Path | None, *, shows_sends: bool) -> None:
+    def __init__(self, library: Path | None, repeats: int, *, shows_sends: bool) -> None:
+        self.repeats = repeats
         self._callgrind = ctypes.CDLL(str(library)) if library is not None else None
         self._shows_sends = shows_sends
         self._loop: Any = None
@@ -222,13 +223,13 @@ class QuicPair:
 
 
 def count_rows(rows: dict[str, Row], counts: Counts, mark: Marks) -> None:
-    """Do every row `REPEATS` times a few and many times, each between two marks."""
+    """Do every row a few and many times, each between two marks, `mark.repeats` times."""
     for name, row in rows.items():
         row(counts[0])
         # What imports and other rows left is not walked through by a collection in the middle of this one.
         gc.collect()
         gc.freeze()
-        for _ in range(REPEATS):
+        for _ in range(mark.repeats):
             for count in counts:
                 mark()
                 row(count)
@@ -356,10 +357,13 @@ def main() -> None:
     parser.add_argument("--group", choices=GROUPS, required=True)
     parser.add_argument("--marks", type=Path, help="the built callgrind_mark.c")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument(
+        "--repeats", type=int, default=REPEATS, help="how often each row is counted"
+    )
     parser.add_argument("--sends", action="store_true", help="print how often each row sends")
     options = parser.parse_args()
     pin(SERVER_CORE)
-    mark = Marks(options.marks, shows_sends=options.sends)
+    mark = Marks(options.marks, options.repeats, shows_sends=options.sends)
     if options.group == QUIC:
         count_quic(mark, options.times)
     elif options.group in QUIC_FACES:
