@@ -248,6 +248,7 @@ def test_a_peer_that_is_killed_in_mid_transfer(run: Runner, program: str) -> Non
             if program is SENDER:
                 await protocol.until(lambda: len(protocol.data) > 1_000_000)
             else:
+                await protocol.until_call("made")
                 await eventually(lambda: protocol.transport.get_write_buffer_size() > 0)
             child.send_signal(signal.SIGKILL)
             await protocol.until_call("lost")

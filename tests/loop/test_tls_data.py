@@ -664,7 +664,7 @@ def test_a_certificate_asked_for_after_the_handshake(run: Runner, certificate: A
         await client.until(lambda: client.data == b"who are you?")
         client.data.clear()
         client.transport.write(b"and now?")
-        await client.until(lambda: b"localhost" in client.data)
+        await client.until(lambda: b"uringcore test server" in client.data)
         await end(client, server)
 
     run(main())

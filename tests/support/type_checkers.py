@@ -1,4 +1,8 @@
-"""mypy and pyright over programs, as users run them. Both come with the development environment alone."""
+"""mypy and pyright over programs, as users run them. Both come with the development environment alone.
+
+A run takes ten seconds, of which the programs are the least part: a test gives it all of its programs,
+right and wrong ones, and reads what is said of each.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,11 @@ def pyright(folder: Path, *paths: Path) -> tuple[int, str]:
     project = folder / "pyrightconfig.json"
     project.write_text(json.dumps(settings))
     return _run("pyright", "--pythonpath", sys.executable, "--project", str(project))
+
+
+def errors(said: str, program: Path) -> list[str]:
+    """The lines about errors in one program."""
+    return [line for line in said.splitlines() if f"/{program.name}:" in line and "error:" in line]
 
 
 def completeness() -> dict[str, Any]:

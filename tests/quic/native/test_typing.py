@@ -9,7 +9,7 @@ import pytest
 import uringcore.quic
 from tests.quic.native import typed_program, typed_protocol
 from tests.quic.native.test_examples import EXAMPLES, NAMES
-from tests.support.type_checkers import mypy, pyright
+from tests.support.type_checkers import errors, mypy, pyright
 from tests.webtransport import typed_program as typed_sessions
 
 PROGRAM, PROTOCOL = Path(typed_program.__file__), Path(typed_protocol.__file__)
@@ -21,39 +21,26 @@ def _mypy(folder, *paths):
     return mypy(folder, *paths, flags=("--disallow-any-expr",))
 
 
-def test_programs_have_no_any_in_them(tmp_path):
-    status, said = _mypy(tmp_path, *ALL)
-    assert status == 0, said
-
-
-def test_another_checker_finds_nothing_unknown_in_them(tmp_path):
-    status, said = pyright(tmp_path, *ALL)
-    assert status == 0, said
-
-
 @pytest.mark.parametrize("checker", [_mypy, pyright])
-def test_the_check_would_find_one(tmp_path, checker):
-    program = tmp_path / "program.py"
-    wrong = PROGRAM.read_text().replace("reply: bytes = await", "reply: str = await")
-    program.write_text(wrong + "\n\nasync def g(c: quic.Connection) -> None:\n    c.no_such()\n")
-    status, said = checker(tmp_path, program)
-    assert status == 1
-    assert "no_such" in said and '"str"' in said
-
-
-@pytest.mark.parametrize("checker", [_mypy, pyright])
-def test_what_connect_yields_is_what_the_program_makes(tmp_path, checker):
-    program = tmp_path / "program.py"
-    wrong = (
+def test_programs_have_nothing_unknown_in_them_and_mistakes_are_found(tmp_path, checker):
+    wrong, other = tmp_path / "wrong_program.py", tmp_path / "wrong_protocol.py"
+    wrong.write_text(
+        PROGRAM.read_text().replace("reply: bytes = await", "reply: str = await")
+        + "\n\nasync def g(c: quic.Connection) -> None:\n    c.no_such()\n"
+    )
+    # What `connect` yields is what the program makes.
+    other.write_text(
         PROTOCOL.read_text()
         .replace("client.ask(", "client.no_such(")
         .replace("plain.ping", "plain.ask")
     )
-    program.write_text(wrong)
-    status, said = checker(tmp_path, program)
-    assert status == 1
-    assert "no_such" in said and "Asking" in said
-    assert '"ask"' in said and "QuicConnectionProtocol" in said
+    status, said = checker(tmp_path, *ALL, wrong, other)
+    assert status == 1, said
+    of_wrong, of_other = ("\n".join(errors(said, program)) for program in (wrong, other))
+    assert "no_such" in of_wrong and '"str"' in of_wrong
+    assert "no_such" in of_other and "Asking" in of_other
+    assert '"ask"' in of_other and "QuicConnectionProtocol" in of_other
+    assert not [line for program in ALL for line in errors(said, program)], said
 
 
 @pytest.mark.parametrize("program", [typed_program, typed_protocol, typed_sessions])
