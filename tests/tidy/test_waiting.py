@@ -6,15 +6,22 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 
 
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Each file is read by two tests, and takes longer to parse than to walk."""
+    return ast.parse(source)
+
+
 def endless(source: str) -> Iterator[int]:
     """The lines in which a program is run without a time limit."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call) or ast.unparse(node.func) != "subprocess.run":
             continue
         # `**options` may have it.
@@ -78,7 +85,7 @@ SECONDS_MIN, SECONDS_MAX = 0.01, 10
 
 def fixed_waits(source: str) -> Iterator[int]:
     """The lines of sleeps of a constant time that no loop repeats, as those that wait for a condition do."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from _sleeps(node)
 
