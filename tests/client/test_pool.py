@@ -406,9 +406,9 @@ def test_a_download_goes_no_faster_than_it_is_read(server, run):
 def test_a_connection_that_is_waited_on_is_kept_open(server, run_ours):
     async def main():
         async with client_for(server) as pool:
-            pool._configuration.idle_timeout = 2.5
-            pool._configuration.keep_alive = 0.5
-            response = await pool.request("POST", server.url + "/sleep/4", content=b"")
+            pool._configuration.idle_timeout = 1.5
+            pool._configuration.keep_alive = 0.3
+            response = await pool.request("POST", server.url + "/sleep/2.5", content=b"")
             assert response.content == b"first last"
 
     run_ours(main())
