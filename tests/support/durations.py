@@ -3,6 +3,7 @@
     python -m pytest -n 3 --junitxml=loop.xml tests/loop
     python -m tests.support.durations loop.xml
     python -m tests.support.durations --slowest 20 loop.xml
+    python -m tests.support.durations --write loop.xml       # into the rows of these rooms
 
 Seconds are those of the tests, fixtures included, added up; a run on several processes takes less.
 """
@@ -10,6 +11,7 @@ Seconds are those of the tests, fixtures included, added up; a run on several pr
 from __future__ import annotations
 
 import argparse
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "tests" / "README.md"
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,32 @@ def _module(classname: str) -> str:
     return ".".join(parts)
 
 
-def table(cases: list[Case]) -> list[str]:
-    """A line for each room: its tests, how many were skipped, its seconds."""
-    rooms: dict[str, list[Case]] = defaultdict(list)
+@dataclass(frozen=True)
+class Room:
+    """What the tests of one room come to."""
+
+    tests: int
+    skipped: int
+    seconds: float
+
+
+def rooms(cases: list[Case]) -> dict[str, Room]:
+    """The rooms by name."""
+    found: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        rooms[case.room].append(case)
-    return [
-        f"{room:14} {len(found):6} tests {sum(case.skipped for case in found):5} skipped "
-        f"{sum(case.seconds for case in found):8.0f} s"
-        for room, found in sorted(rooms.items())
-    ]
+        found[case.room].append(case)
+    return {
+        name: Room(len(own), sum(one.skipped for one in own), sum(one.seconds for one in own))
+        for name, own in sorted(found.items())
+    }
+
+
+def written(page: str, found: dict[str, Room]) -> str:
+    """The page with the figures of these rooms; the others' stay."""
+    for name, room in found.items():
+        row = re.compile(rf"^(\| \[`{name}`\]\({name}\)) \| [\d,]+ \| [\d,]+ \|", re.MULTILINE)
+        page = row.sub(rf"\1 | {room.tests:,} | {max(room.seconds, 1):,.0f} |", page)
+    return page
 
 
 def main() -> None:
@@ -73,10 +92,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--slowest", type=int, metavar="COUNT", help="list tests instead")
+    parser.add_argument("--write", action="store_true", help="put the figures into tests/README.md")
     options = parser.parse_args()
     cases = read(options.reports)
     if options.slowest is None:
-        print("\n".join(table(cases)))
+        found = rooms(cases)
+        for name, room in found.items():
+            print(f"{name:14} {room.tests:6} tests {room.skipped:5} skipped {room.seconds:8.0f} s")
+        if options.write:
+            PAGE.write_text(written(PAGE.read_text(), found))
         return
     for case in sorted(cases, key=lambda case: -case.seconds)[: options.slowest]:
         print(f"{case.seconds:8.2f} s  {case.module.replace('.', '/')}.py::{case.name}")
