@@ -85,13 +85,6 @@ def direct(application: Any) -> Any:
     return application.app if type(application) is ProxyHeadersMiddleware else application
 
 
-def has_transports(server: object) -> bool:
-    """True if a server of asyncio's has a TCP connection, be it one whose TLS handshake is under way."""
-    clients = getattr(server, "_clients", None)
-    # Before CPython 3.13 they are only counted.
-    return bool(getattr(server, "_active_count", 0) if clients is None else clients)
-
-
 class Slot(Protocol):
     """What a server is told, and asked, by whoever runs several of them."""
 
@@ -508,9 +501,7 @@ class Server(UvicornServer):
             for connection in list(self._listener.service.connections):
                 connection.shutdown()
         end = loop.time() + self.config.timeout_keep_alive
-        while loop.time() < end and not self.force_exit:
-            if not state.connections and not any(map(has_transports, self.servers)):
-                break
+        while state.connections and loop.time() < end and not self.force_exit:
             await asyncio.sleep(0.05)
 
     @contextlib.contextmanager
