@@ -1,15 +1,21 @@
 """TCP clients that come just as the server stops."""
 
+import asyncio
 import contextlib
 import http.client
 import io
 import socket
 import ssl
 import time
+import types
 
 import pytest
 
+import uringcore
+from tests.server.application import app
 from tests.server.conftest import backends
+from tests.server.harness import until
+from uringcore.server import Config, Server
 
 NEVER = "600"
 """Seconds: a stop that takes the whole time-out fails the test."""
@@ -111,6 +117,33 @@ def test_a_handshake_that_was_under_way_gets_one_answer(late):
 @on_each_backend
 def test_a_handshake_that_was_under_way_and_no_request_end_with_the_server(late):
     assert late.read_all() == b""
+
+
+def test_a_server_that_hands_over_waits_for_a_handshake_that_is_under_way(certificate, monkeypatch):
+    """SIGHUP with `--workers`: nobody is to notice."""
+    monkeypatch.setattr("uringcore.server._server.HAND_OVER_SECONDS_MIN", 0.0)
+    names = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate, strict=True))
+    config = Config(app, port=0, log_config=None, timeout_keep_alive=600, **names)
+    place = types.SimpleNamespace(certificate=certificate[0])
+
+    async def main():
+        server = Server(config)
+        serving = asyncio.ensure_future(server.serve())
+        await until(lambda: server.started)
+        place.port = config.port
+        client = await asyncio.to_thread(LateClient, place)
+        server.retire()
+        await until(lambda: not any(one.is_serving() for one in server.servers[:1]))
+        await asyncio.wait([serving], timeout=1)
+        assert not serving.done()
+        client.finish()
+        client.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        answer = await asyncio.to_thread(client.read_all)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        client.close()
+        await asyncio.wait_for(serving, 60)
+
+    uringcore.run(main())
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])

@@ -56,7 +56,7 @@ def test_who_is_trusted_as_a_proxy(start, arguments, client):
 
 def test_uvicorns_look_for_a_proxy_is_left_out_where_there_is_none() -> None:
     """`direct` stands for an application that does nothing else to a request without those fields."""
-    from uringcore.server._server import direct
+    from uringcore.server._service import direct
 
     async def application(scope, receive, send):
         pass

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Protocol
 
-__all__ = ["close_lingering", "shut_down_late"]
+__all__ = ["close_lingering", "has_transports", "shut_down_late"]
 
 LOOK_SECONDS = 0.1
 
@@ -45,6 +45,13 @@ def shut_down_late(connections: Iterable[Connection]) -> Iterator[None]:
     """Meanwhile connections are shut down that were not among ``connections`` when the block began."""
     with looking(shut_down_others(connections, set(connections))):
         yield
+
+
+def has_transports(server: object) -> bool:
+    """True if a server of asyncio's has a TCP connection, be it one whose TLS handshake is under way."""
+    clients = getattr(server, "_clients", None)
+    # Before CPython 3.13 they are only counted.
+    return bool(getattr(server, "_active_count", 0) if clients is None else clients)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,6 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import Any, Protocol
 
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import Server as UvicornServer
 
 from uringcore._sharing import add_own_listeners
@@ -39,7 +38,7 @@ from uringcore.server._certificate import CertificateKeeper
 from uringcore.server._config import Config
 from uringcore.server._lifespan import Lifespan
 from uringcore.server._limits import websocket_limits
-from uringcore.server._lingering import close_lingering, shut_down_late
+from uringcore.server._lingering import close_lingering, has_transports, shut_down_late
 from uringcore.server._listener import HTTP3Listener
 from uringcore.server._log import RequestLog
 from uringcore.server._metrics_port import MetricsPort
@@ -50,7 +49,7 @@ from uringcore.server._scope import (
     common_scope,
     encode_path,
 )
-from uringcore.server._service import Service
+from uringcore.server._service import Service, direct
 from uringcore.server._shield import outlast, shielded
 from uringcore.server._sockets import (
     ServerSockets,
@@ -80,9 +79,6 @@ LIFESPAN_SECONDS_MIN = 5.0
 logger = logging.getLogger("uvicorn.error")
 
 
-def direct(application: Any) -> Any:
-    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
-    return application.app if type(application) is ProxyHeadersMiddleware else application
 
 
 class Slot(Protocol):
@@ -442,10 +438,11 @@ class Server(UvicornServer):
             if self._metrics is not None:
                 # Others go on.
                 self._metrics.stop_accepting()
-        connections: set[Any] = self.server_state.connections
+        state = self.server_state
+        connections: set[Any] = state.connections
+        # A request that begins from now on is the last one of its TCP connection.
+        state.default_headers = [*state.default_headers, (b"connection", b"close")]
         with close_lingering(connections):
-            # A handshake that is under way may end after uvicorn has asked the connections to end.
-            self._close_behind_responses()
             if self._is_retiring:
                 await self._hand_over()
             with shut_down_late(connections):
@@ -478,11 +475,6 @@ class Server(UvicornServer):
         self._is_retiring = True
         self.should_exit = True
 
-    def _close_behind_responses(self) -> None:
-        """A request that begins from now on is the last one of its TCP connection."""
-        state = self.server_state
-        state.default_headers = [*state.default_headers, (b"connection", b"close")]
-
     async def _hand_over(self) -> None:
         loop = asyncio.get_running_loop()
         state = self.server_state
@@ -501,7 +493,9 @@ class Server(UvicornServer):
             for connection in list(self._listener.service.connections):
                 connection.shutdown()
         end = loop.time() + self.config.timeout_keep_alive
-        while state.connections and loop.time() < end and not self.force_exit:
+        while loop.time() < end and not self.force_exit:
+            if not state.connections and not any(map(has_transports, self.servers)):
+                break
             await asyncio.sleep(0.05)
 
     @contextlib.contextmanager

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.server import ServerState
 
 from uringcore._uringcore import AsgiService, Http3Limits
 from uringcore.server._scope import TLSExtension
 from uringcore.server._webtransport import SessionService
 
-__all__ = ["Service"]
+__all__ = ["Service", "direct"]
 
 
 class _Connection(Protocol):
@@ -42,3 +43,8 @@ class Service:
     """Called with why a response was given up for its client's slowness."""
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)
+
+
+def direct(application: Any) -> Any:
+    """The application without uvicorn's look at X-Forwarded fields, which passes requests without them on."""
+    return application.app if type(application) is ProxyHeadersMiddleware else application
