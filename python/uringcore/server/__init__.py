@@ -1,110 +1,112 @@
 """An ASGI server for HTTP/1.1, WebSocket and HTTP/3 on one port number.
 
-uvicorn is the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This
-package is the UDP side: HTTP/3 requests to ASGI. :func:`uringcore.server.run` serves an application
-from a program; the command ``uringcore app:app`` does it from a shell. ``Server`` and ``Config`` are
-what uvicorn has under these names, with HTTP/3: ``Server(Config(app, ...)).run()``, or
-``await Server(...).serve()`` in a program that has a loop.
+uvicorn provides the TCP side and the frame: options, lifespan, logging, HTTP/1.1 and WebSocket. This
+package provides the UDP side: it passes HTTP/3 requests to ASGI applications.
+:func:`uringcore.server.run` serves an application from a program; the command ``uringcore app:app`` does
+it from a shell. ``Server`` and ``Config`` are uvicorn's classes of these names with HTTP/3 added:
+``Server(Config(app, ...)).run()``, or ``await Server(...).serve()`` in a program that has a loop.
 
 | file | noun |
 | --- | --- |
-| ``_command``, ``_completion`` | the command's options; what a shell offers of them |
-| ``_startup`` | what keeps a server from starting |
-| ``_options`` | uvicorn's options beside HTTP/3: those of TCP alone, those that do nothing |
-| ``_config`` | what the server is set up with, checked before anything starts |
-| ``_checks``, ``_credentials`` | what cannot work, in one line |
-| ``_server`` | uvicorn's server with the HTTP/3 side beside it |
-| ``_sockets`` | what a server listens on, TCP and UDP |
+| ``_command``, ``_completion`` | the command's options; their shell completion |
+| ``_startup`` | errors that keep a server from starting |
+| ``_options`` | uvicorn's options that apply to TCP alone, and options without effect |
+| ``_config`` | a server's configuration, checked before anything starts |
+| ``_checks``, ``_credentials`` | checks of options and of certificates, each with a one-line error |
+| ``_server`` | uvicorn's server with HTTP/3 added |
+| ``_sockets`` | the sockets that a server listens on, TCP and UDP |
 | ``_activation`` | the sockets that systemd passes on |
 | ``_listener`` | the QUIC endpoints of a server |
-| ``_certificate``, ``_signature`` | a certificate that is renewed while the server runs; changes of a file |
+| ``_certificate``, ``_signature`` | reload of a renewed certificate; detection of changed files |
 | ``_subject`` | a certificate's subject as text, for ASGI's ``tls`` extension |
 | ``_http2`` | uvicorn's HTTP/2, with an end of requests without content |
-| ``_lifespan`` | the application's own start and end |
+| ``_lifespan`` | the application's start-up and shutdown |
 | ``_shield`` | a shield against the cancel scopes of anyio, for the end of a server |
 | ``_cancellations`` | the log lines of applications that a stop cancels |
-| ``_reloader`` | the process above a server that ``--reload`` replaces |
-| ``_supervisor`` | the process above several workers |
+| ``_reloader`` | the parent process of a server with ``--reload`` |
+| ``_supervisor`` | the parent process of several workers |
 | ``_worker`` | one worker process, from both sides |
 | ``_serving`` | running a server until it ends: in this process, below ``--reload``, or in workers |
 | ``_descriptors`` | the limit of open files, and the three standard descriptors |
 | ``_shared_folder`` | folders that the processes of a server share |
-| ``_reset_key`` | the key of stateless resets that ``http3_reset_key`` names |
-| ``_ports`` | UDP ports that workers share, and who has which place |
+| ``_reset_key`` | the stateless reset key derived from ``http3_reset_key`` |
+| ``_ports`` | UDP ports that workers share, and each worker's place on them |
 | ``gunicorn`` | gunicorn's worker class |
-| ``_terminal`` | whether SIGHUP came of a terminal's end |
-| ``_service`` | what all HTTP/3 connections of a server share |
+| ``_terminal`` | detection of a controlling terminal |
+| ``_service`` | the state that all HTTP/3 connections of a server share |
 | ``_connection`` | the life of one HTTP/3 connection |
 | ``_limits`` | what a server takes on |
 | ``_lingering`` | TCP connections that would outlast a stopping server |
 | ``_watch`` | whether a stopping connection's client is there |
 | ``_log`` | the access log, and what goes wrong |
 | ``_json_log`` | the log as JSON |
-| ``_observer`` | what counts requests, and answers for the pages below |
+| ``_observer`` | request counting, and the metrics and status pages |
 | ``_shared_result`` | a report that concurrent callers share |
-| ``_counts``, ``_report`` | what is counted as it happens; how a server stands at one moment |
-| ``_metrics``, ``_status_page`` | what a report is called for Prometheus; what a browser shows |
-| ``_metrics_port`` | a TCP port of their own for metrics |
-| ``_worker_reports`` | the processes of one server, which tell each other |
+| ``_counts``, ``_report`` | event counters; a snapshot of a server |
+| ``_metrics``, ``_status_page`` | a report as OpenMetrics; the status page and its data |
+| ``_metrics_port`` | a separate TCP port for metrics |
+| ``_worker_reports`` | exchange of reports among the processes of one server |
 | ``_scope`` | the part of ASGI's scope that all requests share |
-| ``_webtransport`` | sessions, each an application's |
+| ``_webtransport`` | WebTransport sessions, each served by an application task |
 
-Requests themselves are answered in the extension: a scope, a task that runs the application, and
-what its ``receive`` and ``send`` do.
+The extension serves the requests themselves: it makes the scope, runs the application in a task, and
+implements ``receive`` and ``send``.
 
-WebSocket (RFC 9220) is what it is over HTTP/1.1, with uvicorn's ``ws_`` options and without compression.
-A request that comes as 0-RTT data runs at once if it may be repeated and an address validation token
-proves where its client is. It says so to the application
+WebSocket over HTTP/3 (RFC 9220) works as over HTTP/1.1, with uvicorn's ``ws_`` options and without
+compression.
+A request in 0-RTT data runs at once if its method is safe and an address validation token proves the
+client's address. The application sees this in its scope
 (``scope["extensions"]["uringcore.early_data"]`` and ``early-data: 1``). Every other one waits for the
 handshake: ``http3_early_data``. ``scope["client"]``, the access log and ``--forwarded-allow-ips`` use the
-last address that the client has proved to be at (RFC 9000 sections 8 and 9.3), so a packet from a forged
-source changes none of them. Responses are served by the priority that their client asks for (RFC 9218), or
-by the one in the application's own ``priority`` header.
+last address that the client has proved (RFC 9000 sections 8 and 9.3), so a packet from a forged source
+changes none of them. The server schedules responses by the priority that their client requests
+(RFC 9218), or by the one in the application's own ``priority`` header.
 
-WebTransport sessions come on the same port, with a scope of the type ``webtransport``:
-:mod:`uringcore.webtransport._asgi` has the messages. An application that raises for such a scope is left
-alone, and its clients get a 501.
+WebTransport sessions arrive on the same port, with a scope of the type ``webtransport``:
+:mod:`uringcore.webtransport._asgi` lists the messages. If an application raises for such a scope, the
+server answers its clients with 501.
 
-HTTP datagrams (RFC 9297): an application that speaks a protocol of extended CONNECT, such as
-``connect-udp`` (RFC 9298), has its name given by ``http3_connect``. Its requests are ``http`` scopes
+HTTP datagrams (RFC 9297): the option ``http3_connect`` names protocols of extended CONNECT, such as
+``connect-udp`` (RFC 9298), that the application implements. Their requests are ``http`` scopes
 with the method ``CONNECT`` and ``scope["extensions"]["http.datagram"] = {"protocol": "connect-udp",
-"max_size": 1180}``. Then ``receive()`` gives ``{"type": "http.datagram.receive", "data": b"..."}`` as
-well, and ``send()`` takes ``{"type": "http.datagram.send", "data": b"..."}`` behind
-``http.response.start``. A datagram goes as a QUIC DATAGRAM frame, and one above ``max_size`` is lost;
-``max_size`` is ``None`` of a client that has no such frames. Where content is capsules (RFC 9297
-section 3: ``connect-udp``, or ``capsule-protocol: ?1``) datagrams come and, to such a client, go in
-capsules; capsules of other kinds are ignored, and what the application itself sends as content has to
-be whole capsules in each message. Nobody waits for a datagram: what finds no room is lost.
+"max_size": 1180}``. Then ``receive()`` also returns ``{"type": "http.datagram.receive", "data": b"..."}``,
+and ``send()`` accepts ``{"type": "http.datagram.send", "data": b"..."}`` after ``http.response.start``.
+Each datagram travels in a QUIC DATAGRAM frame, and one above ``max_size`` is dropped. ``max_size`` is
+``None`` if the client does not support DATAGRAM frames. Where content consists of capsules (RFC 9297
+section 3: ``connect-udp``, or ``capsule-protocol: ?1``) datagrams are also received in capsules, and sent
+in capsules to a client without DATAGRAM frames; capsules of other kinds are ignored. There the application
+must send whole capsules in each content message. Sending a datagram never waits: one that finds no buffer
+space is dropped.
 
-What one HTTP/3 client can make the server keep, and for how long, is bounded. Each limit is an option
+The memory and time that one HTTP/3 client can occupy are bounded. Each limit is an option
 (``http3_max_requests`` is ``--http3-max-requests``), a field of
 :class:`~uringcore.server._limits.HTTP3Limits`, for WebTransport of
 :class:`~uringcore.server._limits.SessionLimits`, or, for all connections together, of
-:class:`~uringcore.quic.limits.ServerLimits`. Without their ``http3_``:
+:class:`~uringcore.quic.limits.ServerLimits`. Names without their prefix ``http3_``:
 
-| what | bound | when full |
+| resource | bound | when exceeded |
 | --- | --- | --- |
 | a WebSocket's message | ``ws_max_size`` (uvicorn's: 16 MiB) | closed with 1009 |
-| a WebSocket's messages that wait | ``ws_max_queue`` (uvicorn's: 32), 256 KiB | the client waits for credit |
+| a WebSocket's queued messages | ``ws_max_queue`` (uvicorn's: 32), 256 KiB | the client waits for credit |
 | messages above 256 KiB under way | ``max_large_messages`` (4) a connection | the client waits for credit |
-| a request's datagrams that wait for the application | 128 KiB | the oldest are dropped |
-| a connection's datagrams that wait to be sent | 1 MiB | the oldest are dropped |
-| requests of a connection at once | ``max_requests`` (100) | the client waits for a stream |
+| a request's datagrams queued for the application | 128 KiB | the oldest are dropped |
+| a connection's datagrams queued for sending | 1 MiB | the oldest are dropped |
+| concurrent requests of a connection | ``max_requests`` (100) | the client waits for a stream |
 | requests of a connection in all | ``max_requests_per_connection`` (none) | GOAWAY |
 | a request's header section | ``max_header_bytes`` (64 KiB), ``max_header_fields`` (256) | 431, or a reset |
 | unfinished header sections of a connection | four times that | H3_EXCESSIVE_LOAD |
 | the time for a header section | ``header_timeout`` (10 s) | H3_REQUEST_REJECTED |
-| requests given up by the client | ``max_early_resets`` (1,000), then 33 a second | H3_EXCESSIVE_LOAD |
+| requests cancelled by the client | ``max_early_resets`` (1,000), then 33 a second | H3_EXCESSIVE_LOAD |
 | a request's body, not yet received | 256 KiB, and a window of 1 MiB | the client waits for credit |
 | bodies of a connection together | a window of 8 MiB | as above |
-| the time for a body that is waited for | ``body_timeout`` (60 s), ``body_rate`` | 408 |
+| the time that an application waits for a body | ``body_timeout`` (60 s), ``body_rate`` | 408 |
 | a response's body, not yet sent | 128 KiB, queued in parts | ``send`` waits until 32 KiB are left |
 | responses of a connection together | 4 MiB, and a part a stream | as above |
-| a client that takes nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
-| a client that takes little of it | ``send_rate`` (240 bytes a second), ``send_rate_grace`` (60 s) | reset |
+| a client that reads nothing of a response | ``send_timeout`` (10 min), or of one before it | reset |
+| a client that reads too slowly | ``send_rate`` (240 bytes a second), ``send_rate_grace`` (60 s) | reset |
 | files open for responses that wait | ``max_open_files`` (16) | opened again for each part |
 | files of the process | ``max_process_files`` (1/4 of RLIMIT_NOFILE, 16,384 at most) | opened later |
-| sessions of a connection at once | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
+| concurrent sessions of a connection | ``max_sessions`` (1,024) | H3_REQUEST_REJECTED |
 | a session's streams | ``max_session_streams``, ``max_session_uni_streams`` (256) | the client waits |
 | a session's data, not yet received | ``session_window`` (16 MiB), and the windows above | the client waits |
 | a session's datagrams, not yet received | ``session_datagram_buffer`` (1 MiB) | the oldest are dropped |
@@ -112,9 +114,9 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | a connection without requests | ``keep_alive`` (120 s) | as above |
 | connections and handshakes | ``max_connections``, ``max_handshakes`` and others | refused, or a Retry |
 | traces (``qlog_dir``) | ``qlog_trace_bytes`` and others | cut, or the oldest are removed |
-| what all clients make the server hold | ``memory`` (a quarter of what there is) | H3_EXCESSIVE_LOAD |
-| what clients of one address hold of it | as much as is left | 64 KiB of credit at a time |
-| log lines that a client causes | ``log_lines`` (10), then one a minute | left out and counted |
+| memory held for all clients | ``memory`` (a quarter of the available memory) | H3_EXCESSIVE_LOAD |
+| memory held for clients of one address | as much as is left | 64 KiB of credit at a time |
+| log lines that a client causes | ``log_lines`` (10), then one a minute | dropped and counted |
 | log lines that all clients cause | 20 times that | as above |
 | the same silence in a graceful stop | 1 s, with open requests 3 s | the connection is closed |
 | a closed TCP connection's client, in a graceful stop | 1 s | its last word is not waited for |
@@ -123,27 +125,29 @@ What one HTTP/3 client can make the server keep, and for how long, is bounded. E
 | its wait for the last acknowledgements | 10 s | the connection is closed |
 | a forced stop's wait for applications that it has cancelled | 1 s | left to the loop's end |
 
-Files of ``http.response.pathsend`` and ``zerocopysend`` have places of the process's, shared among client
-addresses (IPv6 by /64): a client that reads slowly costs no descriptor that another one needs. Where all
-places are in use, or the system has no descriptor left, a response waits and its file is opened later. Files
-that the application opens itself, and TCP clients, are not counted. The command, and :func:`run`, raise the
-soft limit of RLIMIT_NOFILE to the hard one (up to 524,288) at the start, and programs that the server starts
-inherit that; a :class:`Server` that a program runs by itself, and gunicorn, leave the limit alone. The hard
-limit (``LimitNOFILE=`` of a systemd unit, ``ulimit -Hn``) bounds all descriptors.
+All connections of a process share the places for open files of ``http.response.pathsend`` and
+``zerocopysend``. The places are divided among client addresses (IPv6 by /64), so a slow reader takes no
+descriptor from other clients. If all places are in use, or the system has no descriptor left, a response
+waits and its file is opened later. Files that the application opens itself, and TCP clients, are not
+counted. The command, and :func:`run`, raise the soft limit of RLIMIT_NOFILE to the hard one (up to
+524,288) at the start, and child processes inherit that; a :class:`Server` that a program runs by itself,
+and gunicorn, do not change the limit. The hard limit (``LimitNOFILE=`` of a systemd unit, ``ulimit -Hn``)
+bounds all descriptors.
 
-Signals, as uvicorn's. SIGTERM and SIGINT stop gracefully, a second SIGINT at once, also during start-up;
-programs that replace uvicorn's ``Server.handle_exit`` are called. With ``--workers`` a third kills, and a
-worker that never gets started is killed after ``timeout_graceful_shutdown``. With workers
-SIGHUP replaces all processes, one after the other: the new one serves before the old one is told, no
-connection is refused meanwhile, HTTP/3 clients get GOAWAY and HTTP/1.1 clients ``connection: close`` with
-their next response. SIGTTIN and SIGTTOU change the number of workers. Without workers SIGHUP reads the
-certificate again, as a change of its files does in any case.
+Signals work as in uvicorn. SIGTERM and SIGINT stop gracefully; a second SIGINT stops at once, also during
+start-up. If a program replaces uvicorn's ``Server.handle_exit``, its replacement is called. With
+``--workers`` a third SIGINT kills, and a worker that does not finish its start-up is killed after
+``timeout_graceful_shutdown``. With workers SIGHUP replaces all processes, one after the other: the new one
+serves before the old one retires, and no connection is refused meanwhile. HTTP/3 clients get GOAWAY and
+HTTP/1.1 clients ``connection: close`` with their next response. SIGTTIN and SIGTTOU change the number of
+workers. Without workers SIGHUP reloads the certificate; a change of its files does so in any case.
 
-Sockets may be given: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=`` and ``ListenDatagram=``, told
-apart by their type), or as ``Server(config).run(sockets=[...])`` of :mod:`uringcore.server._server`. Workers
-need a UDP port of their own (``--http3-port``): a UDP socket is one process's.
+A server can use sockets that are already bound: ``--fd`` and ``--http3-fd``, systemd's (``ListenStream=``
+and ``ListenDatagram=``, distinguished by their type), or ``Server(config).run(sockets=[...])`` of
+:mod:`uringcore.server._server`. Workers need ``--http3-port`` then, because each worker binds a UDP socket
+of its own.
 
-Needs the extra ``uringcore[server]``; importing this package itself does not.
+Serving needs the extra ``uringcore[server]``; importing this package itself does not.
 """
 
 from __future__ import annotations
@@ -175,11 +179,11 @@ def run(app: Any, **options: Any) -> None:
     serve(Config(app, **options))
 
 
-# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+# Hidden from type checkers: a module-level `__getattr__` would make them accept any name, also misspelt ones.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """``Config`` and ``Server``, when they are asked for: they need uvicorn, this package does not."""
+        """Imports ``Config`` and ``Server`` on first use: they need uvicorn, this package does not."""
         if name not in ("Config", "Server"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:

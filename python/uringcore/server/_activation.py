@@ -1,6 +1,6 @@
 """Sockets that systemd has bound and passes on (sd_listen_fds(3)).
 
-Here: which descriptors are meant, by the environment. Not here: what is served on them.
+This file finds the descriptors by the environment. It does not serve on them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 def is_activated(environment: Mapping[str, str]) -> bool:
-    """Sockets were passed to this process, and have not been taken yet."""
+    """True if sockets were passed to this process and have not been taken yet."""
     count = environment.get("LISTEN_FDS", "")
     is_ours = environment.get("LISTEN_PID") == str(os.getpid())
     return is_ours and count.isdigit() and int(count) > 0
 
 
 def activation_sockets(environment: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
-    """The sockets that were passed to this process; they are its own from here on.
+    """Returns the sockets that were passed to this process, and takes ownership of them.
 
-    The environment's variables are removed, so that no child takes them for its own. Raises
-    ``OSError``, with the name that the unit gives it (``FileDescriptorName=``), for what is no socket.
+    The environment's variables are removed, so that child processes do not use them. Raises ``OSError``
+    for a descriptor that is not a socket, with the unit's name for it (``FileDescriptorName=``).
     """
     process, count, names = (environment.pop(name, "") for name in VARIABLES)
     if not count.isdigit() or process != str(os.getpid()):

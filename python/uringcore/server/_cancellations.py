@@ -1,7 +1,7 @@
 """The log lines of applications that a stop cancels: one traceback, and the number of the others.
 
-The server cancels all of them at once, and their tracebacks differ in nothing that a reader could act on. Not
-here: when applications are cancelled, which is _server.py's.
+The server cancels all applications at once, so their tracebacks add no information to the first one.
+_server.py decides when applications are cancelled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ logger = logging.getLogger("uvicorn.error")
 
 @contextlib.contextmanager
 def one_traceback() -> Iterator[None]:
-    """Meanwhile only the first application that ends with ``CancelledError`` is logged, and then a count."""
+    """A context in which only the first application that ends with ``CancelledError`` is logged.
+
+    A line with the number of the others follows at its end.
+    """
     cancellations = _Cancellations()
     logger.addFilter(cancellations)
     try:
@@ -30,7 +33,7 @@ def one_traceback() -> Iterator[None]:
 
 
 class _Cancellations(logging.Filter):
-    """Lets the first record of a cancellation through."""
+    """Passes the first record of a cancellation on and drops the others."""
 
     count = 0
 
@@ -46,6 +49,6 @@ def is_cancellation(error: BaseException) -> bool:
     """A ``CancelledError``, or a group of nothing else."""
     if isinstance(error, asyncio.CancelledError):
         return True
-    # A BaseExceptionGroup, which CPython 3.10 has not.
+    # CPython 3.10 has no BaseExceptionGroup.
     members = getattr(error, "exceptions", ())
     return bool(members) and all(map(is_cancellation, members))

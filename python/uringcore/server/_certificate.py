@@ -1,6 +1,6 @@
-"""A server's certificate that is renewed while it runs: new connections get the new one.
+"""Reload of a server's certificate that is renewed while the server runs: new connections get the new one.
 
-What a certificate is made of is _config.py's and the QUIC configuration's.
+_config.py and the QUIC configuration parse the certificate.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ class _Listener(Protocol):
 
 
 class CertificateKeeper:
-    """Looks after the files that a server's certificate was read from."""
+    """Watches the files that a server's certificate was read from."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._files = config.certificate_files
-        # It may have been renewed since it was read, while the application started.
+        # From before the read: a renewal during the application's start-up is detected.
         self._known = self._seen = config.certificate_signature
 
     def has_changed(self) -> bool:
-        """True if the files are others than at the last renewal, and as they were at the last look.
+        """True if the files differ from those of the last renewal and are unchanged since the last check.
 
-        Who renews them writes one after the other: a key without its certificate is not meant.
+        A renewal program writes its files one after the other. Waiting until they are stable avoids
+        loading a key without its certificate.
         """
         seen, self._seen = self._seen, signature(self._files)
         return self._seen != self._known and self._seen == seen
 
     def renew(self, listener: _Listener | None) -> bool:
-        """Reads the files again. What cannot be used changes nothing, and is said in one line."""
+        """Reads the files again. If they cannot be used, logs one line and keeps the old certificate."""
         self._known = self._seen = signature(self._files)
         try:
             self._config.reload_certificate(listener)
         except (StartupError, OSError) as exc:
-            # An OSError: it has changed again while it was read. The next look finds that.
+            # An OSError means that the files changed again during the read. The next check retries.
             logger.error("The certificate stays as it was: %s", exc)
             return False
         logger.info("New connections get the certificate of %s as it is now", self._files[0])

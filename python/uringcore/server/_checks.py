@@ -1,7 +1,7 @@
-"""Where a server is to listen and what it is to speak, looked at before anything starts.
+"""Checks of a server's addresses and protocols, made before anything starts.
 
-uvicorn would come to most of it after the application's start-up, with a traceback. Certificates are
-_credentials.py's.
+uvicorn would report most of these mistakes after the application's start-up, with a traceback.
+_credentials.py checks certificates.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ ORIGIN = re.compile(
 """RFC 6454 section 6.2, in lower case."""
 
 ORIGINS_BYTES_MAX = 16 * 1024
-"""Of an ORIGIN frame, in which each origin takes two more. Our own client reads no longer one."""
+"""The size of an ORIGIN frame, which takes two bytes more for each origin. Our client reads no longer
+frame."""
 
 ELSEWHERE = {
     "websocket": "served without",
     "webtransport": "not to be had this way",
     "webtransport-h3": "not to be had this way",
-    # RFC 9484 section 4.7: addresses and routes go in capsules, which applications do not get.
+    # RFC 9484 section 4.7: addresses and routes travel in capsules, which ASGI has no messages for.
     "connect-ip": "not to be had: an application has no word for its capsules",
 }
 
 UDS_BYTES_MAX = 107
-"""unix(7): 108 with the zero at the end."""
+"""unix(7): 108 bytes with the terminating zero."""
 
 
 def check_environment(options: Mapping[str, Any]) -> None:
-    """What uvicorn reads while its options are taken: raises :class:`StartupError` beforehand."""
+    """Checks the variables that uvicorn reads with its options. Raises :class:`StartupError`."""
     if options.get("env_file") is not None:
         try:
             importlib.import_module("dotenv")
@@ -67,7 +68,7 @@ def check_environment(options: Mapping[str, Any]) -> None:
 
 
 def check_options(config: Config) -> None:
-    """Raises :class:`StartupError` with the option that cannot work and why."""
+    """Raises :class:`StartupError` with the option at fault and the reason."""
     if not 0 <= config.port <= 65535:
         raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
     if config.uds is not None and config.fd is not None:
@@ -87,7 +88,7 @@ def check_options(config: Config) -> None:
 
 
 def check_http3_port(port: int | None, fd: int | None) -> None:
-    """Of HTTP/3's socket, which one option binds and the other one gives."""
+    """Raises :class:`StartupError` if both options for HTTP/3's socket are given."""
     if port is not None and fd is not None:
         raise StartupError(
             "--http3-port and --http3-fd: both say where HTTP/3 is served, so only one of them can be given"
@@ -95,9 +96,9 @@ def check_http3_port(port: int | None, fd: int | None) -> None:
 
 
 def check_uds(path: str) -> None:
-    """What bind would say of the path; the path itself is left alone."""
+    """Raises :class:`StartupError` if bind would fail on the path. Does not change the path."""
     if path.startswith("\0"):
-        return  # In no folder, but in a name space of the kernel's.
+        return  # An abstract socket has no folder.
     folder = Path(path).parent
     if len(os.fsencode(path)) > UDS_BYTES_MAX:
         why = f"longer than the {UDS_BYTES_MAX} bytes that a socket may have"
@@ -113,7 +114,7 @@ def check_uds(path: str) -> None:
 
 
 def check_protocol(option: str, choice: object, known: str | None) -> None:
-    """Imports what serves a protocol, which happens anyway a little later."""
+    """Imports the protocol's implementation, which the server needs a little later anyway."""
     if not isinstance(choice, str):
         return
     try:
@@ -138,7 +139,7 @@ def check_header(name: str, value: str) -> None:
 
 
 def check_paths(metrics_path: str | None, status_page: str | None, *, one_port: bool) -> None:
-    """Of the server's own pages, which may be on one port."""
+    """Checks the paths of the server's own pages, which must differ if they share one port."""
     for option, path in (("--metrics-path", metrics_path), ("--status-page", status_page)):
         if path is not None and (not path.startswith("/") or "?" in path or "#" in path):
             raise StartupError(f"{option}: must be a path that begins with /, not {path!r}")
@@ -147,7 +148,7 @@ def check_paths(metrics_path: str | None, status_page: str | None, *, one_port: 
 
 
 def check_metrics_port(config: Config, host: str, port: int | None) -> None:
-    """Of the port that is to have the metrics. What overlaps otherwise is said when it is bound."""
+    """Checks the metrics port. Other conflicts of addresses are reported when it is bound."""
     if port is None:
         return
     if not 0 <= port <= 65535:
@@ -158,7 +159,7 @@ def check_metrics_port(config: Config, host: str, port: int | None) -> None:
 
 
 def check_protocols(protocols: Iterable[str]) -> None:
-    """Of extended CONNECT."""
+    """Checks the names of extended CONNECT's protocols."""
     for name in protocols:
         if not TOKEN.fullmatch(name):
             raise StartupError(f"--http3-connect: {name!r} is no name of a protocol")
@@ -167,7 +168,7 @@ def check_protocols(protocols: Iterable[str]) -> None:
 
 
 def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
-    """As an ORIGIN frame names them: in lower case, without the usual port."""
+    """Returns the origins as an ORIGIN frame lists them: in lower case, without the default port."""
     checked = []
     for given in origins:
         match = ORIGIN.fullmatch(given.lower())

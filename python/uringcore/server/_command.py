@@ -1,7 +1,7 @@
 """The command ``uringcore module:app``: uvicorn's options, and ours beside them.
 
-The options of the installed uvicorn are taken as they are, so a new one of theirs works here at
-once. What they mean is _config.py's business, and which of them HTTP/3 keeps to _options.py's.
+The options are copied from the installed uvicorn, so options of later versions work as well. _config.py
+defines their meaning, and _options.py the ones that HTTP/3 ignores.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from uringcore.server._startup import StartupError, ended_by_sigterm
 
 __all__ = ["command"]
 
-# uvicorn's own command turns these from what the command line gives into what Config takes.
+# uvicorn's own command converts these from command-line values to the arguments of Config.
 LISTS = ("reload_dirs", "reload_includes", "reload_excludes")
 
 SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -43,32 +43,32 @@ LIMIT_HELP = {
     "max_requests_per_connection": "Requests of one HTTP/3 connection in all, then GOAWAY.",
     "max_header_bytes": "Size of an HTTP/3 request's headers above which 431 is answered.",
     "max_header_fields": "Fields of an HTTP/3 request's headers above which 431 is answered.",
-    "max_early_resets": "Requests that an HTTP/3 client may give up unanswered, at once.",
-    "early_reset_rate": "Requests a second that an HTTP/3 client may go on giving up unanswered.",
+    "max_early_resets": "Requests that an HTTP/3 client may cancel before a response, at once.",
+    "early_reset_rate": "Requests a second that an HTTP/3 client may cancel beyond --http3-max-early-resets.",
     "header_timeout": "Seconds for a request's headers to be complete.",
-    "body_timeout": "Seconds that an application waits for the next of a request's body; then 408.",
-    "body_rate": "Bytes of a body that earn it a second more.",
-    "send_timeout": "Seconds within which a client takes something of a waiting response.",
-    "send_rate": "Bytes a second that a client has to take of waiting responses; it may fall "
-    "--http3-send-rate-grace behind. 0: no least rate.",
-    "send_rate_grace": "Seconds that a client may fall behind --http3-send-rate. A gap in which it takes "
+    "body_timeout": "Seconds that an application waits for more of a request's body; then 408.",
+    "body_rate": "Bytes of a body that extend its time limit by one second.",
+    "send_timeout": "Seconds within which a client must read something of a waiting response.",
+    "send_rate": "Bytes a second that a client must read of waiting responses; it may fall "
+    "--http3-send-rate-grace behind. 0: no minimum rate.",
+    "send_rate_grace": "Seconds that a client may fall behind --http3-send-rate. A gap in which it reads "
     "nothing counts as this long at most; --http3-send-timeout ends longer ones.",
     "keep_alive": "Seconds after which an HTTP/3 connection without requests is closed.",
     "max_open_files": "Files that stay open for waiting responses of one HTTP/3 connection.",
     "max_process_files": "Files open for HTTP/3 responses of a process, shared among client addresses.",
-    "max_large_messages": "WebSocket messages above 256 KiB under way at once on one HTTP/3 connection.",
-    "max_sessions": "WebTransport sessions at once on one HTTP/3 connection.",
+    "max_large_messages": "Concurrent WebSocket messages above 256 KiB on one HTTP/3 connection.",
+    "max_sessions": "Concurrent WebTransport sessions on one HTTP/3 connection.",
     "max_session_streams": "Streams that a client may have open in one WebTransport session.",
-    "max_session_uni_streams": "Unidirectional streams that it may have open in one WebTransport session.",
-    "session_window": "Bytes of one WebTransport session that may wait to be read, where it has credit.",
+    "max_session_uni_streams": "Unidirectional streams that a client may have open in one session.",
+    "session_window": "Unread bytes of one WebTransport session, if its draft has flow control of sessions.",
     "session_datagram_buffer": "Bytes of one session's datagrams that may wait for the application.",
-    "max_connections": "HTTP/3 connections at a time.",
-    "max_connections_per_address": "HTTP/3 connections at a time from one IPv4 address or IPv6 /64.",
-    "memory": "Bytes that HTTP/3 clients may make the server hold, in all its processes together.",
+    "max_connections": "Concurrent HTTP/3 connections.",
+    "max_connections_per_address": "Concurrent HTTP/3 connections from one IPv4 address or IPv6 /64.",
+    "memory": "Bytes that the server may hold for HTTP/3 clients, in all its processes together.",
     "accept_rate": "HTTP/3 connections accepted a second, beyond --http3-accept-burst.",
-    "accept_burst": "HTTP/3 connections accepted at once after a quiet time.",
-    "max_handshakes": "HTTP/3 handshakes under way at a time.",
-    "retry_handshakes": "Handshakes under way from which on --http3-retry auto sends Retries.",
+    "accept_burst": "HTTP/3 connections accepted at once after an idle period.",
+    "max_handshakes": "Concurrent HTTP/3 handshakes.",
+    "retry_handshakes": "Number of concurrent handshakes from which on --http3-retry auto sends Retries.",
     "handshake_timeout": "Seconds that a handshake may take.",
 }
 
@@ -78,13 +78,13 @@ UNSAID = {
     "memory": "a quarter of the memory, divided by --workers",
     "accept_burst": "one second of --http3-accept-rate",
 }
-"""The bounds of limits that are no number by default, and have one all the same."""
+"""The effective bounds of limits whose default is not a number."""
 
 TRACE_HELP = {
-    "trace_bytes": "Bytes of one trace, which ends there.",
-    "total_bytes": "Bytes of all traces in the folder: the oldest are removed.",
-    "traces": "Traces in the folder: the oldest are removed.",
-    "open_traces": "HTTP/3 connections that are traced at once, in each process.",
+    "trace_bytes": "Bytes of one trace, which ends at this size.",
+    "total_bytes": "Bytes of all traces in the folder; the oldest are removed.",
+    "traces": "Traces in the folder; the oldest are removed.",
+    "open_traces": "HTTP/3 connections that are traced at the same time, in each process.",
 }
 
 
@@ -122,60 +122,60 @@ def our_options() -> list[click.Parameter]:
             type=click.FloatRange(min=1),
             default=30.0,
             show_default=True,
-            help="Drop an HTTP/3 connection without requests after this many silent seconds.",
+            help="Close an HTTP/3 connection without requests after this many seconds of silence.",
         ),
         click.Option(
             ["--http3-retry"],
             type=click.Choice(["auto", "always", "never"]),
             default="auto",
             show_default=True,
-            help="When new HTTP/3 clients have to prove their address first, which takes a round trip more.",
+            help="When new HTTP/3 clients must prove their address first, which takes one more round trip.",
         ),
         click.Option(
             ["--http3-early-data"],
             type=click.Choice(EARLY_DATA),
             default="safe",
             show_default=True,
-            help="0-RTT requests: safe methods of clients with a token run at once and others wait for the "
-            "handshake; with refuse, unsafe methods get 425.",
+            help="0-RTT requests: safe methods of clients with an address token run at once, and others wait "
+            "for the handshake; with refuse, unsafe methods get 425.",
         ),
         click.Option(
             ["--http3-webtransport/--no-http3-webtransport"],
             default=True,
             show_default=True,
-            help="Take WebTransport sessions (ASGI scope 'webtransport').",
+            help="Accept WebTransport sessions (ASGI scope 'webtransport').",
         ),
         click.Option(
             ["--http3-connect"],
             metavar="PROTOCOL",
             multiple=True,
-            help="Let requests of extended CONNECT with this protocol (connect-udp, say) come to the "
+            help="Pass requests of extended CONNECT with this protocol (for example connect-udp) to the "
             "application, with HTTP datagrams.",
         ),
         click.Option(
             ["--http3-origin", "http3_origins"],
             metavar="ORIGIN",
             multiple=True,
-            help="Tell HTTP/3 clients that this server also serves this origin, for example "
+            help="Announce to HTTP/3 clients that this server also serves this origin, for example "
             "https://www.example.org (ORIGIN frame, RFC 9412). The certificate must name it.",
         ),
         click.Option(
             ["--http3-token-key"],
             type=click.File("rb"),
-            help="File with a secret of 32 bytes or more: address tokens outlive this process.",
+            help="File with a secret of at least 32 bytes: address tokens stay valid after a restart.",
         ),
         click.Option(
             ["--http3-reset-key"],
             type=click.File("rb"),
-            help="File with such a secret for stateless resets: a server started again on the same address "
-            "ends its former connections at once. Each machine makes another key of it, from its host name, "
-            "which has to stay as it is: a container needs a fixed one.",
+            help="File with a secret of at least 32 bytes for stateless resets: after a restart on the same "
+            "address the server ends its former connections at once. Each machine derives its key from the "
+            "secret and its host name, which must not change: a container needs a fixed one.",
         ),
         click.Option(
             ["--http3-reset-group"],
             metavar="NAME",
-            help="Let all machines with this name and one reset key have one key. Only behind a balancer "
-            "that routes packets by connection ID: behind any other, anybody could end connections.",
+            help="Derive one reset key for all machines with this name and one secret. Only behind a load "
+            "balancer that routes packets by connection ID: behind any other, anybody could end connections.",
         ),
         click.Option(
             ["--http3-log-lines"],
@@ -188,8 +188,8 @@ def our_options() -> list[click.Parameter]:
         click.Option(
             ["--http3-qlog-dir"],
             type=click.Path(file_okay=False),
-            help="Folder for qlog traces of HTTP/3 connections, of --http3-qlog-open-traces at once. Meant "
-            "for finding a fault, not for permanent use.",
+            help="Folder for qlog traces of HTTP/3 connections, at most --http3-qlog-open-traces at a time. "
+            "For diagnosis, not for permanent use.",
         ),
         *options_of_traces(),
         *options_of_sight(),
@@ -198,7 +198,7 @@ def our_options() -> list[click.Parameter]:
 
 
 def options_of_traces() -> list[click.Parameter]:
-    """The bounds of what --http3-qlog-dir writes."""
+    """One option for each bound of --http3-qlog-dir's traces."""
     return [
         click.Option(
             [f"--http3-qlog-{name.replace('_', '-')}"],
@@ -212,7 +212,7 @@ def options_of_traces() -> list[click.Parameter]:
 
 
 def options_of_sight() -> list[click.Parameter]:
-    """How a server is seen from outside."""
+    """The options of the log, of the metrics and of the status page."""
     return [
         click.Option(
             ["--log-format"],
@@ -224,35 +224,35 @@ def options_of_sight() -> list[click.Parameter]:
         click.Option(
             ["--metrics-path"],
             metavar="PATH",
-            help="Answer with metrics for Prometheus there. Whoever reaches the server can read them.",
+            help="Serve metrics for Prometheus at this path. Every client of the server can read them.",
         ),
         click.Option(
             ["--metrics-port"],
             type=click.IntRange(0, 65535),
-            help="Answer with them on this TCP port instead, without TLS.  [path: /metrics]",
+            help="Serve the metrics on this TCP port instead, without TLS.  [path: /metrics]",
         ),
         click.Option(
             ["--metrics-host"],
             default="127.0.0.1",
             show_default=True,
-            help="The address of that port.",
+            help="The address of the metrics port.",
         ),
         click.Option(
             ["--status-page"],
             metavar="PATH",
-            help="Show connections, rates and round trips there, to whoever reaches the server.",
+            help="Serve a page with connections, rates and round trips at this path, to every client.",
         ),
         click.Option(
             ["--status-on-metrics-port"],
             is_flag=True,
-            help="Show that page on --metrics-port, and there alone.",
+            help="Serve the status page on --metrics-port only.",
         ),
     ]
 
 
 def options_of_limits() -> list[click.Parameter]:
-    """One for each limit. A limit without a line in ``LIMIT_HELP`` raises ``KeyError``, when this module is
-    imported."""
+    """One option for each limit. A limit without a line in ``LIMIT_HELP`` raises ``KeyError`` when this
+    module is imported."""
     return [
         click.Option(
             [f"--http3-{name.replace('_', '-')}"],
@@ -321,16 +321,16 @@ def start(app: str, **options: Any) -> None:
                     keys.append(options[name].name)
                     options[name] = options[name].read()
             if options.get("log_config") is None:
-                # The command's own default, as uvicorn's: a program's None means something else.
+                # The command's default is uvicorn's; None would leave logging unconfigured.
                 options.pop("log_config", None)
             for name in UNSAID:
                 if options[f"http3_{name}"] is None:
-                    # Not given. For a program None may stand for no limit at all.
+                    # Not given. In a program None may mean that there is no limit.
                     del options[f"http3_{name}"]
             options["headers"] = [header_pair(text) for text in options.get("headers") or ()]
             config = Config(app, **options)
             for path in keys:
-                # Not what comes by the standard input.
+                # Not for keys that are read from standard input.
                 if os.path.exists(path):
                     warn_if_exposed(path, logger)
             for line in idle_options(said(options), config, http3=config.http3):
@@ -345,7 +345,7 @@ def start(app: str, **options: Any) -> None:
 
 
 def said(options: dict[str, Any]) -> set[str]:
-    """The options that the user has given, on the command line or in the environment."""
+    """Returns the options that the user has given, on the command line or in the environment."""
     context = click.get_current_context()
     return {name for name in options if context.get_parameter_source(name) in SAID}
 

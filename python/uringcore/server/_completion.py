@@ -1,7 +1,7 @@
-"""What a shell offers when it completes a command line: the server's options, and those of ``get``.
+"""Shell completion of the server's options, and of those of ``get``.
 
-How a shell asks and is answered is click's business: ``_URINGCORE_COMPLETE=bash_source uringcore``
-prints what bash wants to know, ``zsh_source`` and ``fish_source`` likewise. Nothing is run here.
+click implements the exchange with the shell: ``_URINGCORE_COMPLETE=bash_source uringcore`` prints the
+completion script for bash, ``zsh_source`` and ``fish_source`` likewise. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["command"]
 
 
 class Line(click.Command):
-    """A whole command line, whose first word tells whose the rest is."""
+    """A whole command line; its first word selects ``get`` or the server."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> click.Context:
-        """The context of what has been typed so far."""
+        """Returns the context of the words typed so far."""
         if args[:1] == ["get"]:
             return get_command().make_context("get", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 def command() -> click.Command:
-    """The command as completion sees it."""
+    """Returns the command that completion uses."""
     first, *others = server_command.params
     assert isinstance(first, click.Argument)
     return Line("uringcore", params=[click.Argument(["app"], shell_complete=first_word), *others])
@@ -40,13 +40,13 @@ def command() -> click.Command:
 def first_word(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """``get``; which applications there are, only their author knows."""
+    """Completes ``get``; names of applications cannot be completed."""
     offered = CompletionItem("get", help="fetch a URL over HTTP/3")
     return [offered] if "get".startswith(incomplete) else []
 
 
 def get_command() -> click.Command:
-    """The options of ``uringcore get``, in click's terms."""
+    """Returns the options of ``uringcore get`` as click options."""
     options: list[click.Parameter] = [click.Argument(["url"])]
     for action in parser()._actions:
         if action.option_strings and not isinstance(action, argparse._HelpAction):

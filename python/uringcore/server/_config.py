@@ -1,7 +1,7 @@
-"""What the server is set up with: uvicorn's options and ours, checked before anything starts.
+"""A server's configuration: uvicorn's options and ours, checked before anything starts.
 
 Nothing is bound or started here. A mistake in the options raises
-:class:`~uringcore.server.StartupError` with the one line that a user needs.
+:class:`~uringcore.server.StartupError` with a one-line explanation for the user.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ KEY_BYTES_MIN = 32
 EARLY_DATA = ("safe", "refuse", "off")
 """Values of ``http3_early_data``."""
 
-# Three are needed (RFC 9114 section 6.2), and some clients open one of a reserved type.
+# HTTP/3 needs three (RFC 9114 section 6.2), and some clients open one of a reserved type.
 MAX_STREAMS_UNI = 8
 MAX_STREAM_BYTES = 1024 * 1024
 MAX_CONNECTION_BYTES = 8 * 1024 * 1024
-# As RFC 9221 section 3 recommends: whatever a packet takes.
+# RFC 9221 section 3 recommends 65535: any frame that fits a packet.
 MAX_DATAGRAM_FRAME_BYTES = 65535
 
-# Of one response. All those of a connection together: CONNECTION_QUEUE_HIGH.
+# Of one response. CONNECTION_QUEUE_HIGH bounds all responses of a connection together.
 SEND_BUFFER_HIGH = 128 * 1024
 SEND_BUFFER_LOW = 32 * 1024
 
-# That several processes keep together, a kilobyte or so each: a container has little room in /dev/shm.
+# Sessions shared by several processes, about 1 KiB each: a container has little space in /dev/shm.
 SHARED_SESSIONS = 16384
 
 logger = logging.getLogger("uvicorn.error")
@@ -81,7 +81,7 @@ ContextFactory = Callable[[UvicornConfig, Callable[[], ssl.SSLContext]], ssl.SSL
 
 
 class _Listener(Protocol):
-    """Where connections get their certificate."""
+    """Reloads the certificate for new connections."""
 
     def reload(self) -> None: ...
 
@@ -89,49 +89,50 @@ class _Listener(Protocol):
 class Config(UvicornConfig):
     """uvicorn's ``Config`` with the HTTP/3 side.
 
-    - ``http3``: serve HTTP/3 too, where the other options let it.
+    - ``http3``: serve HTTP/3 too, if the other options allow it.
     - ``dev_cert``: make a short-lived certificate for localhost instead of reading one.
-    - ``backend``: ``"uring"`` or ``"epoll"`` to insist; ``None`` chooses.
-    - ``http3_port``: the UDP port, where it is not that of TCP, or TCP has none.
+    - ``backend``: ``"uring"`` or ``"epoll"`` to require one; ``None`` chooses.
+    - ``http3_port``: the UDP port, if it differs from the TCP port or there is no TCP port.
     - ``http3_fd``: descriptor of a bound UDP socket to serve HTTP/3 on instead.
-    - ``http3_idle_timeout``: seconds of silence after which a connection without requests is dropped.
-    - ``http3_retry``: whether new clients prove their address first; see
+    - ``http3_idle_timeout``: seconds of silence after which a connection without requests is closed.
+    - ``http3_retry``: when new clients must prove their address first; see
       :data:`~uringcore.quic.limits.RetryPolicy`.
-    - ``http3_early_data``: what becomes of requests in 0-RTT data: ``"safe"`` runs GET, HEAD and OPTIONS
-      without content at once and has others wait for the handshake, ``"refuse"`` answers those with 425,
-      ``"off"`` reads none. From a client whose address no token proves, GET, HEAD and OPTIONS wait for
+    - ``http3_early_data``: how requests in 0-RTT data are handled. ``"safe"`` runs GET, HEAD and OPTIONS
+      without content at once, and others after the handshake; ``"refuse"`` answers those others with 425;
+      ``"off"`` accepts no 0-RTT data. If no token proves the client's address, GET, HEAD and OPTIONS wait for
       the handshake with ``"safe"`` and ``"refuse"`` alike: until then anybody may have sent them. They get
       no 425, because a second attempt would gain nothing over the wait.
-    - ``http3_webtransport``: take WebTransport sessions, whose scope has a type of its own; see
+    - ``http3_webtransport``: accept WebTransport sessions, whose scope has a type of its own; see
       :mod:`uringcore.webtransport._asgi`.
-    - ``http3_connect``: protocols of extended CONNECT that the application speaks, such as ``connect-udp``;
-      see "HTTP datagrams" in :mod:`uringcore.server`.
-    - ``http3_origins``: further origins that the server says to be, ``https://www.example.org`` say, in an
-      ORIGIN frame (RFC 9412): clients that use it ask for them on connections that they have. The
-      certificate has to name them.
+    - ``http3_connect``: protocols of extended CONNECT that the application implements, such as
+      ``connect-udp``; see "HTTP datagrams" in :mod:`uringcore.server`.
+    - ``http3_origins``: further origins that the server announces in an ORIGIN frame (RFC 9412), for example
+      ``https://www.example.org``: clients that support it send requests for them on existing connections.
+      The certificate has to name them.
     - ``http3_token_key``, ``http3_reset_key``: secrets of at least 32 bytes with which address tokens
       and stateless resets outlive this process; ``None`` makes new ones. The reset key is combined with the
       host name: it outlives a container only if the next one has the same host name.
-    - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the balancer routes
-      packets to them by connection ID; ``None`` gives each machine a key of its own. See
+    - ``http3_reset_group``: a name that machines with one ``http3_reset_key`` share if the load balancer
+      routes packets to them by connection ID; ``None`` gives each machine a key of its own. See
       :mod:`uringcore.server._reset_key`.
-    - ``http3_log_lines``: lines that one HTTP/3 client may cause in the log, besides its access lines,
-      before it is one a minute. All clients together may cause 20 times as many. One line a minute says
-      how many were left out. Each process of ``workers`` counts for itself. An exception that an
-      application raises after its client has gone is such a line, without its traceback, which is there
+    - ``http3_log_lines``: log lines that one HTTP/3 client may cause at once, besides its access lines; then
+      one a minute. All clients together may cause 20 times as many. One line a minute counts the dropped
+      ones. Each process of ``workers`` counts for itself. An exception that an application raises after its
+      client has disconnected is such a line, with its traceback only at the level ``debug``; exceptions
+      while the client is connected have no bound.
       at the level ``debug``; exceptions that it raises while its client is there have no bound.
-    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection has a qlog trace, which grows as it lives.
+    - ``http3_qlog_dir``: a folder in which each HTTP/3 connection writes a qlog trace while it lives.
       ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic._sequence_logger.TraceLimits`: that
       bound of the traces.
     - ``log_config``: uvicorn's; ``None`` leaves logging as the program has set it up.
-    - ``root_path``: uvicorn's, without a slash at its end, since the path follows that begins with one.
+    - ``root_path``: uvicorn's, without a trailing slash, since the path that follows begins with one.
     - ``log_format``: ``"text"``, uvicorn's, or ``"json"``; see :mod:`uringcore.server._json_log`. Not with
       a ``log_config``.
-    - ``metrics_path``: a path under which the server tells its metrics, in OpenMetrics text.
-    - ``metrics_port``, ``metrics_host``: a TCP port of its own for them, without TLS and by default on
-      127.0.0.1; the application's ports do not have them then.
-    - ``status_page``: a path under which it shows a page about itself; with ``status_on_metrics_port`` on
-      the metrics port, and not on the application's.
+    - ``metrics_path``: the path of the server's metrics, in OpenMetrics text.
+    - ``metrics_port``, ``metrics_host``: a separate TCP port for them, without TLS and by default on
+      127.0.0.1; then the application's ports do not serve them.
+    - ``status_page``: the path of a page about the server; with ``status_on_metrics_port`` on the metrics
+      port only.
     - ``http3_`` and the name of a field of :class:`~uringcore.server._limits.HTTP3Limits`,
       :class:`~uringcore.server._limits.SessionLimits` or :class:`~uringcore.quic.limits.ServerLimits`: that
       limit.
@@ -178,7 +179,7 @@ class Config(UvicornConfig):
         options.setdefault("loop", LOOP)
         if options["loop"] == "auto":
             options["loop"] = LOOP
-        # uvicorn's own default is to wait for ever.
+        # uvicorn's default is to wait without limit.
         if options.get("timeout_graceful_shutdown") is None:
             options["timeout_graceful_shutdown"] = 30
         # None leaves logging as the program has set it up, as uvicorn's.
@@ -188,12 +189,12 @@ class Config(UvicornConfig):
             raise StartupError(
                 "log_format: log_config sets the format, so only one of them can be given"
             )
-        # A path follows, which begins with a slash: "/" is no root path at all.
+        # The path that follows begins with a slash, so "/" is equivalent to no root path.
         options["root_path"] = (options.get("root_path") or "").rstrip("/")
         if backend is not None:
             if backend not in ("uring", "epoll"):
                 raise StartupError(f"backend must be 'uring' or 'epoll', not {backend!r}")
-            # In the environment, since uvicorn's worker processes make their own loops.
+            # Set in the environment, since uvicorn's worker processes make their own loops.
             os.environ["URINGCORE_BACKEND"] = backend
         try:
             found = limits_from(options)
@@ -234,17 +235,17 @@ class Config(UvicornConfig):
         self.metrics_port = metrics_port
         self.metrics_host = metrics_host
         self.metrics_sockets: list[socket.socket] = []
-        """Bound; several processes have them from their parent."""
+        """Bound; worker processes inherit them from their parent."""
         self.status_page = status_page
         self.status_on_metrics_port = status_on_metrics_port
         self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
         self.certificate_signature: Signature = ()
-        """Of its files, from before they were read."""
+        """Of the certificate's files, taken before they were read."""
         self.session_store: SessionStore | None = None
         self._shared_folders: list[SharedFolder] = []
         self._cleanup = contextlib.ExitStack()
-        # For those who don't call `cleanup`.
+        # For programs that do not call `cleanup`.
         weakref.finalize(self, close_in, os.getpid(), self._cleanup)
         check_environment(options)
         super().__init__(app, **options)
@@ -275,8 +276,8 @@ class Config(UvicornConfig):
     def share_memory(self, processes: int) -> None:
         """Divides the server's budget by ``processes``: each gets an equal part, ``quic_limits.memory``.
 
-        Raises :class:`StartupError` when a budget that was given is too small. The default never is: a small
-        container with many processes still starts.
+        Raises :class:`StartupError` if a given budget is too small. The default never raises, so that a
+        small container with many processes still starts.
         """
         given = self._memory_given
         memory = (default_memory() if given is None else given) // max(processes, 1)
@@ -287,15 +288,15 @@ class Config(UvicornConfig):
 
     @property
     def is_observed(self) -> bool:
-        """True if the server has pages about itself."""
+        """True if the server serves metrics or a status page."""
         pages = (self.metrics_path, self.metrics_port, self.status_page)
         return any(page is not None for page in pages)
 
     def configure_logging(self) -> None:
-        """uvicorn's, with a file that cannot be used as one line."""
+        """Configures logging as uvicorn does. Reports an unusable file in one line."""
         try:
             super().configure_logging()
-        except Exception as exc:  # Whatever parsers raise, and the classes that the file names.
+        except Exception as exc:  # Parsers, and the classes that the file names, raise anything.
             if not isinstance(self.log_config, str):
                 raise
             said = str(exc) if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
@@ -310,7 +311,7 @@ class Config(UvicornConfig):
         try:
             super().load()
         except OSError:
-            # Of the certificate, if its files are no longer those that were looked at; or of the
+            # From the certificate, if its files have changed since they were checked, or from the
             # application.
             self._check_certificate()
             raise
@@ -318,7 +319,7 @@ class Config(UvicornConfig):
             self.ssl_context_factory = make_context
         if self.ssl is not None and make_context is None:
             self._offer_http1(self.ssl)
-        # Older ones of uvicorn have no such option.
+        # Older versions of uvicorn have no such option.
         if getattr(self, "http2", False):
             from uringcore.server._http2 import ZttpProtocol
 
@@ -348,15 +349,16 @@ class Config(UvicornConfig):
             ]
 
     def _offer_http1(self, context: ssl.SSLContext) -> None:
-        """Without it a client that offers only "h3" and "h2" would be let in and then not understood.
+        """Sets ALPN to "http/1.1". Without it a handshake with "h3" and "h2" only would succeed, and the
+        connection would fail afterwards.
 
-        What speaks more than HTTP/1.1 has said so to uvicorn.
+        An HTTP implementation with more protocols sets ``alpn_protocols`` for uvicorn itself.
         """
         if getattr(self.http_protocol_class, "alpn_protocols", None) is None:
             context.set_alpn_protocols(["http/1.1"])
 
     def _with_alpn(self, make_context: ContextFactory) -> ContextFactory:
-        """The factory of a user, whose default context offers what ours does; the last word is its own."""
+        """Wraps a user's factory, so that its default context offers our ALPN; the factory may change it."""
 
         def make(config: UvicornConfig, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
             def offering() -> ssl.SSLContext:
@@ -369,7 +371,7 @@ class Config(UvicornConfig):
         return make
 
     def check_loop(self) -> None:
-        """Raises :class:`StartupError` with the one line about a loop that cannot be had."""
+        """Raises :class:`StartupError` with one line if the loop cannot be created."""
         try:
             factory = self.get_loop_factory()
         except ImportError as exc:
@@ -382,32 +384,32 @@ class Config(UvicornConfig):
             raise StartupError(str(exc)) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a child process: what is to be cleaned up stays the parent's."""
+        """For a child process: the cleanup remains with the parent."""
         return {**self.__dict__, "_cleanup": contextlib.ExitStack(), "dev_certificate": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.is_ssl and self.ssl_context_factory is None:
-            # The first process has said it.
+            # The first process has logged the warning.
             was_warned_of(self._key_file)
 
     @property
     def _key_file(self) -> str:
-        """Where the private key is read from."""
+        """The file that contains the private key."""
         file = self.ssl_keyfile or self.ssl_certfile
         assert file is not None
         return os.fspath(file)
 
     def share_keys(self) -> None:
-        """Makes the keys that all processes of this server have to have, where none are given."""
+        """Makes the keys that all processes of this server share, if none are given."""
         if self.http3_token_key is None:
             self.http3_token_key = secrets.token_bytes(64)
         if self.http3_reset_key is None:
             self.http3_reset_key = secrets.token_bytes(32)
 
     def share_sessions(self) -> None:
-        """Keeps TLS sessions where all processes of this server find them; gone with the first."""
-        # In memory, if there is a folder for that, and else in the system's for short-lived files.
+        """Keeps TLS sessions in a folder that this server's processes share; the first one removes it."""
+        # In memory if /dev/shm is writable, and else in the system's folder for temporary files.
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else None
         folder = self._shared_folder("sessions", memory)
         self.session_store = SharedSessionStore(
@@ -415,21 +417,21 @@ class Config(UvicornConfig):
         )
 
     def _shared_folder(self, kind: str, parent: str | None = None) -> str:
-        """A folder for this server's processes, gone with the first."""
+        """Makes a folder for this server's processes; the first one removes it."""
         folder = SharedFolder(kind, parent)
         self._shared_folders.append(folder)
         self._cleanup.callback(folder.remove)
         return folder.path
 
     def remove_shared_folders(self) -> None:
-        """In another process than the first, which was killed."""
+        """Removes them from a child process, after the first process was killed."""
         for folder in self._shared_folders:
             folder.remove()
 
     def reload_certificate(self, listener: _Listener | None) -> None:
         """Reads the certificate's files again, for new connections of TCP and of ``listener``.
 
-        Raises :class:`StartupError`, and then nothing has changed.
+        Raises :class:`StartupError` and changes nothing if they cannot be used.
         """
         self._check_certificate()
         quic, before = self.quic, None
@@ -456,7 +458,7 @@ class Config(UvicornConfig):
 
     @property
     def certificate_files(self) -> list[str]:
-        """What the certificate is read from: the file with its chain, and the key's if that is another."""
+        """The files of the certificate: the one with its chain, and the key's if that is another."""
         files = (self.ssl_certfile, self.ssl_keyfile)
         return [os.fspath(path) for path in files if path is not None]
 
@@ -468,15 +470,15 @@ class Config(UvicornConfig):
     def _make_dev_certificate(self) -> None:
         if self.ssl_certfile or self.ssl_keyfile:
             raise StartupError("--dev-cert makes a certificate: drop --ssl-certfile/--ssl-keyfile")
-        # And the host that is served, where that is another name.
+        # And for the host that is served, if that is another name.
         others = {self.host} - {None, "", "0.0.0.0", "::", *LOCALHOST}
         self.dev_certificate = DevelopmentCertificate.make((*LOCALHOST, *others))
-        # uvicorn takes files only.
+        # uvicorn accepts files only.
         folder = self._shared_folder("dev-cert")
         self.ssl_certfile, self.ssl_keyfile = self.dev_certificate.write(folder)
 
     def _http3_possible(self) -> bool:
-        """True if the other options leave room for HTTP/3; warns where a user may not expect it."""
+        """True if the other options allow HTTP/3; otherwise logs a warning with the reason."""
         if (
             (self.uds is not None or self.fd is not None)
             and (self.http3_port is None and self.http3_fd is None)
@@ -535,6 +537,6 @@ class Config(UvicornConfig):
 
 
 def close_in(process: int, files: contextlib.ExitStack) -> None:
-    """A fork of the process that made them leaves them alone."""
+    """Closes ``files``, unless this process is a fork of the one that made them."""
     if os.getpid() == process:
         files.close()

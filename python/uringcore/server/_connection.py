@@ -1,12 +1,11 @@
 """The life of one HTTP/3 connection: from its handshake to its GOAWAY and its end.
 
-Requests are not seen here: the extension answers them with the service that all connections share.
-The connection registers itself in uvicorn's ``ServerState``, so that limits and the graceful stop
-treat HTTP/1.1 and HTTP/3 alike.
+The extension answers the requests, with the service that all connections share. The connection registers
+itself in uvicorn's ``ServerState``, so that limits and the graceful stop treat HTTP/1.1 and HTTP/3 alike.
 
-GOAWAY is sent twice (RFC 9114 section 5.2): first with the highest possible stream, and, when a ping
-after it is acknowledged, with the real one. Requests that had left their client before it got the first
-one are served.
+GOAWAY is sent twice (RFC 9114 section 5.2): first with the highest possible stream ID, and with the real one
+after a ping behind it is acknowledged. Requests that left their client before the first GOAWAY arrived are
+served.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from uringcore.webtransport._request import asked_in
 
 __all__ = ["HTTP3ServerProtocol"]
 
-# What the pings are for, as their uid.
+# The purposes of pings, used as their uid.
 KEEP_ALIVE_PING, ANNOUNCED_PING, GOAWAY_PING = 0, 1, 2
 
 CROSSING_SECONDS_MAX = 3.0
-"""For how long new requests are taken from a client that was told to make no more, and does not
-acknowledge it."""
+"""Time for which new requests are accepted after the first GOAWAY, if the client does not acknowledge
+it."""
 
 
 class HTTP3ServerProtocol(QuicConnectionProtocol):
@@ -48,7 +47,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._service = service
         self._http: Http3Connection | None = None
         self._is_going_away = False
-        # Until when requests that cross the first GOAWAY are taken.
+        # Runs while requests that cross the first GOAWAY are accepted.
         self._crossing: asyncio.TimerHandle | None = None
         self._goaway_arrived = False
         self._sessions: set[SessionLink] = set()
@@ -56,7 +55,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         self._watch: ClientWatch | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The application protocol is agreed."""
+        """Called when the application protocol is negotiated."""
         super().connection_made(transport)
         service = self._service
         name = transport.get_extra_info("sockname")
@@ -65,7 +64,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic,
             service.asgi,
             service.http3_limits,
-            # Where the client reached us: the address of this connection's own socket.
+            # The local address: that of this connection's own socket.
             server=(str(name[0]), int(name[1])),
             on_event=self._http_event,
             on_session=self._session_asked,
@@ -74,11 +73,11 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             transmit=self.transmit if self._life.needs_flush else None,
         )
         service.connections.add(self)
-        # uvicorn's shutdown asks every member to `shutdown()`, then waits for the set to empty.
+        # uvicorn's shutdown calls `shutdown()` of every member, then waits until the set is empty.
         connections: set[Any] = service.state.connections
         connections.add(self)
         if service.stopping:
-            # Its handshake was under way when the others were told.
+            # Its handshake was under way when the other connections were shut down.
             self.shutdown()
 
     def quic_event_received(self, event: QuicEvent) -> None:
@@ -144,18 +143,18 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self.shutdown()
 
     def tick(self) -> None:
-        """Called about once a second: what takes too long is given up."""
+        """Called about once a second; enforces timeouts."""
         if self._http is not None:
             self._http.tick()
 
     @property
     def open_requests(self) -> int:
-        """Requests that an application is working on."""
+        """The number of requests that an application is working on."""
         return 0 if self._http is None else self._http.open_requests
 
     @property
     def client_address(self) -> Any:
-        """The last address that the client has proved; ``None`` before there is one."""
+        """The last address that the client has proved; ``None`` before the first one."""
         return self._quic.get_peer_address()
 
     @property
@@ -164,7 +163,7 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
         return self.open_requests > 0
 
     def shutdown(self) -> None:
-        """No new requests; closes as soon as the open ones have been answered."""
+        """Accepts no new requests; closes as soon as the open ones have been answered."""
         if self._http is None:
             return
         if self._service.stopping:
@@ -186,12 +185,12 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
             self._quic,
             is_busy=lambda: self.is_busy,
             gone=lambda: self.close(ErrorCode.H3_NO_ERROR),
-            # There may be nothing else to be acknowledged.
+            # A ping makes the client acknowledge when nothing else is under way.
             there=self.ping_if_busy,
         )
 
     def _end_sessions(self) -> None:
-        """The server stops: no application has to hear of it from its clients."""
+        """Closes or refuses all sessions, because the server stops."""
         for link in list(self._sessions):
             if link.is_open:
                 link.close(0, "the server is stopping")
@@ -199,22 +198,22 @@ class HTTP3ServerProtocol(QuicConnectionProtocol):
                 link.refuse(503)
 
     def _end_crossing(self) -> None:
-        """What has not come by now is rejected unprocessed, and its client sends it elsewhere."""
+        """Rejects later requests as unprocessed, so that their client can send them elsewhere."""
         if self._http is None or self._crossing is None:
             return
         self._crossing.cancel()
         self._crossing = None
         if self._service.stopping:
-            # Those that came meanwhile.
+            # Sessions that began after the first GOAWAY.
             self._http.close_sockets()
             self._end_sessions()
         self._http.go_away()
-        # Closing drops what is queued: this tells when the GOAWAY has arrived.
+        # Closing drops queued frames. The acknowledgement of this ping confirms that the GOAWAY has arrived.
         self._quic.send_ping(GOAWAY_PING)
         self.transmit()
 
     def ping_if_busy(self) -> None:
-        """Keeps the connection from idling out while an application is still working."""
+        """Keeps the connection from idling out while an application is working."""
         if self.is_busy:
             self._quic.send_ping(KEEP_ALIVE_PING)
             self.transmit()

@@ -1,7 +1,7 @@
-"""What a server counts as it happens: requests, how long they took, and how late its loop runs.
+"""A server's event counters: requests, their durations, and the lag of its loop.
 
-Plain numbers, one set a process. What they are called outside is _metrics.py's business, and which
-request is which _observer.py's.
+Plain numbers, one set a process. _metrics.py names them for export, and _observer.py assigns each request
+to its counter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Histogram:
-    """How many values were how large."""
+    """A histogram: counts of values by upper bound."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds: tuple[float, ...] = tuple(bounds)
@@ -41,7 +41,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        """By HTTP version, method and status: as many as there are of these, whatever clients send."""
+        """By HTTP version, method and status; the number of keys is bounded, whatever clients send."""
         self.requests_open: Counter[str] = Counter()
         """By HTTP version."""
         self.durations: dict[str, Histogram] = {}
@@ -59,7 +59,7 @@ class Counts:
         self.bytes_lost = 0
 
     def copy(self) -> Counts:
-        """The counters as they are now; later events do not change the copy."""
+        """Returns the current counters; later events do not change the copy."""
         return copy.deepcopy(self)
 
     def request_ended(self, version: str, method: str, status: int, seconds: float) -> None:
@@ -79,5 +79,5 @@ def method_label(method: str) -> str:
 
 
 def status_label(status: int) -> str:
-    """A status that is registered; of others the class."""
+    """A registered status as it is, and any other one as its class."""
     return str(status) if status in STATUSES else f"{status // 100}xx"

@@ -1,7 +1,7 @@
-"""Whether the certificate that an operator names can be served: each file, and how they fit together.
+"""Checks of the certificate files that an operator names: each file, and the key against its certificate.
 
-Looked at before anything starts, with a line that names the option and the file. The TLS contexts
-themselves are uvicorn's and QUIC's.
+They run before anything starts, and an error names the option and the file. uvicorn and QUIC make the TLS
+contexts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("uvicorn.error")
 
 
 def check_certificate(config: Config) -> None:
-    """Raises :class:`StartupError`; warns of a certificate that clients will refuse for its dates."""
+    """Raises :class:`StartupError`; logs a warning if clients will refuse the certificate for its dates."""
     if not config.ssl_certfile:
         raise StartupError("--ssl-keyfile needs --ssl-certfile too")
     for option, path in (
@@ -66,7 +66,7 @@ def load_chain(context: ssl.SSLContext, config: Config) -> None:
     certfile = config.ssl_certfile
     assert certfile is not None
     keyfile = config.ssl_keyfile or certfile
-    # Never OpenSSL's own prompt on the terminal: a server may have none.
+    # Never OpenSSL's own prompt: a server may have no terminal.
     password = config.ssl_keyfile_password or ""
     try:
         context.load_cert_chain(certfile, config.ssl_keyfile, lambda: password)
@@ -87,7 +87,7 @@ def load_chain(context: ssl.SSLContext, config: Config) -> None:
 
 
 def set_clients(context: ssl.SSLContext, config: Config) -> None:
-    """What is asked of clients."""
+    """Checks the options for client certificates."""
     wanted = config.ssl_cert_reqs
     if wanted not in (ssl.CERT_NONE, ssl.CERT_OPTIONAL, ssl.CERT_REQUIRED):
         raise StartupError(
@@ -107,7 +107,7 @@ def set_clients(context: ssl.SSLContext, config: Config) -> None:
 
 
 def check_dates(certfile: Any) -> None:
-    """A warning and no more: the file may be renewed while the server runs."""
+    """Logs a warning only, because the file may be renewed while the server runs."""
     certificate = load_pem_x509_certificates(Path(certfile).read_bytes())[0]
     since, until = (
         datetime.fromtimestamp(seconds, timezone.utc)
@@ -124,7 +124,7 @@ def check_dates(certfile: Any) -> None:
 
 
 def quic_refusal(config: Config, error: Exception) -> StartupError:
-    """What HTTP/3 has against the files, which TLS over TCP takes."""
+    """Returns the error for files that TLS over TCP accepts and HTTP/3 does not."""
     option, path = "the certificate", ""
     said = str(error)
     if isinstance(error, QuicConfigurationError):

@@ -1,6 +1,6 @@
-"""The descriptors of a server's process: how many it may have, and the three that every program expects.
+"""A server process's descriptors: their limit, and the three standard streams.
 
-Not here: the share of them that responses may have open (``HTTP3Limits.max_process_files``).
+``HTTP3Limits.max_process_files`` bounds the share that responses may use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 __all__ = ["DESCRIPTORS_MAX", "open_standard_streams", "raise_limit"]
 
 DESCRIPTORS_MAX = 1 << 19
-"""systemd's hard limit. Where it is unlimited, as in some containers, programs that a server starts would
-count to a thousand million to close what they inherit."""
+"""systemd's hard limit. Where the limit is unlimited, as in some containers, some child programs would
+loop over a thousand million descriptors to close inherited ones."""
 
 logger = logging.getLogger("uvicorn.error")
 
@@ -22,8 +22,8 @@ logger = logging.getLogger("uvicorn.error")
 def raise_limit() -> None:
     """Raises this process's soft limit (RLIMIT_NOFILE) to the hard one, as Go's programs and HAProxy do.
 
-    The soft limit of 1,024 is there for programs that use ``select()``, which cannot name higher numbers.
-    A server has one descriptor for each TCP client.
+    The soft limit of 1,024 exists for programs that use ``select()``, which cannot handle higher numbers.
+    A server uses one descriptor for each TCP client.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
@@ -36,16 +36,16 @@ def raise_limit() -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens the null device in place of each standard stream with which the process was started closed.
+    """Opens the null device in place of each standard stream that was closed when the process started.
 
-    Otherwise the first sockets would have their numbers, and whatever a program writes to its standard
-    output would go to a client.
+    Otherwise the first sockets would get the numbers 0 to 2, and output to standard output would be sent
+    to a client.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free, which is this one.
+            # open() returns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:

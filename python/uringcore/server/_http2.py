@@ -1,8 +1,9 @@
-"""uvicorn's HTTP/2, which is zttp's, with an end of requests that have no content.
+"""uvicorn's HTTP/2 implementation (zttp), with an end of requests that have no content.
 
-zttp 0.0.35 marks the head of a request without content (``end_stream``), and no ``EndOfMessage`` follows.
-Over HTTP/2 uvicorn 0.54 waits for that one, and an application that reads the content of a GET would wait for
-ever. Once uvicorn looks at ``end_stream`` itself, this file can go. Imported only with the option ``http2``.
+zttp 0.0.35 marks the head of a request without content (``end_stream``) and sends no ``EndOfMessage``.
+uvicorn 0.54 waits for ``EndOfMessage`` over HTTP/2, so an application that reads the content of a GET would
+wait without end. This file can go once uvicorn uses ``end_stream``. It is imported only with the option
+``http2``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class HTTP2Protocol(ZttpH2Protocol):
 
 
 class ZttpProtocol(AutoZttpProtocol):
-    """A connection that becomes one of HTTP/1.1 or of HTTP/2."""
+    """A connection that becomes HTTP/1.1 or HTTP/2."""
 
     def _switch(self, http2: bool, initial_data: bytes = b"") -> None:
         if not http2:

@@ -1,8 +1,8 @@
-"""The log as JSON, one object a line, for those who gather logs by machine.
+"""The log as JSON, one object a line, for log collectors.
 
-Every line has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``. Lines of the access log
-have ``client``, ``method``, ``path``, ``http_version`` and ``status`` too, a line about an exception has
-``exception``, and whatever a program gave as ``extra`` is there under its own name.
+Every line has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``. Lines of the access log also
+have ``client``, ``method``, ``path``, ``http_version`` and ``status``, and a line about an exception has
+``exception``. Items of a logging call's ``extra`` appear under their own names.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ __all__ = ["JSONFormatter"]
 
 ACCESS_FIELDS = ("client", "method", "path", "http_version", "status")
 
-# What every record has; and uvicorn's message for terminals.
+# The attributes of every record, and uvicorn's message for terminals.
 USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"})
 
 
 class JSONFormatter(logging.Formatter):
-    """``use_colors`` is taken because uvicorn gives it to every formatter."""
+    """Formats records as JSON. ``use_colors`` is ignored; uvicorn passes it to every formatter."""
 
     def __init__(self, *, use_colors: bool | None = None) -> None:
         super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record in one line."""
+        """Returns the record as one line."""
         moment = datetime.fromtimestamp(record.created, timezone.utc)
         line: dict[str, Any] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -44,5 +44,5 @@ class JSONFormatter(logging.Formatter):
         for name, value in vars(record).items():
             if name not in USUAL and name not in line:
                 line[name] = value
-        # Of what JSON has no form for, the text.
+        # str() of values that JSON cannot represent.
         return json.dumps(line, default=str, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""uvicorn's lifespan protocol, with errors after the start-up logged, and an end that does not wait.
+"""uvicorn's lifespan protocol, with logged errors after start-up and a bounded shutdown.
 
-uvicorn takes any exception of the application's for one that does not know the protocol, unless
-``--lifespan on`` is given. After a completed start-up it is an error, which is logged. Not here: when an
-application starts and ends, which are _server.py's.
+Without ``--lifespan on`` uvicorn takes any exception of the application as a sign that it does not support
+the protocol. Here an exception after a completed start-up is logged as an error. _server.py decides when an
+application starts and ends.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class Lifespan(LifespanOn):
 
     @property
     def is_running(self) -> bool:
-        """The application has started, and has not been asked to shut down."""
+        """True if the application has started and was not asked to shut down."""
         has_started = self.startup_event.is_set() and not self.startup_failed
         return has_started and not self.shutdown_event.is_set() and not self.error_occurred
 
     def abandon(self) -> None:
-        """Cancels the application's part, wherever it is. Its errors are no longer waited for or logged."""
+        """Cancels the application's lifespan task. Its errors are neither awaited nor logged afterwards."""
         if self._is_abandoned or self._task is None or self._task.done():
             return
         self._is_abandoned = True
-        # A shutdown that is being waited for has not succeeded.
+        # The waiting shutdown() reports a failure.
         self.shutdown_failed = True
         self.startup_event.set()
         self.shutdown_event.set()
         self._task.cancel()
 
     def bound_shutdown(self, seconds: float) -> None:
-        """The application's shutdown may take so long, from now on if it is under way. Without, it may take
-        as long as it wants. The first bound counts."""
+        """Limits the application's shutdown to ``seconds``, from now on if it is under way. Without a limit
+        it may take any time. The first call sets the limit, and later ones do nothing."""
         if self._shutdown_seconds_max is not None:
             return
         self._shutdown_seconds_max = seconds
@@ -54,7 +54,7 @@ class Lifespan(LifespanOn):
             self._watch_time()
 
     async def shutdown(self) -> None:
-        """Asks the application to shut down, and waits until it has, or its time is up."""
+        """Asks the application to shut down, and waits until it has done so or its time limit expires."""
         self._is_shutting_down = True
         if self._shutdown_seconds_max is not None:
             self._watch_time()
@@ -89,18 +89,18 @@ class Lifespan(LifespanOn):
         try:
             await app(scope, self.receive, self.send)
         except KeyboardInterrupt:
-            # Of a second SIGINT, while the application blocks the loop, which raises it in its turn.
+            # From a second SIGINT while the application blocks the loop; its handler raises in this task.
             self.error_occurred = True
             task.add_done_callback(asyncio.Task.exception)
             raise
-        except BaseException as exc:  # noqa: BLE001 - as uvicorn's, which the server outlives
+        except BaseException as exc:  # noqa: BLE001 - as in uvicorn; the server goes on
             self._failed(exc)
         finally:
             self.startup_event.set()
             self.shutdown_event.set()
 
     async def send(self, message: Any) -> None:
-        """Takes a message of the application's."""
+        """Handles a message of the application."""
         if not self._is_abandoned:
             await super().send(message)
 
@@ -108,7 +108,7 @@ class Lifespan(LifespanOn):
         had_started = self.startup_event.is_set()
         has_said_so = self.startup_failed or self.shutdown_failed
         self.error_occurred = True
-        # The loop is closed under it: somebody does not want to wait.
+        # Cancelled because the loop is being closed: a forced stop.
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if has_said_so or (is_cancelled and had_started):
             return

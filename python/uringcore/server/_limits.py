@@ -1,6 +1,6 @@
-"""What a server takes on over HTTP/3: of each client, and of all together.
+"""Limits of a server's HTTP/3 side: for each client, and for all together.
 
-Each limit is a field of a dataclass, and an option of the command: ``--http3-`` and its name.
+Each limit is a field of a dataclass, and an option of the command: ``--http3-`` and the field's name.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ COUNT_MAX = (1 << 32) - 1
 """The largest value of a limit that is a whole number."""
 
 RETRY_HANDSHAKES = 256
-"""Handshakes under way from which on a new client proves its address first (RFC 9000 section 8.1.2):
-a flood of invented addresses costs the memory of so many, and a flash crowd a round trip."""
+"""Number of concurrent handshakes from which on a new client must prove its address first (RFC 9000
+section 8.1.2). A flood of forged addresses then costs the memory of this many handshakes, and a burst of
+real clients costs each one round trip."""
 
 SESSION_LIMIT_MAX = 1 << 32
 
 SESSION_STREAMS_MAX = 1 << 16
-"""QUIC keeps a place for each stream that a client may open."""
+"""QUIC allocates a place for each stream that a client may open."""
 
 
 @dataclass(frozen=True)
@@ -48,70 +49,69 @@ class HTTP3Limits:
     """The bounds of one connection; times are in seconds. Raises ``ValueError`` naming the field."""
 
     max_requests: int = 100
-    """Requests that may be open at once; the client waits for a stream. RFC 9114 section 6.1 wants no fewer,
-    and an idle connection takes memory for each. Eight times as many applications may be at work, those
-    included that have sent their response and go on."""
+    """Requests that may be open at once; the client waits for a stream. RFC 9114 section 6.1 recommends at
+    least 100, and an idle connection takes memory for each. Up to eight times as many applications may run,
+    including those that have sent their response and continue."""
 
     max_requests_per_connection: int | None = None
-    """Requests in all, after which the client is told to go away (GOAWAY) and comes again."""
+    """Requests in all. Then the server sends GOAWAY, and the client opens a new connection."""
 
     max_header_bytes: int = HEADER_BYTES_MAX
-    """Size of a request's header section, which the client is told in SETTINGS; above it 431 is
-    answered, or the stream reset (H3_EXCESSIVE_LOAD)."""
+    """Size of a request's header section, which SETTINGS announces to the client. A larger one is answered
+    with 431, or its stream is reset (H3_EXCESSIVE_LOAD)."""
 
     max_header_fields: int = 256
-    """Fields of a request's header section; above it as above."""
+    """Fields of a request's header section. More are answered as for ``max_header_bytes``."""
 
     max_early_resets: int = 1000
-    """Requests that the client may give up before they are answered, at once; more close the
-    connection (H3_EXCESSIVE_LOAD) and cancel its applications."""
+    """Requests that the client may cancel before they are answered, at once. One more closes the connection
+    (H3_EXCESSIVE_LOAD) and cancels its applications."""
 
     early_reset_rate: float = 33.0
-    """Requests a second that the client may go on giving up beyond ``max_early_resets``."""
+    """Requests a second that the client may cancel beyond ``max_early_resets``."""
 
     header_timeout: float = 10.0
-    """Within which a request's header section has to be complete; then the request is refused
+    """Time within which a request's header section must be complete. Otherwise the request is rejected
     (H3_REQUEST_REJECTED)."""
 
     body_timeout: float = 60.0
-    """Within which the next of a request's content has to come while the application waits for it and has
-    not begun its response; then 408 is answered."""
+    """Time within which more of a request's content must arrive while the application waits for it and has
+    not begun its response. Otherwise the server answers with 408."""
 
     body_rate: int = 240
-    """Bytes of content that earn a client a second more for all of it."""
+    """Bytes of content that extend the total time for the content by one second."""
 
     send_timeout: float = 600.0
-    """Within which a client has to take something of a response that waits for it; then the response is
-    given up (H3_REQUEST_CANCELLED). A client that reads slowly takes half of its window at a time."""
+    """Time within which a client must read something of a response that waits for it. Otherwise the
+    response is cancelled (H3_REQUEST_CANCELLED). A slow client reads half of its window at a time."""
 
     send_rate: int = 240
-    """Bytes a second that a client has to take of responses that wait for it. A response that falls further
-    behind than ``send_rate_grace`` is given up like one of which nothing is taken. Responses of one urgency
-    (RFC 9218) make the rate together. Time in which a response waits behind others, or for its application,
-    does not count. 0 is no least rate."""
+    """Bytes a second that a client must read of responses that wait for it. A response that falls further
+    behind than ``send_rate_grace`` is cancelled as for ``send_timeout``. Responses of one urgency (RFC 9218)
+    count together. Time in which a response waits behind others, or for its application, does not count.
+    0 sets no minimum rate."""
 
     send_rate_grace: float = 60.0
-    """Seconds that a response may fall behind that rate. What its client takes above the rate makes up for
-    lost time, up to this grace period. A gap in which nothing is taken costs the grace period at most:
+    """Seconds that a response may fall behind ``send_rate``. Reading faster makes up for lost time, up to
+    this grace period. A gap in which the client reads nothing costs the grace period at most;
     ``send_timeout`` ends longer ones."""
 
     keep_alive: float = 120.0
-    """After which a connection without requests is closed, however often its client pings."""
+    """Time after which a connection without requests is closed, also if its client sends pings."""
 
     max_open_files: int = 16
-    """Files of ``http.response.pathsend`` that stay open while their responses wait for the client. Those
-    of more responses are opened again for each part; a response whose file was replaced meanwhile is
-    given up (H3_INTERNAL_ERROR)."""
+    """Files of ``http.response.pathsend`` that stay open while their responses wait for the client. Files
+    of further responses are opened again for each part. If a file was replaced meanwhile, its response is
+    cancelled (H3_INTERNAL_ERROR)."""
 
     max_process_files: int | None = None
     """Files that are open for responses of the whole process, shared fairly among client addresses (IPv6 by
-    /64); by default a quarter of the descriptors that the process may have (RLIMIT_NOFILE) and at most
-    16,384, and never more than half of them. A response whose file cannot be opened for want of a place
-    waits for one."""
+    /64). The default is a quarter of the descriptors that the process may have (RLIMIT_NOFILE), 16,384 at
+    most. The value is capped at half of them. A response that finds no free place waits for one."""
 
     max_large_messages: int = 4
-    """Messages of more than 256 KiB that may be on their way at once on a connection's WebSockets; others
-    wait for credit until one is whole and taken."""
+    """Messages of more than 256 KiB that may be in transit at once on a connection's WebSockets. Others
+    wait for credit until one of them is complete and delivered."""
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -152,10 +152,12 @@ class HTTP3Limits:
         protocols: Sequence[str] = (),
         origins: Sequence[str] = (),
     ) -> Http3Limits:
-        """For the extension. ``refuses_early``: what may not be repeated and comes as 0-RTT data
-        is answered with 425 instead of waiting for the handshake. ``protocols``: those of extended
-        CONNECT that the application speaks, besides WebSocket. ``origins``: what an ORIGIN frame
-        names."""
+        """Returns the limits for the extension.
+
+        ``refuses_early``: answer unsafe requests in 0-RTT data with 425 instead of delaying them until the
+        handshake is complete. ``protocols``: protocols of extended CONNECT that the application implements,
+        besides WebSocket. ``origins``: the content of an ORIGIN frame.
+        """
         return Http3Limits(
             **asdict(self),
             refuses_early=refuses_early,
@@ -169,22 +171,22 @@ class SessionLimits:
     """The bounds of WebTransport on one connection. Raises ``ValueError`` naming the field."""
 
     max_sessions: int = 1024
-    """Sessions at once. The client is told so where its draft of the protocol has a word for that, and a
-    request for another is reset (H3_REQUEST_REJECTED)."""
+    """Concurrent sessions. If the client's draft of the protocol can express this limit, the server
+    announces it. A request for another session is reset (H3_REQUEST_REJECTED)."""
 
     max_session_streams: int = 256
-    """Streams in both directions that a client may have open in one session; then it waits for one."""
+    """Bidirectional streams that a client may have open in one session; then it waits for one."""
 
     max_session_uni_streams: int = 256
-    """Streams in its direction only that a client may have open in one session; then it waits for one."""
+    """Unidirectional streams that a client may have open in one session; then it waits for one."""
 
     session_window: int = 16 * 1024 * 1024
-    """Bytes of one session's streams that may wait to be read, where the draft has credit of sessions; then
-    the client waits. What waits of all sessions together is bounded by the connection's window."""
+    """Unread bytes of one session's streams, if the draft has flow control of sessions; then the client
+    waits. The connection's window bounds the unread bytes of all sessions together."""
 
     session_datagram_buffer: int = 1024 * 1024
-    """Bytes of one session's received datagrams that may wait for the application; the oldest make
-    room."""
+    """Bytes of one session's received datagrams that may wait for the application; the oldest are
+    dropped."""
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -195,7 +197,7 @@ class SessionLimits:
                 raise ValueError(f"{name} must be {least} to {most}, not {value}")
 
     def checked(self) -> WebTransportLimits:
-        """For the extension."""
+        """Returns the limits for the extension."""
         return WebTransportLimits(
             sessions=self.max_sessions,
             streams=self.max_session_streams,
@@ -206,7 +208,7 @@ class SessionLimits:
 
 
 def check_numbers(limits: HTTP3Limits | SessionLimits) -> None:
-    """Raises ``ValueError`` naming a field that has no number of its kind."""
+    """Raises ``ValueError`` naming a field whose value is not a number of its type."""
     for field in fields(limits):
         kind, value = str(field.type), getattr(limits, field.name)
         if value is None and "None" in kind:
@@ -217,7 +219,7 @@ def check_numbers(limits: HTTP3Limits | SessionLimits) -> None:
 
 
 def server_limits(**given: Any) -> ServerLimits:
-    """The bounds of all connections together, with a server's own defaults."""
+    """Returns the limits of all connections together, with a server's defaults."""
     return ServerLimits(**{"retry_handshakes": RETRY_HANDSHAKES, **given})
 
 
@@ -225,13 +227,13 @@ class LimitOption(NamedTuple):
     """An option that is a limit."""
 
     kind: type[HTTP3Limits | SessionLimits | ServerLimits]
-    """What it is a field of."""
+    """The dataclass with this field."""
     type: type[int | float]
     default: Any
 
 
 def limit_options() -> dict[str, LimitOption]:
-    """The options that are limits, by name without ``http3_``."""
+    """Returns the options that are limits, by name without ``http3_``."""
     options: dict[str, LimitOption] = {}
     all_defaults: tuple[HTTP3Limits | SessionLimits | ServerLimits, ...]
     all_defaults = (HTTP3Limits(), SessionLimits(), server_limits())
@@ -244,7 +246,7 @@ def limit_options() -> dict[str, LimitOption]:
 
 
 def limits_from(options: dict[str, Any]) -> tuple[HTTP3Limits, SessionLimits, ServerLimits]:
-    """Takes the limits out of a server's ``http3_`` options.
+    """Removes the limits from a server's ``http3_`` options and returns them.
 
     Raises :class:`~uringcore.quic.QuicConfigurationError` naming the option.
     """
@@ -291,6 +293,6 @@ def websocket_limits(config: Config) -> WebSocketLimits | None:
 
 
 def named_field(error: ValueError) -> tuple[str, str]:
-    """The field that an error of a limit names first, and what it says of it."""
+    """Splits a limit's error into the name of its field and the rest of the text."""
     field, _, said = str(error).partition(" ")
     return field.removesuffix(":"), said

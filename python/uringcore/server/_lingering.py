@@ -72,7 +72,7 @@ def tell(ended: asyncio.Task[None]) -> None:
 
 
 async def close_when_idle(connections: Iterable[object]) -> None:
-    """Until cancelled."""
+    """Runs until cancelled."""
     loop = asyncio.get_running_loop()
     closed_at: dict[asyncio.Transport, float] = {}
     while True:
@@ -81,7 +81,7 @@ async def close_when_idle(connections: Iterable[object]) -> None:
             if not isinstance(transport, asyncio.Transport) or not transport.is_closing():
                 continue
             if transport.get_write_buffer_size():
-                # Its client takes its time for the response.
+                # The client is still reading its response.
                 closed_at.pop(transport, None)
             elif loop.time() - closed_at.setdefault(transport, loop.time()) >= SILENCE_SECONDS:
                 transport.abort()

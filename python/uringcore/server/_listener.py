@@ -1,6 +1,6 @@
 """The QUIC endpoints of a server.
 
-Sockets are bound in _sockets.py. Connections are _connection.py's.
+_sockets.py binds the sockets, and _connection.py implements the connections.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["HTTP3Listener", "tell_room"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# How often connections are looked at for what has taken too long.
+# How often connections are checked for timeouts.
 TICK_SECONDS = 1.0
 
-# What a QUIC socket asks the kernel for, each way, and what it can do with.
+# The buffer size that a QUIC socket requests from the kernel, each way, and the size that suffices.
 ROOM_WANTED, ROOM_ENOUGH = 4 << 20, 1 << 20
 
 
 class HTTP3Listener:
-    """The QUIC endpoints of one server, with the face of an ``asyncio.Server``."""
+    """The QUIC endpoints of one server, with the interface of an ``asyncio.Server``."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -43,7 +43,7 @@ class HTTP3Listener:
 
     @property
     def endpoints(self) -> list[QuicTransport]:
-        """One for each socket."""
+        """The endpoints, one for each socket."""
         return self._transports
 
     async def start(
@@ -54,9 +54,9 @@ class HTTP3Listener:
         limits: ServerLimits,
         retry: RetryPolicy,
     ) -> None:
-        """Starts an endpoint on each socket, which it owns from here on, or on a duplicate of a worker's."""
+        """Starts an endpoint on each socket, which it owns then, or on a duplicate of a worker's socket."""
         loop = asyncio.get_running_loop()
-        # Made when the application protocol is agreed: a handshake that gets nowhere makes nothing.
+        # Called when the application protocol is negotiated: an incomplete handshake creates no protocol.
         create_protocol = {"h3": functools.partial(HTTP3ServerProtocol, service=self.service)}
         for place in places:
             worker = place if isinstance(place, PortWorker) else None
@@ -71,7 +71,7 @@ class HTTP3Listener:
             )
             self._transports.append(transport)
         tell_room(self._transports[0].get_extra_info("socket"))
-        # Often enough that two may be lost.
+        # Two pings may be lost before the idle timeout.
         self._keep_alive_seconds = configuration.idle_timeout / 3
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
@@ -82,12 +82,12 @@ class HTTP3Listener:
         return int(self._transports[0].get_extra_info("sockname")[1])
 
     def reload(self) -> None:
-        """New connections get what the configuration has now. Raises ``QuicConfigurationError``."""
+        """Uses the configuration's current certificate from now on. Raises ``QuicConfigurationError``."""
         for transport in self._transports:
             transport.reload()
 
     def _ping(self) -> None:
-        """Until the very end: a graceful stop may take longer than the idle timeout."""
+        """Runs until the server's end, because a graceful stop may take longer than the idle timeout."""
         loop = asyncio.get_running_loop()
         self._keep_alive = loop.call_later(self._keep_alive_seconds, self._ping)
         for connection in list(self.service.connections):
@@ -95,27 +95,27 @@ class HTTP3Listener:
 
     def _look_at_clock(self) -> None:
         loop = asyncio.get_running_loop()
-        # First: whatever comes of one connection, the clock goes on for the others.
+        # First, so that an exception in one connection does not stop the timer.
         self._tick = loop.call_later(TICK_SECONDS, self._look_at_clock)
         for connection in list(self.service.connections):
             try:
                 connection.tick()
-            except Exception as error:  # noqa: BLE001 - the others have to be looked after too
+            except Exception as error:  # noqa: BLE001 - the other connections need their tick
                 text = "An HTTP/3 connection could not be looked after"
                 self.service.report("fault", text, error)
 
     def close(self) -> None:
-        """No new connections; the open ones go on until they are told."""
+        """Accepts no new connections; open ones continue until their shutdown."""
         self.service.stopping = True
         self.stop_accepting()
 
     def stop_accepting(self) -> None:
-        """No new connections, but connections whose handshakes are under way are served like open ones."""
+        """Accepts no new connections; those whose handshakes are under way are served."""
         for transport in self._transports:
             transport.stop_accepting()
 
     def abort(self) -> None:
-        """Closes the connections that are left, and the endpoints, whose sockets close a little later."""
+        """Closes the remaining connections and the endpoints, whose sockets close a little later."""
         for timer in (self._keep_alive, self._tick):
             if timer is not None:
                 timer.cancel()
@@ -126,7 +126,7 @@ class HTTP3Listener:
             transport.close()
 
     async def wait_closed(self) -> None:
-        """Ends the endpoints; whatever connections are left are closed at once."""
+        """Closes the endpoints and their remaining connections, and waits until they have ended."""
         self.abort()
         for transport in self._transports:
             await transport.wait_closed()
@@ -134,8 +134,8 @@ class HTTP3Listener:
 
 
 def tell_room(sock: socket.socket) -> None:
-    """Says it when the kernel gives a socket less room than it was asked for."""
-    # It doubles what it gives, for its own overhead (socket(7)).
+    """Logs a line if the kernel gives a socket smaller buffers than requested."""
+    # The kernel doubles the value for its own overhead (socket(7)).
     receiving, sending = (
         sock.getsockopt(socket.SOL_SOCKET, option) // 2
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)

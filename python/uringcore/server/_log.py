@@ -1,13 +1,13 @@
-"""What a server says of its HTTP/3 requests: the access log, and what goes wrong; and in which form.
+"""The log of a server's HTTP/3 requests: access lines, errors, and their format.
 
 Clients cannot fill the log, however many addresses they have: :mod:`uringcore._client_log`.
 
-An exchange ends in the extension before its client is counted or its connection closed, so a ``send``
-after that does nothing, as ASGI requires. An exception that an application raises after its client has
-gone (Starlette's ``ClientDisconnect``) is one line of the client's budget, with the place where it was
-raised: clients can cause it at will, and a traceback has thirty lines. An exception while the client is
-connected has its traceback and no bound, as in uvicorn. Exceptions of our own code in a connection have a
-budget, too.
+The extension ends a request before it counts its client or closes its connection, so a later ``send`` does
+nothing, as ASGI requires. An exception that an application raises after its client has disconnected
+(Starlette's ``ClientDisconnect``) is one line of the client's budget, with the place where it was raised:
+clients can cause it at will, and a traceback has thirty lines. An exception while the client is connected
+is logged with its traceback and without a bound, as in uvicorn. Exceptions of our own code in a connection
+have a budget, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from uringcore.server._startup import StartupError
 
 __all__ = ["LogHandler", "RequestLog", "log_config"]
 
-# What the access log shows as it is: printable, and neither a quote nor a space, which delimit it.
+# The characters that the access log shows unescaped: printable, and neither a quote nor a space.
 LOGGABLE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"\\')
 
 logger = logging.getLogger("uvicorn.error")
@@ -34,21 +34,21 @@ access_logger = logging.getLogger("uvicorn.access")
 
 
 class RequestLog(ClientLog):
-    """The log of one server's requests. ``lines`` are said at once about one client's doings."""
+    """The log of one server's requests. One client may cause ``lines`` lines at once."""
 
     def __init__(self, lines: int) -> None:
         super().__init__(logger, lines)
 
     @staticmethod
     def access(scope: dict[str, Any], status: int) -> None:
-        """A response begins."""
+        """Logs the start of a response."""
         client = scope["client"]
         address = f"{client[0]}:{client[1]}" if client else ""
         path = quote(scope["path"])
         if scope["query_string"]:
             path += "?" + quote(scope["query_string"], safe=LOGGABLE)
         if scope["type"] == "websocket":
-            # Where uvicorn says it, and in its words.
+            # uvicorn's logger and wording.
             outcome = "[accepted]" if status == 200 else str(status)
             logger.info('%s - "WebSocket %s" %s', address, path, outcome)
             return
@@ -63,16 +63,15 @@ class RequestLog(ClientLog):
 
 
 class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.10 has no brackets there
-    """Writes the log to a stream. When nobody reads that any more it is the null device for good.
+    """Writes the log to a stream. If its reader closes a pipe, the null device replaces the stream for good.
 
-    The descriptor itself is replaced: what the program prints there is dropped as well, and a reader that
+    Otherwise each further line would print a traceback to standard error, and clients cause lines. The
+    descriptor itself is replaced: the program's own output to it is dropped as well, and a reader that
     comes later gets nothing.
-
-    Otherwise every line would be a traceback on standard error, and clients cause lines.
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Called by ``emit`` while it handles an exception."""
+        """Called by ``emit`` while an exception is being handled."""
         if not isinstance(sys.exc_info()[1], BrokenPipeError):
             super().handleError(record)
             return
@@ -84,7 +83,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.1
 
 
 def log_config(form: str) -> dict[str, Any]:
-    """uvicorn's, with our own logger beside it: the loop says there why it chose a backend.
+    """Returns uvicorn's configuration with our logger added: the loop logs its choice of a backend there.
 
     ``form`` is ``"text"`` or ``"json"``. Raises :class:`StartupError` for any other.
     """
@@ -92,7 +91,7 @@ def log_config(form: str) -> dict[str, Any]:
     for handler in config["handlers"].values():
         handler["class"] = "uringcore.server._log.LogHandler"
     if sys.stdout is None:
-        # uvicorn's formatters ask it for a terminal.
+        # uvicorn's formatters call its isatty().
         for formatter in config["formatters"].values():
             formatter["use_colors"] = False
     config["loggers"]["uringcore"] = {"handlers": ["default"], "level": "INFO", "propagate": False}

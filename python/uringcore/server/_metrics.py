@@ -1,7 +1,7 @@
-"""What a server's reports are called in metrics: names, types, units, helps.
+"""The names, types, units and help texts of a server's metrics.
 
-Each label has few values, whatever clients send: HTTP's versions, methods and statuses, the worker's
-number. A connection has none.
+Each label has few values, whatever clients send: HTTP versions, methods and statuses, and the worker's
+number. There are no metrics of single connections.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from uringcore.server._report import Report
 __all__ = ["families"]
 
 GIVEN_UP = ("nothing_taken", "little_taken")
-"""Why responses are given up, as the extension says it."""
+"""The extension's reasons for cancelling a response."""
 
 
 def families(reports: Sequence[Report]) -> Iterator[Family]:
-    """Every metric once, with the samples of each process."""
+    """Yields every metric once, with the samples of each process."""
     yield requests(reports)
     yield open_requests(reports)
     yield durations(reports)

@@ -1,8 +1,8 @@
-"""A TCP port of its own for a server's metrics and, if an option says so, its status page: plain HTTP, for
-scrapers and operators.
+"""A separate TCP port for a server's metrics and, with an option, its status page: plain HTTP, for scrapers
+and operators.
 
-Not here: what is answered (_observer.py), and who binds the port (_sockets.py): several workers share it,
-and whichever is asked tells of all.
+_observer.py makes the pages, and _sockets.py binds the port. Several workers share it, and each one
+reports on all of them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from uringcore._within import within
 __all__ = ["METRICS_PATH", "MetricsPort"]
 
 METRICS_PATH = "/metrics"
-"""Where Prometheus looks unless it is told otherwise."""
+"""Prometheus's default path."""
 
 REQUEST_SECONDS = 10.0
-"""For a request and its answer. Reports of processes that are stuck take two."""
+"""Time limit of a request and its answer. Collecting reports from stuck processes takes two seconds."""
 
 REQUEST_BYTES_MAX = 8192
 
 
 class _Pages(Protocol):
-    """What is asked."""
+    """The pages of an observer."""
 
     async def port_page(
         self, path: str, method: str, query: bytes
@@ -44,20 +44,20 @@ class MetricsPort:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Takes clients from now on. The sockets are this object's."""
+        """Starts serving. This object owns the sockets from now on."""
         for sock in sockets:
             self._servers.append(
                 await asyncio.start_server(self._asked, sock=sock, limit=REQUEST_BYTES_MAX)
             )
 
     def stop_accepting(self) -> None:
-        """Takes no more of them."""
+        """Accepts no new clients."""
         for server in self._servers:
             server.close()
         self._servers = []
 
     async def close(self) -> None:
-        """Takes no more clients, and leaves those that are there."""
+        """Accepts no new clients, and aborts the open connections."""
         self.stop_accepting()
         for writer in self._open.values():
             writer.transport.abort()
@@ -70,7 +70,7 @@ class MetricsPort:
         self._open[task] = writer
         task.add_done_callback(self._open.pop)
         with contextlib.closing(writer):
-            # Whoever asks may go, never end, or say something else.
+            # A client may disconnect, send no complete request, or send something else.
             with contextlib.suppress(
                 ConnectionError,
                 asyncio.IncompleteReadError,

@@ -1,11 +1,11 @@
-"""A server seen from outside: an application in front of the application, which counts what passes
-and answers for the pages that an operator asked for.
+"""Observation of a server from outside: an application in front of the application, which counts requests
+and serves the pages that the options name.
 
-So both HTTP/1.1 and HTTP/3 are counted in one place, by what every ASGI server says. Not here: the
-pages themselves (_metrics.py, _status_page.py) and what is looked up for them (_report.py).
+HTTP/1.1 and HTTP/3 are counted in one place, by their ASGI messages. _metrics.py and _status_page.py make
+the pages, and _report.py collects their data.
 
-It is there only if an option asks for it. A report asks a few hundred connections a turn, and all callers
-within a second share it; nothing is counted for a connection before its end.
+The observer is added only if an option needs it. A report reads a few hundred connections in each iteration
+of the loop, and all callers within a second share it. A connection is counted at its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 TICK_SECONDS = 0.1
-"""How often uvicorn looks at the clock."""
+"""The interval of uvicorn's on_tick."""
 
 
 class Application(Protocol):
@@ -39,7 +39,7 @@ class Application(Protocol):
 
 
 class Listener(Protocol):
-    """The UDP side's sockets, and who is on them."""
+    """The QUIC endpoints and their connections."""
 
     @property
     def service(self) -> Any: ...
@@ -53,15 +53,15 @@ Page = Callable[[bytes], Awaitable[tuple[bytes, list[Field]]]]
 """A page's content and header fields, for a query."""
 
 Answer = tuple[int, list[Field], bytes]
-"""A status, header fields, and what is sent of the content."""
+"""A status, header fields, and the content to send."""
 
 
 class Observer:
-    """Stands in front of one server's application.
+    """Wraps one server's application.
 
     It answers requests for ``metrics_path`` and ``status_path`` itself. ``on_port`` names the pages
-    (``"metrics"``, ``"status"``) that only the metrics port has. ``folder`` is where the processes of a
-    server with several find each other.
+    (``"metrics"``, ``"status"``) that only the metrics port serves. ``folder`` is the folder in which the
+    processes of a server with several exchange their reports.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Observer:
         self._all = SharedResult(self._gathered)
         self._worker_reports: WorkerReports | None = None
         if folder is not None:
-            # The number of a place would stand twice while one process takes over from another.
+            # Not the number of the place: two processes have one while the second replaces the first.
             self.sources.worker = str(os.getpid())
             self._worker_reports = WorkerReports(folder, self._own.get)
         self._application: Application | None = None
@@ -96,25 +96,25 @@ class Observer:
                 pages[path] = page
 
     def before(self, application: Application, root_path: str) -> Application:
-        """The application to be served instead of this one."""
+        """Returns the application to serve instead of ``application``."""
         self._application = application
         self._root_path = root_path
         return self
 
     async def start(self) -> None:
-        """Called when the server has started, and again now and then."""
+        """Called when the server has started, and repeatedly afterwards."""
         if self._worker_reports is not None:
             await self._worker_reports.start()
 
     def close(self) -> None:
-        """The server has ended."""
+        """Called when the server has ended."""
         if self._worker_reports is not None:
             self._worker_reports.close()
 
     def tick(self, state: Any, listener: Listener | None) -> None:
-        """Called ten times a second while the server runs, with whom it is to ask.
+        """Called ten times a second while the server runs, with the sources of the report.
 
-        By how much it comes too late tells of the loop.
+        The delay beyond that interval measures the loop's lag.
         """
         self.sources.state = state
         if listener is not None:
@@ -126,17 +126,17 @@ class Observer:
         self._tick_at = now
 
     def response_given_up(self, why: str) -> None:
-        """Of an HTTP/3 client that takes nothing of it, or too little."""
+        """Counts a response that was cancelled because its HTTP/3 client reads nothing, or too slowly."""
         self.counts.given_up[why] += 1
 
     def connection_ended(self, stats: Any) -> None:
-        """A QUIC connection's last numbers."""
+        """Adds the final statistics of a QUIC connection."""
         self.counts.packets_sent += stats["packets_sent"]
         self.counts.packets_lost += stats["packets_lost"]
         self.counts.bytes_lost += stats["bytes_lost"]
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Runs as an ASGI application."""
         assert self._application is not None
         kind = scope["type"]
         if kind == "http":
@@ -172,7 +172,7 @@ class Observer:
     # Pages
 
     async def port_page(self, path: str, method: str, query: bytes) -> Answer | None:
-        """What a request on the metrics port is answered; ``None`` for a path that it does not have."""
+        """Returns the answer to a request on the metrics port; ``None`` for an unknown path."""
         page = self._port_pages.get(path)
         return None if page is None else await answer(page, method, query)
 
@@ -188,21 +188,21 @@ class Observer:
         return await make_report(self.counts, self.sources)
 
     async def _gathered(self) -> Gathered:
-        """Of all processes of this server."""
+        """Returns the reports of all processes of this server."""
         if self._worker_reports is None:
             return Gathered([await self._report()])
         return Gathered(await self._worker_reports.reports())
 
 
 class Gathered:
-    """Reports of all processes, and the texts made of them, each once."""
+    """Reports of all processes, and the texts rendered from them, each once."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
 
     @functools.cached_property
     def metrics(self) -> tuple[bytes, list[Field]]:
-        """For Prometheus."""
+        """The metrics for Prometheus."""
         text = exposition(families(self._reports))
         return text.encode(), [(b"content-type", CONTENT_TYPE.encode())]
 
@@ -213,7 +213,7 @@ class Gathered:
 
 
 class Passing:
-    """A response on its way through, until its last message or the application's end."""
+    """A response in progress, until its last message or the application's end."""
 
     def __init__(self, counts: Counts, scope: Any, send: Send) -> None:
         self._counts = counts
@@ -221,7 +221,7 @@ class Passing:
         self._version: str = scope["http_version"]
         self._send = send
         self._began_at = time.perf_counter()
-        # What the server answers for an application that says nothing.
+        # The server's answer if the application sends none.
         self._status = 500
         self._is_open = True
         counts.requests_open[self._version] += 1
@@ -234,7 +234,7 @@ class Passing:
             self.end()
 
     def end(self) -> None:
-        """Counts it, once."""
+        """Counts the response, once."""
         if self._is_open:
             self._is_open = False
             seconds = time.perf_counter() - self._began_at
@@ -242,7 +242,7 @@ class Passing:
 
 
 async def answer(page: Page, method: str, query: bytes) -> Answer:
-    """One of our own pages. What a request brings along is left unread."""
+    """Returns the answer with one of our pages. The content of the request is not read."""
     status, body, fields = 405, b"", [(b"allow", b"GET, HEAD")]
     if method in ("GET", "HEAD"):
         status = 200

@@ -1,7 +1,7 @@
-"""uvicorn's options beside HTTP/3: which of them mean TCP alone, and which do nothing as things are.
+"""uvicorn's options: which of them apply to TCP alone, and which have no effect beside the others.
 
-What the options mean is uvicorn's and _config.py's business. Every option of uvicorn's has its place
-in :data:`PLACES`, which a test compares with the uvicorn that is installed.
+uvicorn and _config.py implement the options. Every option of uvicorn's has an entry in :data:`PLACES`,
+which a test compares with the uvicorn that is installed.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ PLACES: dict[str, str | None] = {
     "reset_contextvars": None,
     "factory": None,
 }
-"""By uvicorn's name: why an option is for TCP alone, in half a line; ``None`` if HTTP/3 keeps to it
-as well, or if it is about the process."""
+"""By uvicorn's name: the reason why an option applies to TCP alone, in half a line; ``None`` if it applies
+to HTTP/3 as well, or to the process."""
 
 SPELLINGS = {
     "http3_origins": "--http3-origin",
@@ -96,14 +96,14 @@ SPELLINGS = {
 
 
 def option_name(name: str) -> str:
-    """As it is spelled on the command line."""
+    """Returns an option as it is spelled on the command line."""
     return SPELLINGS.get(name, "--" + name.replace("_", "-"))
 
 
 def idle_options(given: Collection[str], config: Config, *, http3: bool) -> Iterator[str]:
-    """A line for each option that was given and does nothing beside the others.
+    """Yields a line for each option that was given and has no effect beside the others.
 
-    ``given`` are the names of what a user has said, not of what is left at its default.
+    ``given`` are the names of the options that the user has set.
     """
     for names, why in reasons(config, http3=http3):
         for name in sorted(names.intersection(given)):
@@ -118,7 +118,7 @@ Reasons = Iterator[tuple[frozenset[str], str]]
 
 
 def reasons(config: Config, *, http3: bool) -> Reasons:
-    """The options that do nothing, and why."""
+    """Yields the options without effect, and the reasons."""
     yield from reasons_of_sockets(config, http3=http3)
     yield from reasons_of_tls(config)
     yield from reasons_of_processes(config)
@@ -135,7 +135,7 @@ def reasons_of_sockets(config: Config, *, http3: bool) -> Reasons:
     if how is None:
         return
     yield frozenset({"port"}), f"{how} says where to listen"
-    # UDP is bound there where a port says so.
+    # --host applies to UDP if --http3-port is given.
     if not http3 or getattr(config, "http3_port", None) is None:
         yield frozenset({"host"}), f"{how} says where to listen"
 
@@ -183,7 +183,7 @@ def reasons_of_protocols(config: Config) -> Reasons:
 
 
 def no_websocket(config: Config) -> str | None:
-    """Why there is no WebSocket, over whichever version of HTTP."""
+    """Returns the reason if WebSocket is off for all versions of HTTP, else ``None``."""
     if config.ws == "none":
         return "--ws none serves no WebSocket"
     return "a WSGI application knows no WebSocket" if config.interface == "wsgi" else None
@@ -219,7 +219,7 @@ def reasons_of_http3(config: Config) -> Reasons:
 
 
 def uses_h11(config: Config) -> bool:
-    """True if h11 reads HTTP/1.1: uvicorn's choice where httptools is not installed."""
+    """True if h11 reads HTTP/1.1: uvicorn's choice if httptools is not installed."""
     if config.http == "auto":
         return importlib.util.find_spec("httptools") is None
     return config.http not in ("httptools", "zttp")

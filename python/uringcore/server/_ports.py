@@ -1,7 +1,6 @@
-"""The UDP ports that several processes share, and which of them has which place.
+"""The UDP ports that several processes share, and the place of each process on them.
 
-Where the kernel sends a packet is :mod:`uringcore.quic.workers`'; when processes begin and end is their
-supervisor's.
+:mod:`uringcore.quic.workers` steers packets to processes, and the supervisor starts and stops them.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from uringcore.server._config import Config
 
 __all__ = ["WORKERS_MAX", "Ports"]
 
-# Of one UDP port; a connection ID's first byte tells them apart.
+# On one UDP port; the first byte of a connection ID selects the place.
 PLACES_MAX = 252
 WORKERS_MAX = PLACES_MAX // 4
 
 
 class Ports:
-    """The UDP port of all workers on each of its addresses, and who has which place on it.
+    """The UDP port of all workers on each of its addresses, and the place of each worker on it.
 
-    A place is taken only if its neighbour is empty: a worker that is about to end sends new clients on
-    to the next place, and whoever stands in there has to take them. So there are twice as many as
-    processes may be at a time, while one generation takes over from another.
+    A place is taken only if the next one is empty: a worker that is about to end sends new clients to the
+    next place, and the worker that answers for an empty place has to accept them. So there are twice as many
+    places as concurrent processes, while one generation takes over from another.
 
-    ``sockets`` say which addresses; they are closed, for each process gets its own. Which process has a
-    place is known where this was made; :meth:`mark` works in forked children as well.
+    ``sockets`` give the addresses; they are closed, because each process gets its own. This object records
+    which process has a place; :meth:`mark` works in forked children as well.
     """
 
     def __init__(self, sockets: list[socket.socket], config: Config, *, workers: int) -> None:
@@ -55,7 +54,7 @@ class Ports:
         return bool(self._free) or not self._groups
 
     def take(self, is_first: bool) -> list[PortWorker]:
-        """Places for a worker; ``is_first``: what comes from now on waits for it."""
+        """Returns places for a worker; with ``is_first`` new clients wait for this worker."""
         if not self._groups:
             return []
         index = self._free.pop(0)
@@ -65,12 +64,12 @@ class Ports:
         return [group[index] for group in self._groups]
 
     def mark(self, places: Iterable[PortWorker], *, accepting: bool) -> None:
-        """True if their worker, which is there, takes new clients."""
+        """Marks the places of a running worker; ``accepting`` if it accepts new clients."""
         for group, place in zip(self._groups, places, strict=True):
             group.mark(place.index, serving=True, accepting=accepting)
 
     def give_back(self, places: Iterable[PortWorker]) -> None:
-        """Their worker has ended."""
+        """Frees the places of a worker that has ended."""
         for group, place in zip(self._groups, places, strict=True):
             group.mark(place.index, serving=False)
         self._free += {place.index for place in places}

@@ -1,7 +1,6 @@
-"""The process above a server that ``--reload`` replaces: uvicorn's, and it replaces a server that ended, too.
+"""uvicorn's parent process for ``--reload``, which here also restarts a server that has ended.
 
-Which files are looked at, and how, is uvicorn's. Not here: what the child does, but for its end when that
-process is gone.
+uvicorn chooses the files and watches them. ``ReloaderLink`` is the child's side of the pipe between the two.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ else:
 
 __all__ = ["Reloader", "ReloaderLink"]
 
-# The statuses of a start that fails, here and by an exception: only a change of the files can help. A child
-# that has served may end with them as well.
+# The exit statuses of a failed start, from uvicorn and from an exception: only a change of the files helps.
+# A child that has served may end with them as well.
 NO_START = (STARTUP_FAILURE, 1)
 
 logger = logging.getLogger("uvicorn.error")
 
 
 class ReloaderLink:
-    """A child's end of the pipe to the process above it.
+    """A child's end of the pipe to its parent process.
 
-    When that process is gone, however it ended, the child stops as by SIGTERM: nobody else would stop it.
+    When the parent is gone, however it ended, the child stops as by SIGTERM: nothing else would stop it.
     """
 
     is_orphan = False
-    """True if the process above is gone."""
+    """True if the parent process is gone."""
 
     def __init__(self, config: Config, report: Connection) -> None:
         self._config = config
@@ -57,14 +56,14 @@ class ReloaderLink:
         threading.Thread(target=self._watch, name="uringcore-reloader", daemon=True).start()
 
     def serving(self, server: Stoppable) -> None:
-        """Says that ``server`` takes clients from now on."""
+        """Reports that ``server`` accepts clients from now on."""
         self._server = server
-        # Nobody may be there to hear: the watching thread finds out.
+        # The parent may be gone; the watching thread detects that.
         with contextlib.suppress(OSError):
             self._report.send(os.getpid())
 
     def _watch(self) -> None:
-        # Without any event asked for, poll() tells that the other end is closed.
+        # With no events requested, poll() returns when the other end is closed.
         watched = select.poll()
         watched.register(self._report, 0)
         watched.poll()
@@ -75,10 +74,10 @@ class ReloaderLink:
 class Reloader(ChangeReload):
     """Runs ``target`` in a child process, and again when a file changes or the child ends.
 
-    ``target`` is called with ``sockets`` and ``report``, the pipe of which it makes a ``ReloaderLink``.
+    ``target`` is called with ``sockets`` and ``report``, the pipe for its ``ReloaderLink``.
 
-    A child that could not start is not started again before a file changes. One that ends soon after its
-    start makes the next one wait, up to half a minute. A second SIGINT is passed on to the child, and a third
+    A child that failed to start is started again only after a file changes. A child that ends soon after its
+    start delays the next one, up to half a minute. A second SIGINT is passed on to the child, and a third
     kills it.
     """
 
@@ -94,12 +93,12 @@ class Reloader(ChangeReload):
         self._interrupts = 0
 
     def startup(self) -> None:
-        """Starts the first child."""
+        """Starts the first child process."""
         self._began_at = time.monotonic()
         super().startup()
 
     def restart(self) -> None:
-        """Starts another child, when the one before it has ended."""
+        """Starts another child process after the previous one has ended."""
         super().restart()
         self._began_at = time.monotonic()
         self._waits_for_change = False
@@ -113,19 +112,19 @@ class Reloader(ChangeReload):
         super().shutdown()
 
     def should_restart(self) -> list[Path] | None:
-        """The files that have changed. Starts another child if the last one has ended."""
+        """Returns the files that have changed. Starts another child if the last one has ended."""
         changes = super().should_restart()
         if not changes and not self.should_exit.is_set():
             self._look_at_child()
         return changes
 
     def signal_handler(self, sig: int, frame: FrameType | None) -> Any:
-        """SIGINT and SIGTERM."""
+        """Handles SIGINT and SIGTERM."""
         super().signal_handler(sig, frame)
         if sig != signal.SIGINT:
             return
         self._interrupts += 1
-        # The first one ends the loop above, which stops the child.
+        # The first one ends run(), which stops the child.
         if self._interrupts > 1 and self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(
@@ -134,12 +133,13 @@ class Reloader(ChangeReload):
                 )
 
     def _has_child_served(self) -> bool:
-        """A report carries the number of its process: the child before may have left one."""
+        """True if the current child has reported; a report has its process ID, as one of the child before
+        may be in the pipe."""
         self._read_reports()
         return self._server_pid == self.process.pid
 
     def _read_reports(self) -> None:
-        # Also at each restart: a pipe that nobody reads fills up.
+        # Also at each restart: an unread pipe fills up.
         while self._reports.poll():
             self._server_pid = self._reports.recv()
 

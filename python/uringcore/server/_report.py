@@ -1,7 +1,7 @@
-"""How a server stands at one moment: its counters, and what its connections tell when they are asked.
+"""A snapshot of a server: its counters, and statistics of its connections.
 
-A report is made of plain numbers and strings, so that it can be written as JSON. What they are called
-in metrics is _metrics.py's business.
+A report consists of plain numbers and strings, so that it can be written as JSON. _metrics.py names them
+for export.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Connection", "Endpoint", "Report", "Sources", "make_report"]
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
 
 AT_ONCE = 256
-"""Connections that are asked without a turn of the loop in between: a millisecond or so."""
+"""Connections that are read in one iteration of the loop, which takes about a millisecond."""
 
 SHOWN = 50
-"""Connections that a report has one by one, those with the most open requests."""
+"""Connections that a report lists: those with the most open requests."""
 
 
 class Connection(Protocol):
-    """What an HTTP/3 connection is asked."""
+    """An HTTP/3 connection's part in a report."""
 
     @property
     def open_requests(self) -> int: ...
@@ -39,13 +39,13 @@ class Connection(Protocol):
 
 
 class Endpoint(Protocol):
-    """What a UDP socket's endpoint is asked."""
+    """A UDP socket's endpoint."""
 
     def stats(self) -> dict[str, int]: ...
 
 
 class State(Protocol):
-    """What uvicorn's ``ServerState`` is asked."""
+    """uvicorn's ``ServerState``."""
 
     connections: Any
     total_requests: int
@@ -53,15 +53,15 @@ class State(Protocol):
 
 @dataclass
 class Sources:
-    """Whom a report asks; they are there when the server has started."""
+    """The sources of a report, set when the server has started."""
 
     worker: str = "0"
     state: State | None = None
     connections: Any = ()
-    """Of HTTP/3."""
+    """HTTP/3 connections."""
     endpoints: Sequence[Endpoint] = ()
     memory_budget: int = 0
-    """Bytes that QUIC's clients may make the process hold."""
+    """Bytes that the process may hold for QUIC clients."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Report:
     worker: str
     pid: int
     time: float
-    """Of day, in seconds."""
+    """Unix time, in seconds."""
     counts: Counts
     connections_tcp: int
     connections_quic: int
@@ -82,7 +82,7 @@ class Report:
     packets_lost: int = 0
     bytes_lost: int = 0
     rtt: dict[str, float] = field(default_factory=dict)
-    """Smoothed round-trip times of the connections that there are, in seconds, by quantile."""
+    """Smoothed round-trip times of the open connections, in seconds, by quantile."""
     endpoint: dict[str, int] = field(default_factory=dict)
     """``stats()`` of the UDP sockets' endpoints, added up."""
     process: dict[str, float] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Report:
 
 
 async def make_report(counts: Counts, sources: Sources) -> Report:
-    """Asks all connections, a few hundred a turn."""
+    """Reads all connections, a few hundred in each iteration of the loop."""
     connections = list(sources.connections)
     state = sources.state
     everybody = 0 if state is None else len(state.connections)
@@ -112,7 +112,7 @@ async def make_report(counts: Counts, sources: Sources) -> Report:
     for number, connection in enumerate(connections, 1):
         if number % AT_ONCE == 0:
             await asyncio.sleep(0)
-        # One that has ended meanwhile has its last ones still, and was not among `counts` before.
+        # A connection that has ended meanwhile keeps its final statistics, and `counts` does not include it.
         stats = connection.stats()
         rtts.append(stats["rtt"])
         report.streams_open += stats["streams_open"]
@@ -164,7 +164,7 @@ def quantiles(values: list[float]) -> dict[str, float]:
 
 
 def process() -> dict[str, float]:
-    """Of this process: memory, open files, processor time."""
+    """This process's memory, open files and processor time."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {

@@ -1,11 +1,11 @@
-"""The key of stateless resets that a server's options name, and the machines that have it.
+"""The stateless reset key derived from a server's options, and its scope.
 
-Anybody can provoke a stateless reset, and it ends a connection. So no machine may answer for a live
-connection of another one (RFC 9000 section 21.11): behind a balancer that goes by addresses anybody
-reaches every machine. One secret is therefore another key on each machine, unless the options say that
-the machines are a group.
+Anybody can provoke a stateless reset, which ends a connection. So a machine must not send one for a live
+connection of another machine (RFC 9000 section 21.11): behind a load balancer that routes by address, a
+packet can be made to reach any machine. One secret therefore gives a different key on each machine, unless
+the options declare the machines a group.
 
-Not here: the sockets of one machine, for each of which QUIC derives a key of its own.
+QUIC derives a separate key for each socket of a machine from this one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = ["reset_key"]
 
 
 def reset_key(secret: bytes, group: str | None = None) -> bytes:
-    """The 32 bytes that QUIC takes, of a secret that may have more; without ``group``, this machine's."""
+    """Returns 32 bytes derived from ``secret``: for this machine, or for all machines of ``group``."""
     owner = _machine() if group is None else b"group\0" + group.encode()
     return hmac.digest(secret, b"uringcore stateless reset\0" + owner, hashlib.sha256)
 
 
 def _machine() -> bytes:
-    """A container has a host name of its own, and machines made from one image may share theirs."""
+    """Identifies this machine. A container has its own host name, and cloned machines may share theirs."""
     number = b""
-    # Containers have none, and need none.
+    # Containers have no machine-id; their host names suffice.
     with contextlib.suppress(OSError):
         number = Path(MACHINE_ID).read_bytes().strip()
     return b"machine\0" + number + b"\0" + socket.gethostname().encode()

@@ -1,4 +1,4 @@
-"""The part of ASGI's scope that all requests of one server have in common."""
+"""The part of ASGI's scope that all HTTP/3 requests of one server share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "http.response.zerocopysend": {},
 }
 
-# Where somebody reads the log at that level: applications tell more than they need otherwise.
+# Only at the level DEBUG, because it makes applications send more than a response needs.
 DEBUG_EXTENSIONS: dict[str, dict[str, Any]] = {"http.response.debug": {}}
 
-TLS_1_3 = 0x0304  # QUIC knows no other (RFC 9001 section 4.2).
+TLS_1_3 = 0x0304  # The only version that QUIC uses (RFC 9001 section 4.2).
 
 
 def common_scope(*, asgi_version: str, root_path: str) -> dict[str, Any]:
-    """What is the same for each request over HTTP/3; the rest is added to a copy."""
+    """Returns the constant part of the scope of an HTTP/3 request; the rest is added to a copy."""
     return {
         "type": "http",
         "asgi": {"version": asgi_version, "spec_version": "2.3"},
@@ -35,31 +35,31 @@ def common_scope(*, asgi_version: str, root_path: str) -> dict[str, Any]:
 
 
 def encode_path(path: str) -> bytes:
-    """The path as it would have been in the request: ASCII as it is, the rest escaped."""
+    """Returns the path as it would appear in a request: ASCII as it is, the rest escaped."""
     return path.encode("ascii") if path.isascii() else quote(path).encode("ascii")
 
 
 class _Connection(Protocol):
-    """What is asked of a connection."""
+    """The QUIC connection of a request."""
 
     def get_peer_certificates(self) -> list[bytes]: ...
     def stats(self) -> dict[str, Any]: ...
 
 
 class TLSExtension:
-    """Makes the ``tls`` extension's value for connections of one server, as its specification has it."""
+    """Makes the value of ASGI's ``tls`` extension for connections of one server."""
 
     def __init__(self, server_certificate_pem: str | None) -> None:
         self.renew(server_certificate_pem)
 
     def renew(self, server_certificate_pem: str | None) -> None:
-        """From now on connections get this certificate."""
+        """Sets the certificate of connections from now on."""
         self._server_certificate_pem = server_certificate_pem
-        # Of clients without a certificate, by cipher suite: the same for all of them.
+        # For clients without a certificate, by cipher suite; they share one value.
         self._anonymous: dict[int | None, dict[str, Any]] = {}
 
     def extension(self, connection: _Connection) -> dict[str, Any]:
-        """What is known of a connection by now."""
+        """Returns the value for a connection, as far as its handshake has come."""
         suite = connection.stats()["cipher_suite"]
         chain = connection.get_peer_certificates()
         if chain:
@@ -73,7 +73,7 @@ class TLSExtension:
             "server_cert": self._server_certificate_pem,
             "client_cert_chain": [ssl.DER_cert_to_PEM_cert(certificate) for certificate in chain],
             "client_cert_name": subject(chain[0]) if chain else None,
-            # One that is wrong ends the handshake.
+            # A certificate that fails verification ends the handshake.
             "client_cert_error": None,
             "tls_version": TLS_1_3,
             "cipher_suite": suite,

@@ -1,14 +1,14 @@
-"""uvicorn's server with the HTTP/3 side beside it.
+"""uvicorn's server with HTTP/3 added.
 
-Lifespan, TCP, signals and the order of a graceful stop are uvicorn's. Added: the sockets before
-start-up and the QUIC endpoints after it, Alt-Svc, a certificate that is renewed, and HTTP/3's share of
-the stop. In which process one runs is _serving.py's.
+uvicorn implements the lifespan, TCP, signals and the order of a graceful stop. This class adds the sockets
+before start-up and the QUIC endpoints after it, Alt-Svc, the reload of a renewed certificate, and HTTP/3's
+part of the stop. _serving.py chooses the process that a server runs in.
 
-Whatever ends ``serve()``, a cancellation or an exception, the stop runs, and the cause is raised after
-the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
+The stop runs however ``serve()`` ends, also after a cancellation or an exception, and the cause is raised
+after the sockets are closed. A forced stop ends what it does not wait for (``_drop``): applications are
 cancelled and have one second, TCP connections are aborted, the lifespan is abandoned. uvicorn's
 ``handle_exit`` is called, because programs replace it. Afterwards no signal is raised again, and a second
-SIGINT interrupts a start-up. The stop runs in a task of its own, which no scope of anyio cancels; a scope
+SIGINT interrupts a start-up. The stop runs in a separate task, which no scope of anyio cancels; a scope
 that is cancelled, before the stop or during it, bounds the application's ``lifespan.shutdown``. Only
 ``Task.cancel`` or a second SIGINT ends the stop sooner.
 """
@@ -67,13 +67,13 @@ __all__ = ["Server"]
 
 ALT_SVC_MAX_AGE_SECONDS = 86400
 
-# So long does a server that others take over from go on with all who have come.
+# Time for which a server that is being replaced serves all clients as before.
 HAND_OVER_SECONDS_MIN = 1.0
 
-# What applications have for their own end when a forced stop has cancelled them.
+# Time that applications have to end after a forced stop has cancelled them.
 CANCELLED_SECONDS_MAX = 1.0
 
-# The least time for an application's shutdown after a cancellation, however short the wait for requests is.
+# Minimum time for an application's shutdown after a cancellation, if the time for requests is shorter.
 LIFESPAN_SECONDS_MIN = 5.0
 
 logger = logging.getLogger("uvicorn.error")
@@ -82,23 +82,23 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class Slot(Protocol):
-    """What a server is told, and asked, by whoever runs several of them."""
+    """The interface between a server and its supervisor."""
 
     places: Sequence[PortWorker]
-    """Its part of each UDP port."""
+    """The worker's place on each UDP port."""
 
     def serving(self, server: Server) -> None: ...
     def ending(self) -> None: ...
     def used_up(self) -> bool:
-        """True if the server is to go on until another one has taken its seat."""
+        """True if the server should continue until its successor serves."""
 
 
 class Server(UvicornServer):
     """Serves HTTP/1.1 and WebSocket over TCP, and HTTP/3 over UDP, from one loop.
 
-    ``run`` and ``serve`` take ``sockets`` that are bound, TCP and UDP ones told apart by their types;
-    HTTP/3 is served if there is a UDP socket among them. Without, they listen as the options say.
-    ``slot`` is what a supervisor gives its workers.
+    ``run`` and ``serve`` accept bound ``sockets``, TCP and UDP, distinguished by their types. HTTP/3 is
+    served if there is a UDP socket among them. Without ``sockets`` the options set the addresses.
+    ``slot`` is a worker's slot from its supervisor.
     """
 
     config: Config
@@ -116,32 +116,32 @@ class Server(UvicornServer):
         self._is_retiring = False
         self._is_hung_up = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        # The Alt-Svc field that this server makes, not one of the user's.
+        # The Alt-Svc field that this server adds; not a user's.
         self._alternative: tuple[bytes, bytes] | None = None
-        # What has ended the service, other than a request to stop.
+        # The exception that ended the service, if not a request to stop.
         self._failure: BaseException | None = None
         self._had_terminal = has_terminal()
         self.on_serving: Callable[[], object] | None = None
         """Called when the start-up is complete."""
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves on a loop of its own until a signal ends it."""
-        # A loop that cannot be had is said before there is a coroutine that nobody would await.
+        """Serves on its own loop until a signal ends it."""
+        # Before the coroutine is made: it would never be awaited if the loop cannot be created.
         self.config.check_loop()
         super().run(sockets)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serves on the running loop until a signal ends it, or :attr:`should_exit` is set.
 
-        When it is cancelled it stops gracefully, as by SIGTERM: requests have ``timeout_graceful_shutdown``
+        A cancellation stops it gracefully, as SIGTERM does: requests have ``timeout_graceful_shutdown``
         seconds (30). Then the application's ``lifespan.shutdown`` has as many, but at least five, and is
-        cancelled after that; so it is when an exception ends the service. In a stop that a signal or
-        :attr:`should_exit` began, ``lifespan.shutdown`` has no such limit.
+        cancelled after that. An exception that ends the service has these limits, too. In a stop that a
+        signal or :attr:`should_exit` began, ``lifespan.shutdown`` has no such limit.
 
-        A cancelled scope of anyio counts as one cancellation, however often it repeats it. If the scope is
-        cancelled while a stop is under way, the stop goes on, and the limit of ``lifespan.shutdown`` counts
-        from then on. ``Task.cancel`` while a stop is under way, however it began, stops at once: requests
-        and ``lifespan.shutdown`` are cancelled.
+        A cancelled scope of anyio counts as one cancellation, although it cancels at each ``await``. If the
+        scope is cancelled during a stop, the stop continues, and the limit of ``lifespan.shutdown`` counts
+        from then on. ``Task.cancel`` during a stop, however it began, stops at once: requests and
+        ``lifespan.shutdown`` are cancelled.
 
         A cancellation that began the stop, or stopped it at once, is raised when the stop has ended; so is an
         exception that began it. When ``serve`` has ended, its ports are free and it can serve again.
@@ -149,17 +149,17 @@ class Server(UvicornServer):
         await super().serve(sockets)
         failure, self._failure = self._failure, None
         if failure is not None:
-            # The stop was this server's own: a second serve() is not to end at once.
+            # Reset, because the stop was internal: a second serve() must not end at once.
             self.should_exit = self.force_exit = False
             raise failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Binds, then lets uvicorn run lifespan and listen on TCP, then starts HTTP/3."""
+        """Binds, runs uvicorn's start-up (lifespan, TCP), then starts HTTP/3."""
         self._loop = asyncio.get_running_loop()
         self._failure = None
         if sockets is not None:
             mine = ServerSockets.told_apart(sockets)
-            # Those that are given are closed by uvicorn when it begins to stop; connections go on.
+            # uvicorn closes given sockets when it begins to stop; QUIC connections need them longer.
             mine.udp = [sock.dup() for sock in mine.udp]
             if self._slot is not None:
                 mine.tcp = [self._mine(sock) for sock in mine.tcp]
@@ -204,12 +204,12 @@ class Server(UvicornServer):
         try:
             await super().startup(sockets.tcp)
         except OSError as exc:
-            # Somebody else has begun to listen meanwhile.
+            # Another process has bound the port meanwhile.
             logger.error("cannot listen on TCP: %s", exc.strerror or exc)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
         if self.lifespan.should_exit:
-            # Older ones of uvicorn return.
+            # Older versions of uvicorn return instead of exiting.
             sys.exit(STARTUP_FAILURE)
         if config.http3 and places:
             await self._start_http3(places)
@@ -220,11 +220,11 @@ class Server(UvicornServer):
             await self._metrics.start([self._mine(sock) for sock in config.metrics_sockets])
 
     def _mine(self, sock: socket.socket) -> socket.socket:
-        """A duplicate of a socket that other processes accept on as well: uvicorn closes it at the end."""
+        """Duplicates a socket that other processes accept on as well: uvicorn closes it at the end."""
         return sock if self._slot is None else sock.dup()
 
     def _announce(self, port: int) -> None:
-        """Alt-Svc (RFC 7838) tells HTTP/1.1 clients that the same port speaks HTTP/3."""
+        """Adds Alt-Svc (RFC 7838) to responses: it announces HTTP/3 on this port to HTTP/1.1 clients."""
         headers = self.config.encoded_headers
         if all(name != b"alt-svc" for name, _ in headers):
             value = f'h3=":{port}"; ma={ALT_SVC_MAX_AGE_SECONDS}'
@@ -294,7 +294,7 @@ class Server(UvicornServer):
         )
 
     async def _end_startup(self) -> None:
-        """Ends what a start-up has begun that failed or was cancelled."""
+        """Undoes a start-up that failed or was cancelled."""
         try:
             await self._end_lifespan()
         finally:
@@ -314,19 +314,19 @@ class Server(UvicornServer):
             lifespan.abandon()
 
     def _bound_lifespan(self) -> None:
-        """From here on the application's shutdown is bounded, since no cancellation may be left to end it."""
+        """Bounds the application's shutdown from now on, since no later cancellation may end it."""
         if isinstance(self.lifespan, Lifespan):
             seconds = self.config.timeout_graceful_shutdown or 0
             self.lifespan.bound_shutdown(max(seconds, LIFESPAN_SECONDS_MIN))
 
     async def main_loop(self) -> None:
-        """Until the server is to stop. What ends it otherwise ends with :meth:`shutdown` as well."""
+        """Runs until the server is to stop. An exception or cancellation begins the stop as well."""
         try:
             await super().main_loop()
         except (Exception, asyncio.CancelledError) as exc:  # noqa: BLE001 - raised again by serve()
-            # uvicorn leaves its sockets listening and its connections open.
+            # uvicorn would leave its sockets listening and its connections open.
             self._failure = exc
-            # Programs that replace it, and those that poll should_exit, end their endless responses.
+            # Programs that replace handle_exit, and those that poll should_exit, end endless responses.
             self.handle_exit(signal.SIGTERM, None)
 
     async def on_tick(self, counter: int) -> bool:
@@ -346,7 +346,7 @@ class Server(UvicornServer):
         if self._certificate is not None and (counter % 10 == 0 or self._is_hung_up):
             self._look_at_certificate(self._certificate)
         if should_exit and not self.should_exit and self._slot is not None:
-            # It has served as many requests as it was to. uvicorn is not to say so again.
+            # The server has reached its number of requests. Reset the limit, so that uvicorn logs it once.
             self.config.limit_max_requests = None
             self.__dict__.pop("limit_max_requests", None)
             should_exit = not self._slot.used_up()
@@ -355,17 +355,17 @@ class Server(UvicornServer):
     def _look_at_certificate(self, certificate: CertificateKeeper) -> None:
         is_asked, self._is_hung_up = self._is_hung_up, False
         if (certificate.has_changed() or is_asked) and certificate.renew(self._listener):
-            # It may be gone again, which is said at the next look.
+            # The file may be gone again; the next check reports that.
             with contextlib.suppress(OSError):
                 self._tls.renew(self.config.server_certificate_pem)
 
     def _is_overloaded(self) -> bool:
-        """As uvicorn counts, over HTTP/1.1."""
+        """True if the limit of concurrency is reached, as uvicorn counts for HTTP/1.1."""
         state, limit = self.server_state, self.config.limit_concurrency
         return limit is not None and max(len(state.connections), len(state.tasks)) >= limit
 
     def _update_default_headers(self) -> None:
-        """What uvicorn sends with every response, less the Alt-Svc that leads here."""
+        """Copies uvicorn's default headers to HTTP/3, without the Alt-Svc that points to it."""
         assert self._listener is not None
         headers = self.server_state.default_headers
         headers = [header for header in headers if header != self._alternative]
@@ -375,12 +375,12 @@ class Server(UvicornServer):
             service.sessions.default_headers = headers
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's graceful stop; then nothing of HTTP/3 is left either."""
+        """Runs uvicorn's graceful stop, and ends HTTP/3."""
         stopping = asyncio.ensure_future(self._shutdown(sockets))
 
         def interrupt(cause: asyncio.CancelledError) -> None:
             self._failure, self.force_exit = cause, True
-            # Not before its first turn, in which it closes the ports.
+            # Not before the first step of the task, which closes the ports.
             asyncio.get_running_loop().call_soon(stopping.cancel)
 
         with one_traceback():
@@ -390,7 +390,7 @@ class Server(UvicornServer):
             try:
                 stopping.result()
             except asyncio.CancelledError as exc:
-                # Also of somebody who cancels all tasks of the loop.
+                # Also if another task cancels all tasks of the loop.
                 self._failure, self.force_exit = self._failure or exc, True
             if self.force_exit:
                 await self._drop()
@@ -398,7 +398,7 @@ class Server(UvicornServer):
     async def _drop(self) -> None:
         """Ends at once what a forced stop does not wait for.
 
-        It takes a few seconds at most, which no cancellation interrupts: serve() returns with free ports.
+        It takes a few seconds at most, and no cancellation interrupts it: serve() returns with free ports.
         """
         ending = asyncio.ensure_future(self._end_all())
         await outlast(ending, functools.partial(setattr, self, "_failure"))
@@ -414,7 +414,7 @@ class Server(UvicornServer):
             if tasks:
                 await asyncio.wait(tasks, timeout=CANCELLED_SECONDS_MAX)
         finally:
-            # Before anything else is waited for: the loop itself may be about to end.
+            # Before the next wait: the loop itself may be about to end.
             self._force()
             if self._listener is not None:
                 self._listener.abort()
@@ -423,8 +423,8 @@ class Server(UvicornServer):
         await self._close_metrics()
 
     def _force(self) -> None:
-        """Waits for no TCP connection and not for the application. From CPython 3.12 on ``wait_closed()`` of
-        an asyncio server waits for its connections, whatever they are doing."""
+        """Aborts TCP connections and abandons the lifespan. From CPython 3.12 on ``wait_closed()`` of an
+        asyncio server waits for its connections, whatever they are doing."""
         for connection in list(self.server_state.connections):
             transport = getattr(connection, "transport", None)
             if isinstance(transport, asyncio.Transport):
@@ -436,7 +436,7 @@ class Server(UvicornServer):
         if self._slot is not None:
             self._slot.ending()
             if self._metrics is not None:
-                # Others go on.
+                # Other workers still serve the metrics.
                 self._metrics.stop_accepting()
         state = self.server_state
         connections: set[Any] = state.connections
@@ -448,7 +448,7 @@ class Server(UvicornServer):
             with shut_down_late(connections):
                 await super().shutdown(sockets)
         if self._listener is not None:
-            # Again, since uvicorn doesn't come to it when its time limit is up.
+            # Again, because uvicorn skips this step when its time limit has expired.
             await self._listener.wait_closed()
         if self._request_log is not None:
             self._request_log.close()
@@ -467,10 +467,10 @@ class Server(UvicornServer):
             close_metrics(self.config)
 
     def retire(self) -> None:
-        """Stops while another process goes on with the same sockets: nobody is to notice.
+        """Stops while another process continues on the same sockets, without an error for any client.
 
-        Of a TCP connection between two requests nobody knows whether the next one is on its way. So it
-        gets another one, whose response closes it, as long as the client would have had otherwise.
+        A client may be sending a request on an idle TCP connection at any moment. So such a connection
+        serves one more request, whose response closes it, for as long as keep-alive would have lasted.
         """
         self._is_retiring = True
         self.should_exit = True
@@ -485,7 +485,7 @@ class Server(UvicornServer):
             self._listener.stop_accepting()
         # Who has just come has its handshake, and says what it came for.
         await asyncio.sleep(HAND_OVER_SECONDS_MIN)
-        # Programs that replace it end their endless responses.
+        # Programs that replace handle_exit end their endless responses.
         self.handle_exit(signal.SIGTERM, None)
         for server in self.servers:
             server.close()
@@ -500,7 +500,7 @@ class Server(UvicornServer):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Also SIGHUP, unless that is somebody else's to say, or ignored (nohup)."""
+        """Also captures SIGHUP, unless a supervisor handles it or it is ignored (nohup)."""
         is_mine = self._slot is None and threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGHUP)
         with super().capture_signals():
@@ -514,17 +514,17 @@ class Server(UvicornServer):
                 signal.signal(signal.SIGHUP, before)
 
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:
-        """SIGHUP: read the certificate again. Of a terminal that is gone: stop."""
+        """Handles SIGHUP: reloads the certificate, or stops if the terminal has hung up."""
         if self._had_terminal and not has_terminal():
             self.handle_exit(signal.SIGTERM, None)
         else:
             self._is_hung_up = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGINT and SIGTERM: stop gracefully; a second SIGINT: at once.
+        """Handles SIGINT and SIGTERM: stops gracefully; a second SIGINT stops at once.
 
-        uvicorn raises the signal again when all is done, so that the process dies of it. A server
-        that was asked to stop and did has succeeded: this one returns, and exits with status 0.
+        uvicorn raises the signal again after the stop, so that the process dies of it. This server
+        returns instead, and its process exits with status 0, because a requested stop has succeeded.
 
         uvicorn's method is called, since programs replace it to be notified of the stop. A second SIGINT
         raises ``KeyboardInterrupt`` during start-up, and ends the wait for connections and for the

@@ -1,4 +1,4 @@
-"""What every HTTP/3 connection of one server shares."""
+"""The state that all HTTP/3 connections of one server share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Service", "direct"]
 
 
 class _Connection(Protocol):
-    """What a server asks of its connections."""
+    """The methods of a connection that the server calls."""
 
     def ping_if_busy(self) -> None: ...
     def tick(self) -> None: ...
@@ -27,20 +27,20 @@ class _Connection(Protocol):
 
 @dataclass
 class Service:
-    """What every HTTP/3 connection of one server shares."""
+    """The state that all HTTP/3 connections of one server share."""
 
     asgi: AsgiService
     state: ServerState
     http3_limits: Http3Limits
     tls: TLSExtension
     report: Callable[[str, str, Any], object]
-    """Called with what goes wrong, as by ``AsgiService``."""
+    """Called with errors, as by ``AsgiService``."""
     sessions: SessionService | None = None
-    """Whose WebTransport sessions are, if they are taken."""
+    """Runs WebTransport sessions, if they are enabled."""
     ended: Callable[[Any], None] | None = None
     """Called with the ``stats()`` of each connection that has ended."""
     given_up: Callable[[str], None] | None = None
-    """Called with why a response was given up for its client's slowness."""
+    """Called with the reason when a response is cancelled because its client is too slow."""
     stopping: bool = False
     connections: set[_Connection] = field(default_factory=set)
 

@@ -1,6 +1,6 @@
-"""How a server is run until it ends: in this process, in one that ``--reload`` replaces, or in workers.
+"""Running a server until it ends: in this process, below ``--reload``, or in workers.
 
-What a server does is _server.py's, and what several do together _supervisor.py's.
+_server.py implements the server, and _supervisor.py manages several of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("uvicorn.error")
 def serve(config: Config) -> None:
     """Runs a server until a signal ends it.
 
-    Raises ``SystemExit`` with uvicorn's code 3 when start-up fails.
+    Raises ``SystemExit`` with uvicorn's status 3 when start-up fails.
     """
     raise_limit()
     if config.dev_certificate is not None:

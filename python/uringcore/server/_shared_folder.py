@@ -1,11 +1,11 @@
 """Folders that the processes of one server share while it runs: sessions, reports, a made certificate.
 
-A folder goes with its server. Where that was killed, nobody could remove it: its workers do when they notice,
-and where those were killed as well, the next server that starts. Each process of a server holds a lock on the
-folder's ``lock`` file, which the kernel releases with the process, so a folder that is left is one that
-nobody holds.
+A server removes its folder at its end. If it was killed, its workers remove the folder when they notice, and
+if those were killed as well, the next server that starts does. Each process of a server holds a lock on the
+folder's ``lock`` file, which the kernel releases with the process, so a folder whose lock is free has no
+server any more.
 
-Not here: what is kept in a folder.
+Other modules define the contents of a folder.
 
 Abstract sockets would need no folder, but they do not show which processes exist, and sessions need a
 file in any case.
@@ -27,9 +27,9 @@ LOCK = "lock"
 
 
 class SharedFolder:
-    """A new folder of this user's alone, in ``parent`` or the system's folder for short-lived files.
+    """A new private folder of this user, in ``parent`` or the system's folder for temporary files.
 
-    ``kind`` says what it is for. Goes to a child process by fork, or pickled.
+    ``kind`` is a part of its name. A child process gets the object by fork or by pickling.
     """
 
     def __init__(self, kind: str, parent: str | None = None) -> None:
@@ -38,12 +38,12 @@ class SharedFolder:
         _remove_left(parent, prefix)
         self._lock: int | None = None
         while self._lock is None:
-            # Another server that starts may take it for one that is left, until the lock is held.
+            # Until the lock is held, another server that starts may remove the folder as an orphan.
             self.path = tempfile.mkdtemp(prefix=prefix, suffix=SUFFIX, dir=parent)
             self._hold()
 
     def _hold(self) -> None:
-        """Keeps the folder for as long as this process lives, or has none if it is gone."""
+        """Locks the folder for the lifetime of this process. Sets no lock if the folder is gone."""
         path = os.path.join(self.path, LOCK)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(FileNotFoundError):
@@ -55,7 +55,7 @@ class SharedFolder:
                 os.close(lock)
 
     def remove(self) -> None:
-        """Removes the folder and its contents, also if other processes hold it. Further calls do nothing."""
+        """Removes the folder and its contents, also if other processes hold it. Repeated calls do nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -71,11 +71,11 @@ class SharedFolder:
 
 
 def _remove_left(parent: str, prefix: str) -> None:
-    """Removes folders of this user's servers that have ended without a chance to do it."""
+    """Removes folders of this user's servers that were killed."""
     try:
         names = os.listdir(parent)
     except OSError:
-        # Making one says why.
+        # mkdtemp() reports the error.
         return
     for name in names:
         path = os.path.join(parent, name)
@@ -96,10 +96,10 @@ def _remove_if_left(path: str) -> None:
     try:
         lock = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        # One that is just being made has none, and is nobody's yet.
+        # A folder that is being made has no lock yet and is not an orphan.
         return
     try:
-        # Held until the end: a server that is about to hold it waits, and then sees that it is gone.
+        # Held until the end: a server that is about to lock the folder waits, and then finds it removed.
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
@@ -108,4 +108,4 @@ def _remove_if_left(path: str) -> None:
 
 
 SUFFIX = ".d"
-"""Those of older versions have no lock."""
+"""Folders of older versions have another suffix and no lock."""

@@ -1,7 +1,7 @@
 """A result that takes time to collect, shared by all callers of about the same time.
 
-A report of the server asks each of its connections and each of its processes. Without sharing, a client that
-scrapes in a loop would keep the server busy with that.
+A report of the server reads each of its connections and each of its processes. Without sharing, a client
+that scrapes in a loop would keep the server busy.
 """
 
 from __future__ import annotations

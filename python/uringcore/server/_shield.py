@@ -1,9 +1,8 @@
 """A shield against the cancel scopes of anyio, for the end of a server.
 
 ``Task.cancel`` interrupts one ``await``. A cancelled scope of anyio cancels its tasks again at each
-``await``, until they have left it, so that nothing could be waited for there. Within a shielded scope anyio
-leaves them alone; ``Task.cancel`` interrupts them still. Not here: how long the end of a server may take,
-which is _server.py's.
+``await`` until they have left it, so no ``await`` would succeed there. A shielded scope prevents that;
+``Task.cancel`` still interrupts its tasks. _server.py bounds the time that the end of a server takes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ __all__ = ["outlast", "shielded"]
 
 
 def shielded() -> contextlib.AbstractContextManager[object]:
-    """A context in which the running task is not cancelled by scopes of anyio that it is in."""
-    # Nobody is in a scope of a library that has not been imported.
+    """A context in which the anyio scopes around the running task do not cancel it."""
+    # No task is in a scope of a library that has not been imported.
     make_scope = getattr(sys.modules.get("anyio"), "CancelScope", None)
     scope: contextlib.AbstractContextManager[object]
     scope = contextlib.nullcontext() if make_scope is None else make_scope(shield=True)
@@ -28,7 +27,7 @@ def shielded() -> contextlib.AbstractContextManager[object]:
 
 
 def is_scope_cancelled() -> bool:
-    """True if the running task is in a scope of anyio that is cancelled, and not shielded from it."""
+    """True if the running task is in a cancelled anyio scope and not shielded from it."""
     effective_deadline = getattr(sys.modules.get("anyio"), "current_effective_deadline", None)
     return effective_deadline is not None and effective_deadline() == -math.inf
 
@@ -38,7 +37,7 @@ async def outlast(
     on_cancel: Callable[[asyncio.CancelledError], object],
     on_scope: Callable[[], object] | None = None,
 ) -> None:
-    """Waits for the end of another task, whatever cancels this one meanwhile.
+    """Waits until another task has ended, even if this one is cancelled meanwhile.
 
     ``on_cancel`` is called at each ``Task.cancel``, and ``on_scope`` once when a scope is cancelled.
     """
@@ -47,7 +46,7 @@ async def outlast(
             await asyncio.wait([task])
         except asyncio.CancelledError as exc:
             if is_scope_cancelled():
-                # From here on the scope would repeat it at each await.
+                # From here on the scope would cancel each await.
                 on_scope()
             else:
                 on_cancel(exc)

@@ -1,6 +1,6 @@
-"""What changes when a file does.
+"""A signature of files that changes when they do.
 
-Who looks at it, and when, is _certificate.py's.
+_certificate.py compares signatures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Signature = tuple[tuple[int, ...] | None, ...]
 
 
 def signature(files: Iterable[str]) -> Signature:
-    """What changes when a file does, or what its name stands for."""
+    """Returns a value that changes when a file does, or when its name refers to another file."""
     return tuple(_of_one(path) for path in files)
 
 

@@ -1,8 +1,8 @@
-"""The sockets that a server listens on, TCP and UDP: bound by address, or given by whoever has them.
+"""The sockets that a server listens on, TCP and UDP: bound by address, or passed in.
 
-All are there before the application's lifespan begins, so that a port in use is said before anything
-starts, and so is where they are. Not here: what systemd passes on (_activation.py), and who receives on
-them (_listener.py for UDP, uvicorn for TCP).
+All are bound before the application's lifespan begins, so that a port in use is reported before anything
+starts. _activation.py finds the sockets that systemd passes, _listener.py receives on UDP, and uvicorn
+on TCP.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 logger = logging.getLogger("uvicorn.error")
 
-# Ports tried when the system may choose: each must be free for UDP and TCP on every address.
+# Attempts when the system chooses the port: it must be free for UDP and TCP on every address.
 PORT_ATTEMPTS = 16
 
 SHARED_PORT = (
@@ -50,7 +50,7 @@ Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 @dataclass
 class ServerSockets:
-    """What one server listens on. Either list may be empty."""
+    """The sockets that one server listens on. Either list may be empty."""
 
     tcp: list[socket.socket] = field(default_factory=list)
     """Stream sockets, Unix ones too; bound, and perhaps listening already."""
@@ -59,10 +59,10 @@ class ServerSockets:
     """Bound and non-blocking."""
 
     are_given: bool = False
-    """True if somebody else has bound them."""
+    """True if the sockets were passed in."""
 
     own_tcp: list[socket.socket] = field(default_factory=list)
-    """Those of ``tcp`` that this process has bound itself: no other has them.
+    """The sockets of ``tcp`` that this process has bound itself and that no other process has.
 
     The loop accepts ahead on them: 44 µs of processor time instead of 50 for a connection with one request.
     Sockets of ``--fd``, of systemd, of a program and of ``--reload``'s parent are shared.
@@ -70,7 +70,7 @@ class ServerSockets:
 
     @classmethod
     def told_apart(cls, sockets: Iterable[socket.socket]) -> ServerSockets:
-        """Of sockets that somebody has bound, told apart by their types. Others are an ``OSError``."""
+        """Sorts bound sockets by their types. Raises ``OSError`` for one that a server cannot use."""
         found = cls(are_given=True)
         for sock in sockets:
             if sock.type == socket.SOCK_STREAM:
@@ -87,7 +87,7 @@ class ServerSockets:
         return iter([*self.tcp, *self.udp])
 
     def close(self) -> None:
-        """Closes all of them in this process."""
+        """Closes all sockets in this process."""
         for sock in self:
             sock.close()
 
@@ -95,7 +95,7 @@ class ServerSockets:
 def listen(config: Config) -> ServerSockets:
     """What the options say, or what systemd has passed on: then nothing is bound unless asked for.
 
-    Raises ``OSError`` that says in a line what cannot be had.
+    Raises ``OSError`` with a one-line text if a socket is not available.
     """
     found = ServerSockets.told_apart(activation_sockets())
     found.are_given = any(found)
@@ -109,7 +109,7 @@ def listen(config: Config) -> ServerSockets:
             found.udp = [socket_of(config.http3_fd, "--http3-fd", socket.SOCK_DGRAM)]
         if config.http3_reset_key is not None and any(map(shares_port, found.udp)):
             raise OSError(SHARED_PORT)
-        # First, and listening: otherwise both could be bound to one port, and neither could listen there.
+        # First, and listening: otherwise both servers could bind one port, and neither could listen there.
         bind_metrics(config)
         bind_missing(found, config)
         return found
@@ -175,9 +175,9 @@ def bind_addresses(
 ) -> ServerSockets:
     """Sockets on every address of ``host``: TCP on ``port`` and UDP on ``udp_port``, none for ``None``.
 
-    ``host`` as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 the
-    system chooses, one number for both. Raises ``OSError`` that says in a line what cannot be had;
-    ``tcp`` is what it calls TCP.
+    ``host`` works as in ``loop.create_server``: ``None`` or empty means every interface. With port 0 the
+    system chooses one number for both. Raises ``OSError`` with a one-line text if an address is not
+    available; ``tcp`` names TCP in that text.
     """
     addresses = addresses_of(host)
     for attempt in range(PORT_ATTEMPTS):
@@ -203,7 +203,7 @@ def bind_all(
     for family, (host, _, *rest) in addresses:
         if udp_port is not None:
             with naming(f"UDP {host}:{udp_port} for HTTP/3"):
-                # As asyncio's create_server does for TCP: IPv4 has its own socket.
+                # As asyncio's create_server does for TCP: IPv4 gets a separate socket.
                 sock = bind_udp(family, (host, udp_port, *rest), only_v6=True)
             sockets.udp.append(sock)
             chosen = sock.getsockname()[1]
@@ -217,13 +217,13 @@ def bind_all(
 
 
 def bind_unix(path: str) -> socket.socket:
-    """A Unix socket, in the place of one that a server before has left. Raises ``OSError``."""
+    """Binds a Unix socket, and replaces one that a previous server has left. Raises ``OSError``."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with naming(f"--uds {path}"):
             mode = remove_unix(path) or 0o666
             sock.bind(path)
-            # As uvicorn: whoever made the one before has chosen who may connect.
+            # As uvicorn does: the new socket gets the permissions of the previous one.
             change_mode(path, mode)
     except BaseException:
         sock.close()
@@ -232,7 +232,7 @@ def bind_unix(path: str) -> socket.socket:
 
 
 def change_mode(path: str, mode: int) -> None:
-    """Of the socket that was just bound there, and of nothing that somebody has put in its place."""
+    """Changes the permissions of the socket that was just bound, and of no other file at its path."""
     place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(place).st_mode):
@@ -243,7 +243,7 @@ def change_mode(path: str, mode: int) -> None:
 
 
 def remove_unix(path: str) -> int:
-    """Removes a Unix socket, and nothing else, no link either. Returns its permissions, or 0."""
+    """Removes a Unix socket, and no other file or link. Returns its permissions, or 0."""
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(path)
         if stat.S_ISSOCK(found.st_mode):
@@ -253,9 +253,9 @@ def remove_unix(path: str) -> int:
 
 
 def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
-    """The socket of a descriptor that the server was started with. Raises ``OSError``.
+    """Returns a duplicate of the socket with the descriptor ``fd``. Raises ``OSError``.
 
-    It is a duplicate: what is given stays the giver's.
+    The given descriptor stays open.
     """
     with naming(f"{option} {fd}"):
         sock = socket.socket(fileno=os.dup(fd))
@@ -267,7 +267,7 @@ def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
 
 
 def bind_tcp(family: socket.AddressFamily, address: tuple[Any, ...]) -> socket.socket:
-    """As ``loop.create_server`` binds; nobody can connect yet."""
+    """Binds as ``loop.create_server`` does. Clients cannot connect yet, because it does not listen."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -285,12 +285,12 @@ def addresses_of(host: str | None) -> list[Address]:
         answers = socket.getaddrinfo(
             host or None, 0, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
         )
-    # In order, without repetitions: /etc/hosts likes to name an address twice.
+    # In order, without duplicates: /etc/hosts often lists an address twice.
     return list(dict.fromkeys((family, address) for family, _, _, _, address in answers))
 
 
 def at(sock: socket.socket) -> str:
-    """A socket's own address, as text."""
+    """Returns a socket's local address as text."""
     name = sock.getsockname()
     if isinstance(name, tuple):
         return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
@@ -324,7 +324,7 @@ def tell_metrics(config: Config) -> None:
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
-    """An ``OSError`` says what was to be listened on."""
+    """A context that adds the address to the text of an ``OSError``."""
     try:
         yield
     except OSError as exc:

@@ -1,6 +1,6 @@
-"""What keeps a server from starting, said in one line; and whether uvicorn is there.
+"""Errors that keep a server from starting, in one line, and the check for uvicorn.
 
-Imports nothing of uvicorn's, so that the command can say what is missing.
+Imports nothing of uvicorn's, so that the command can report that it is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
     "undisturbed",
 ]
 
-# The exit status, which is uvicorn's; where it has that in its modules changes.
+# uvicorn's exit status, defined here because its place in uvicorn changes.
 STARTUP_FAILURE = 3
 
 # The packages of the extra. The name `uringcore` on the public index belongs to another author's package.
@@ -31,8 +31,8 @@ INSTALL_SERVER = "pip install 'uvicorn>=0.50' 'httptools>=0.6.3' 'websockets>=13
 class StartupError(PickledWhole, Exception):
     """The server cannot start; the text is one line that says why and what to do.
 
-    ``status`` is the command's exit status: uvicorn's 3 where a socket is at fault. ``option`` is the
-    argument of a program's that the text begins with, which the command spells in its own way.
+    ``status`` is the command's exit status: uvicorn's 3 if a socket is at fault. ``option`` is the
+    keyword argument that the text begins with; the command replaces it with the name of its option.
     """
 
     def __init__(self, text: str, *, status: int = 1, option: str | None = None) -> None:
@@ -42,7 +42,7 @@ class StartupError(PickledWhole, Exception):
 
 
 def require_uvicorn() -> None:
-    """Raises :class:`StartupError` unless a uvicorn that we work with is installed."""
+    """Raises :class:`StartupError` unless a supported version of uvicorn is installed."""
     try:
         import uvicorn
     except ImportError as exc:
@@ -60,8 +60,8 @@ def require_uvicorn() -> None:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Has SIGTERM end the program as any exit does, with what has been made cleaned up, until a server
-    has a handler of its own. The status is that of a server that was asked to stop and did."""
+    """A context in which SIGTERM exits the program with status 0 and runs its cleanup, until a server
+    installs its own handler. Status 0 is that of a server that was asked to stop and did."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -75,7 +75,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """For the cleaning up: whoever asks for the end once more asks for what is being done."""
+    """A context that ignores SIGINT and SIGTERM during the cleanup, which already ends the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -85,5 +85,5 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         for number, handler in before:
-            # Python cannot put back what it has not installed.
+            # getsignal() is None for a handler that Python has not installed, and cannot restore.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,7 +1,7 @@
-"""The page of ``--status-page``: what a browser gets, and the numbers that it asks for each second.
+"""The page of ``--status-page``, and the numbers that it fetches each second.
 
 The page is ``status_page.html`` beside this file, with its style and its script in it. It loads nothing
-from elsewhere, and its policy has browsers see to that.
+from elsewhere, and its Content-Security-Policy makes browsers enforce that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer = tuple[bytes, list[tuple[bytes, bytes]]]
 
 @functools.cache
 def page() -> Answer:
-    """The page and its header fields."""
+    """Returns the page and its header fields."""
     text = (Path(__file__).parent / "status_page.html").read_text(encoding="utf-8")
     policy = "; ".join(
         [
@@ -52,7 +52,7 @@ def page() -> Answer:
 
 
 def hash_of(element: str, text: str) -> str:
-    """By which a Content-Security-Policy names the content of an element (CSP level 3, section 2.3.1)."""
+    """Returns the hash of an element's content for Content-Security-Policy (CSP level 3, section 2.3.1)."""
     content = re.search(f"<{element}>(.*?)</{element}>", text, re.DOTALL)
     assert content is not None
     digest = hashlib.sha256(content.group(1).encode()).digest()
@@ -60,7 +60,7 @@ def hash_of(element: str, text: str) -> str:
 
 
 def data(reports: Sequence[Report]) -> Answer:
-    """The numbers of all processes together, as JSON; of what cannot be added, the worst."""
+    """Returns the numbers of all processes together as JSON: sums, and maxima of values without a sum."""
     requests: Counter[str] = Counter()
     numbers: dict[str, Any] = dict.fromkeys(ADDED, 0)
     errors = 0

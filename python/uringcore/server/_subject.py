@@ -1,6 +1,6 @@
 """The subject of a certificate as text (RFC 4514), for ASGI's ``tls`` extension.
 
-Here: as much of DER (ITU-T X.690) as leads there. Certificates come from a handshake that has judged them.
+Parses as much of DER (ITU-T X.690) as that needs. The handshake has verified the certificates before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXPLICIT_VERSION = 0xA0
 
 
 def subject(certificate: bytes) -> str | None:
-    """The distinguished name, most specific part first; ``None`` if it cannot be read."""
+    """Returns the distinguished name, most specific part first; ``None`` if it cannot be parsed."""
     try:
         ((_, body),) = elements(certificate)
         (_, to_be_signed), *_ = elements(body)
@@ -43,7 +43,7 @@ def subject(certificate: bytes) -> str | None:
 
 
 def relative_name(content: bytes) -> str:
-    """One part, of one attribute or several."""
+    """Returns one relative distinguished name, which has one attribute or several."""
     attributes = []
     for _, attribute in elements(content):
         (_, kind), (tag, value) = elements(attribute)
@@ -52,7 +52,7 @@ def relative_name(content: bytes) -> str:
 
 
 def attribute_text(kind: bytes, tag: int, value: bytes) -> str:
-    """RFC 4514 sections 2.3 and 2.4."""
+    """Returns an attribute as text (RFC 4514 sections 2.3 and 2.4)."""
     name = NAMES.get(kind)
     if name is None or tag not in ENCODINGS:
         return f"{name or dotted(kind)}=#{encoded(tag, value).hex()}"
@@ -60,7 +60,7 @@ def attribute_text(kind: bytes, tag: int, value: bytes) -> str:
 
 
 def escaped(text: str) -> str:
-    """RFC 4514 section 2.4."""
+    """Escapes a value (RFC 4514 section 2.4)."""
     out = "".join(f"\\{char}" if char in '"+,;<>\\' else char for char in text)
     out = out.replace("\0", "\\00")
     if text[:1] in (" ", "#"):
@@ -71,7 +71,7 @@ def escaped(text: str) -> str:
 
 
 def dotted(identifier: bytes) -> str:
-    """An object identifier as numbers (X.690 section 8.19)."""
+    """Returns an object identifier as dotted numbers (X.690 section 8.19)."""
     numbers, number = [], 0
     for byte in identifier:
         number = number << 7 | byte & 0x7F
@@ -83,7 +83,10 @@ def dotted(identifier: bytes) -> str:
 
 
 def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each (X.690 section 8.1). Raises ``ValueError`` and ``IndexError``."""
+    """Yields the tag and content of each element (X.690 section 8.1).
+
+    Raises ``ValueError`` and ``IndexError`` for malformed input.
+    """
     at = 0
     while at < len(data):
         tag, length = data[at], data[at + 1]
@@ -99,7 +102,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def encoded(tag: int, content: bytes) -> bytes:
-    """The element again, whose length is written as briefly as DER wants it."""
+    """Encodes an element, with its length in the shortest form, as DER requires."""
     length = len(content)
     if length < 0x80:
         return bytes([tag, length]) + content

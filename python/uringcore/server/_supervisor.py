@@ -1,11 +1,11 @@
-"""The process above several workers: it has the sockets, and sees to it that so many serve.
+"""The parent process of several workers: it owns the sockets and keeps the configured number of workers.
 
-What one worker is and how it is talked to is _worker.py's; whose packets are whose is _ports.py's. Signals
-and log lines are those of uvicorn's supervisor.
+_worker.py implements a worker and its channel, and _ports.py assigns places on UDP ports. Signals and log
+lines are those of uvicorn's supervisor.
 
-uvicorn's supervisor sees neither when a worker serves nor which packets belong to it, so this one takes
-its place. Generations overlap: a new worker has a place of its own on the UDP port and serves before an
-old one is retired, so no client is refused. A place is taken only between two empty ones: a retiring
+uvicorn's supervisor has no notion of a worker that serves, or of the worker that a packet belongs to, so
+this one replaces it. Generations overlap: a new worker has a separate place on the UDP port and serves
+before an old one retires, so no client is refused. A place is taken only between two empty ones: a retiring
 worker sends new clients to the next place by a Retry, and a serving worker answers for it there. A
 retiring worker answers requests on TCP connections with ``connection: close`` for as long as keep-alive
 lasts, because a request may arrive on an idle connection at any moment; only then idle connections are
@@ -36,11 +36,11 @@ __all__ = ["Supervisor"]
 
 logger = logging.getLogger("uvicorn.error")
 
-# A worker that ends sooner after its beginning makes the next one wait.
+# A worker that ends sooner after its start delays the next one.
 HASTY_SECONDS = 10.0
 DELAY_SECONDS_MIN, DELAY_SECONDS_MAX = 0.25, 30.0
 
-# How often each is asked whether it lives.
+# The interval of health checks.
 ASK_SECONDS = 1.0
 ANSWER_SECONDS_MAX = 5
 
@@ -48,10 +48,10 @@ ANSWER_SECONDS_MAX = 5
 class Supervisor:
     """Runs ``target`` in ``config.workers`` processes on ``sockets``, until a signal ends it.
 
-    A worker that ends is replaced, at once if it has served for a while; the others stand in for it. SIGHUP
-    replaces all of them, one after the other: the new one serves before the old one is retired, and
-    one that does not get so far ends the round. SIGTTIN and SIGTTOU change their number by one. SIGTERM
-    and SIGINT end all of them gracefully, a second SIGINT at once, a third whatever they are doing.
+    A worker that ends is replaced, at once if it has served for a while; the others answer for it until then.
+    SIGHUP replaces all workers, one after the other: the new one serves before the old one retires. If a new
+    one fails to start, the round ends. SIGTTIN and SIGTTOU change the number of workers by one. SIGTERM and
+    SIGINT stop all of them gracefully, a second SIGINT at once, and a third kills them.
     """
 
     def __init__(self, config: Config, sockets: ServerSockets, target: Target) -> None:
@@ -60,7 +60,7 @@ class Supervisor:
         self._target = target
         self._ports = Ports(self._shared(sockets), config, workers=config.workers)
         self._count = config.workers
-        # Those that serve or are about to, oldest first; and those that were told to end.
+        # Workers that serve or start, oldest first, and workers that were asked to end.
         self._workers_now: list[Worker] = []
         self._leaving: list[Worker] = []
         self._status = 0
@@ -75,8 +75,8 @@ class Supervisor:
         self._had_terminal = has_terminal()
 
     def run(self) -> None:
-        """Until all have ended. Raises ``SystemExit`` with uvicorn's code 3 when none can start."""
-        # Not uringcore's own: nothing here needs to be fast, and this process is to be small.
+        """Runs until all workers have ended. Raises ``SystemExit`` with status 3 if none can start."""
+        # asyncio's loop: nothing here is performance-critical, and the process stays small.
         loop = asyncio.SelectorEventLoop()
         try:
             loop.run_until_complete(self._run())
@@ -86,7 +86,7 @@ class Supervisor:
             sys.exit(self._status)
 
     def _shared(self, sockets: ServerSockets) -> list[socket.socket]:
-        """The UDP sockets whose ports all workers can have, and what those have to share besides."""
+        """Returns the UDP sockets whose ports all workers share, and makes the keys that they share."""
         config = self._config
         is_given = config.http3_fd is not None or (sockets.are_given and config.http3_port is None)
         if config.http3 and is_given:
@@ -115,7 +115,7 @@ class Supervisor:
             signal.SIGTTOU: self._fewer,
         }
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            # Who has the hang-up ignored (nohup) wants it so.
+            # nohup ignores SIGHUP on purpose.
             del handlers[signal.SIGHUP]
         logger.info("Started parent process [%d]", os.getpid())
         try:
@@ -142,7 +142,7 @@ class Supervisor:
     # Workers begin ---------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Begins as many as are missing."""
+        """Starts the missing workers."""
         self._later = None
         while (
             not self._is_stopping and len(self._workers_now) < self._count and self._ports.have_room
@@ -156,7 +156,7 @@ class Supervisor:
             self._later = asyncio.get_running_loop().call_later(delay, self._fill)
 
     def _begin(self) -> Worker | None:
-        """``None``, and a line in the log: the system has no room for a process."""
+        """Starts a worker. Logs an error and returns ``None`` if the system cannot create a process."""
         places = self._ports.take(is_first=not self._workers_now)
         try:
             worker = Worker(self._target, self._config, self._sockets, places)
@@ -175,7 +175,7 @@ class Supervisor:
     def _hear(self, worker: Worker) -> None:
         said = worker.hear()
         if not said:
-            # Its end is seen by SIGCHLD.
+            # The process is gone; SIGCHLD reports its end.
             asyncio.get_running_loop().remove_reader(worker.channel)
         if SERVING in said:
             worker.is_serving = True
@@ -184,7 +184,7 @@ class Supervisor:
         if USED_UP in said:
             self._replace_soon(self._replace_used_up(worker))
         if ENDING in said and worker in self._workers_now:
-            # Somebody has told it to.
+            # A signal from outside has stopped it.
             self._leave(worker)
             self._fill()
 
@@ -196,14 +196,14 @@ class Supervisor:
     # and end ---------------------------------------------------------------------------------------
 
     def _leave(self, worker: Worker) -> None:
-        """It takes no new clients any more."""
+        """Moves a worker to those that accept no new clients."""
         worker.is_leaving = True
         self._workers_now.remove(worker)
         self._leaving.append(worker)
         if worker.is_serving:
             self._ports.mark(worker.places, accepting=False)
         else:
-            # uvicorn looks at a signal once start-up is over, which may never be.
+            # uvicorn handles a signal after start-up, which may never complete.
             limit = self._config.timeout_graceful_shutdown or 0
             asyncio.get_running_loop().call_later(limit, self._give_up, worker)
 
@@ -213,7 +213,7 @@ class Supervisor:
             worker.kill()
 
     def _look(self) -> None:
-        """Something has become of a child."""
+        """Handles SIGCHLD."""
         for worker in self._everyone:
             if worker.exitcode is not None:
                 self._end(worker)
@@ -234,7 +234,7 @@ class Supervisor:
         if worker.is_serving:
             logger.error("Child process [%d] died (%s)", worker.pid, how_it_ended(worker))
         elif not any(one.is_serving for one in self._workers_now):
-            # The application cannot be imported, say: no other one would get further.
+            # The application cannot be imported, for example: another worker would fail as well.
             logger.error(
                 "Child process [%d] failed to start, stopping the parent process.", worker.pid
             )
@@ -252,7 +252,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         asyncio.get_running_loop().call_later(ASK_SECONDS, self._tick)
-        # Older ones of uvicorn have no such option.
+        # Older versions of uvicorn have no such option.
         limit = getattr(self._config, "timeout_worker_healthcheck", ANSWER_SECONDS_MAX)
         for worker in self._everyone:
             if worker.is_serving and worker.ask() * ASK_SECONDS > limit:
@@ -312,14 +312,14 @@ class Supervisor:
                 return
 
     async def _replace_used_up(self, worker: Worker) -> None:
-        """It goes on until there is another one, however often that takes."""
+        """Replaces a worker that has reached its number of requests; it serves until a new one does."""
         delay = DELAY_SECONDS_MIN
         while worker in self._workers_now and not await self._replace(worker):
             await asyncio.sleep(delay)
             delay = min(DELAY_SECONDS_MAX, delay * 2)
 
     async def _replace(self, old: Worker) -> bool:
-        """Retires a worker once another one serves; whether that one does."""
+        """Starts a worker, and retires ``old`` once it serves. Returns False if it fails to start."""
         while not self._ports.have_room:
             self._has_ended.clear()
             await self._has_ended.wait()
@@ -329,7 +329,7 @@ class Supervisor:
         try:
             return await self._fates[new]
         finally:
-            # Also when this is cancelled, be it in the moment in which it serves.
+            # Also after a cancellation, even at the moment in which the new worker begins to serve.
             if new in self._workers_now and (
                 not new.is_serving or len(self._workers_now) > self._count
             ):
@@ -363,9 +363,10 @@ def how_it_ended(worker: Worker) -> str:
 
 
 def reap_orphans(children: set[int]) -> None:
-    """As process 1 has to: the children of those that have ended are its own.
+    """Waits for orphaned processes, which become children of process 1.
 
-    It looks at the first of the ended ones, and at no other before that is gone.
+    Only the first ended process can be inspected; one of ``children`` there stops the loop until it is
+    handled.
     """
     with contextlib.suppress(ChildProcessError):
         while True:

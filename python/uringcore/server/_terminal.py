@@ -1,4 +1,4 @@
-"""Whether this process has a terminal: SIGHUP is its end, or a word from somebody else."""
+"""Detection of a controlling terminal. SIGHUP means its hang-up, or is a signal from another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["has_terminal"]
 
 
 def has_terminal() -> bool:
-    """True if there is a controlling terminal; after its hang-up there is none any more."""
+    """True if the process has a controlling terminal; after a hang-up it has none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

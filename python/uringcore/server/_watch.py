@@ -1,4 +1,4 @@
-"""Whether the client of a stopping connection is there, and until when it may take its responses."""
+"""Liveness of the client of a stopping connection, and the time limit for its last responses."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from uringcore.quic.connection import QuicConnection
 __all__ = ["ClientWatch"]
 
 SILENCE_SECONDS = 1.0
-"""How often a stopping connection looks whether its client is there still: a client that was not
-heard of in between is gone, and nothing is waited for any more. At least three probe timeouts."""
+"""Interval of the checks. If nothing arrives from a client within one interval, the client is gone and the
+wait ends. At least three probe timeouts."""
 
 BUSY_SILENCES = 3
-"""As above, but so many times in a row, while an application is working on a request."""
+"""Number of silent intervals in a row that mean so while an application is working on a request."""
 
 LINGER_MAX_SECONDS = 10.0
-"""What a client that is there may take for the last of its responses, when all have been sent."""
+"""Time that a live client has for the rest of its responses after all have been sent."""
 
 
 class ClientWatch:
-    """Looks at a stopping connection until it is closed.
+    """Checks a stopping connection until it is closed.
 
-    ``is_busy`` says whether an application is working; ``gone`` is called once nothing more is to be
-    waited for, and ``there`` after each look at a client that is there.
+    ``is_busy`` returns True while an application is working. ``gone`` is called when the wait ends, and
+    ``there`` after each check that finds a live client.
     """
 
     def __init__(
@@ -46,25 +46,24 @@ class ClientWatch:
         self._look_again()
 
     def all_answered(self) -> None:
-        """The client has :data:`LINGER_MAX_SECONDS` from the first such moment on, or from the first one
-        behind a request that came late."""
+        """Starts :data:`LINGER_MAX_SECONDS`, unless it runs already. A late request stops it."""
         if self._linger_until is None:
             self._linger_until = self._loop.time() + LINGER_MAX_SECONDS
 
     def cancel(self) -> None:
-        """The connection has ended."""
+        """Stops the checks, because the connection has ended."""
         self._timer.cancel()
 
     def _look_again(self) -> None:
         stats = self._quic.stats()
         self._datagrams_received = stats["datagrams_received"]
-        # A probe timeout is about three round trips while the estimate is young, and the client's
-        # delay of acknowledgements (RFC 9002 section 6.2.1).
+            # A probe timeout is about three round trips while the estimate is new, plus the client's
+            # acknowledgement delay (RFC 9002 section 6.2.1).
         seconds = max(SILENCE_SECONDS, 3 * (3 * stats["rtt"] + 0.025))
         self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """All that was sent a while ago has to be acknowledged by now, by a client that is there."""
+        """Runs one check: a live client has acknowledged by now all that was sent before the last one."""
         heard = self._quic.stats()["datagrams_received"] != self._datagrams_received
         self._silences = 0 if heard else self._silences + 1
         if self._is_busy():

@@ -1,8 +1,8 @@
-"""The WebTransport sessions of one server: each is an application's, in a task of its own.
+"""The WebTransport sessions of one server: an application task serves each of them.
 
-Applications raise for a scope of a type that they do not know, says ASGI's specification. So one that raises
-before it has shown that it knows what a session is, by a message or by the extension that has the session
-itself, is taken for one that knows none: its clients get a 501.
+ASGI requires an application to raise for a scope whose type it does not support. An application that raises
+before it has sent a message or used the extension with the session object is assumed not to support
+sessions: its clients get a 501.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ logger = logging.getLogger("uvicorn.error")
 
 
 class SessionService:
-    """What every session of one server shares. ``report``, ``log_access`` and ``fresh_context`` are as
-    ``AsgiService`` has them; a session counts as a request in ``state``."""
+    """The state that all sessions of one server share. ``report``, ``log_access`` and ``fresh_context`` are
+    those of ``AsgiService``; a session counts as a request in ``state``."""
 
     close_timeout = 5.0
-    """How long a session's end waits for the client to have what was sent, in seconds."""
+    """Seconds that a session's end waits until the client has received the data that was sent."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SessionService:
         fresh_context: bool,
     ) -> None:
         self.default_headers: list[tuple[bytes, bytes]] = []
-        """With which every answer to a session begins."""
+        """The first headers of every response to a session request."""
         self.limits = limits
         self._application = application
         self._state = state
@@ -52,7 +52,7 @@ class SessionService:
         self._is_foreign_told = False
 
     def run(self, link: SessionLink, scope: dict[str, Any]) -> None:
-        """Calls the application for a session that a client asks for."""
+        """Runs the application for a session that a client requests."""
         session = AsgiSession(link, scope)
         context = contextvars.Context() if self._fresh_context else contextvars.copy_context()
         task = context.run(link.loop.create_task, self._run(session, link))
@@ -61,7 +61,7 @@ class SessionService:
         task.add_done_callback(self._state.tasks.discard)
 
     async def _run(self, session: AsgiSession, link: SessionLink) -> None:
-        # Before the application, or a middleware for proxies, can change it.
+        # Before the application, or a proxy middleware, can change it.
         client = session.scope.get("client")
         try:
             await session.run(self._application)
@@ -69,7 +69,7 @@ class SessionService:
             if session.is_untouched:
                 self._tell_foreign(error)
             elif session.was_over and is_only(error, QuicError):
-                # An application gets this when its client has gone.
+                # The usual exception after a client has disconnected.
                 pass
             elif session.was_abandoned:
                 text = "Exception in ASGI application after its client had gone"
@@ -85,7 +85,7 @@ class SessionService:
                 text = "ASGI callable returned without accepting or refusing the session."
                 self._report("application", text, None)
         status = 200 if link.is_open else link.refused_with
-        # A client that gave up was told none.
+        # No status was sent to a client that disconnected first.
         if status is not None and self._log_access is not None:
             self._log_access({**session.scope, "method": "CONNECT"}, status)
 
@@ -96,7 +96,7 @@ class SessionService:
 
 
 def is_only(error: BaseException, kind: type[BaseException]) -> bool:
-    """True if an exception is of this kind, or a group of such alone."""
+    """True if an exception is an instance of ``kind``, or a group that contains only such."""
     parts = getattr(error, "exceptions", None)
     if isinstance(parts, tuple):
         return all(is_only(part, kind) for part in parts)

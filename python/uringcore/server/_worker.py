@@ -1,8 +1,8 @@
 """One worker process of a supervised server: the parent's handle of it, and the slot it serves from.
 
-Between them is a socket: the parent asks whether the worker lives and tells it to retire, the worker
-answers, and says when it serves, when it has served enough and when it is about to end. The socket's
-end means that the other side is gone. When workers begin and end is _supervisor.py's.
+A socket connects the two. The parent sends health checks and the command to retire; the worker answers,
+and reports when it serves, when it has reached its number of requests and when it is about to end. The end
+of the stream means that the other process is gone. _supervisor.py starts and stops workers.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
 
 SPAWN = multiprocessing.get_context("spawn")
 
-# What goes over the socket, a byte each.
+# The messages on the socket, a byte each.
 ASK, ANSWER, SERVING, USED_UP, ENDING, RETIRE = b"?", b"!", b"S", b"U", b"E", b"R"
 
-# They are the supervisor's to understand, also when a terminal sends them to all its processes.
+# The supervisor handles them, also if a terminal sends them to all its processes.
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)
 
 
@@ -57,7 +57,7 @@ class _Server(Stoppable, Protocol):
 
 
 class Target(Protocol):
-    """Serves in a child process, until it is told to stop."""
+    """Serves in a child process until it is asked to stop."""
 
     def __call__(
         self, config: Config, sockets: list[socket.socket], slot: WorkerSlot
@@ -66,10 +66,10 @@ class Target(Protocol):
 
 @dataclass
 class WorkerSlot:
-    """What a worker process has from its supervisor besides TCP sockets."""
+    """A worker process's connection to its supervisor, besides its TCP sockets."""
 
     places: Sequence[PortWorker]
-    """Its part of each UDP port."""
+    """The worker's place on each UDP port."""
 
     _channel: socket.socket = field(repr=False)
     _is_orphan: bool = False
@@ -82,27 +82,27 @@ class WorkerSlot:
         ).start()
 
     def keep_from_children(self, sockets: Iterable[socket.socket]) -> None:
-        """What this process was spawned with goes no further: a program started here would keep the port."""
+        """Makes inherited sockets non-inheritable: a child program would keep the port open."""
         for sock in (self._channel, *sockets):
             sock.set_inheritable(False)
 
     def serving(self, server: _Server) -> None:
-        """``server`` takes clients from now on; and does what the supervisor says."""
+        """Reports that ``server`` accepts clients, and passes the supervisor's commands on to it."""
         self._server = server
         self._send(SERVING)
 
     def ending(self) -> None:
-        """No new clients are taken any more."""
+        """Reports that no new clients are accepted."""
         self._send(ENDING)
 
     def used_up(self) -> bool:
-        """The supervisor tells it to retire when its successor serves."""
+        """Reports the last request; the supervisor sends a command to retire when a successor serves."""
         self._send(USED_UP)
         return True
 
     @property
     def is_orphan(self) -> bool:
-        """True if the supervisor has gone, without a chance to clean up."""
+        """True if the supervisor ended without cleaning up."""
         return self._is_orphan
 
     def _listen(self, config: Config) -> None:
@@ -121,7 +121,7 @@ class WorkerSlot:
                 return
 
     def _send(self, word: bytes) -> None:
-        # Nobody is there to hear: the listening thread finds out.
+        # The supervisor may be gone; the listening thread detects that.
         with contextlib.suppress(OSError):
             self._channel.send(word)
 
@@ -129,17 +129,17 @@ class WorkerSlot:
 def stop_orphan(config: Config, server: Stoppable | None) -> None:
     """Stops this child process, whose parent is gone, as by SIGTERM: nobody else would stop it."""
     if server is None:
-        # Start-up may never end, and nobody is served by it.
+            # Start-up may never complete, and it serves no client.
         config.remove_shared_folders()
         os._exit(STARTUP_FAILURE)
     server.handle_exit(signal.SIGTERM, None)
 
 
 class Worker:
-    """A worker process, as its supervisor sees it.
+    """The supervisor's handle of a worker process.
 
-    ``target`` runs there with ``config``, ``sockets`` and a :class:`WorkerSeat` with ``places``. Raises
-    ``OSError`` when there can be no such process.
+    ``target`` runs there with ``config``, ``sockets`` and a :class:`WorkerSlot` with ``places``. Raises
+    ``OSError`` if the process cannot be created.
     """
 
     def __init__(
@@ -151,9 +151,9 @@ class Worker:
     ) -> None:
         self.places = places
         self.is_serving = False
-        """True if it has said so."""
+        """True if the worker has reported that it serves."""
         self.is_leaving = False
-        """True if it was told to end."""
+        """True if the worker was asked to end."""
         self.began_at = time.monotonic()
         self._unanswered = 0
         self.channel, theirs = socket.socketpair()
@@ -163,7 +163,7 @@ class Worker:
                 target=begin,
                 args=(target, config, sockets, WorkerSlot(places, theirs), stdin_fileno()),
             )
-            # It would let signals through while it starts.
+            # Started before the mask is set, because its own start would unblock the signals.
             resource_tracker.ensure_running()
             before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
             try:
@@ -184,7 +184,7 @@ class Worker:
         return self._process.exitcode
 
     def hear(self) -> bytes:
-        """What the process has said, word by word; empty: it is gone."""
+        """Returns the worker's messages, a byte each; empty if the process is gone."""
         self._unanswered = 0
         try:
             return self.channel.recv(64)
@@ -194,13 +194,13 @@ class Worker:
             return b""
 
     def ask(self) -> int:
-        """Wants to hear from the process; how often it was asked in vain."""
+        """Sends a health check. Returns the number of previous checks without an answer."""
         self._unanswered += 1
         self._send(ASK)
         return self._unanswered - 1
 
     def retire(self) -> None:
-        """Has it end while others go on with its sockets."""
+        """Makes the worker end while others continue on its sockets."""
         self.is_leaving = True
         if self.is_serving:
             self._send(RETIRE)
@@ -208,22 +208,22 @@ class Worker:
             self._process.terminate()
 
     def stop(self, sig: signal.Signals = signal.SIGTERM) -> None:
-        """Has it end."""
+        """Makes the worker end, by a signal."""
         self.is_leaving = True
         if self._process.is_alive():
             os.kill(self.pid, sig)
 
     def kill(self) -> None:
-        """Ends it."""
+        """Kills the worker."""
         self._process.kill()
 
     def ended(self) -> None:
-        """Lets go of a process that has ended."""
+        """Releases the resources of a worker that has ended."""
         self._process.join()
         self.channel.close()
 
     def _send(self, word: bytes) -> None:
-        # One that is gone, or reads nothing, is found out by the supervisor.
+        # The supervisor detects a process that is gone or does not read.
         with contextlib.suppress(OSError):
             self.channel.send(word)
 
@@ -235,13 +235,13 @@ def begin(
     slot: WorkerSlot,
     stdin: int | None,
 ) -> None:
-    """In the child."""
+    """Runs in the child process."""
     for number in FOR_THE_PARENT:
-        # Not SIG_IGN, which the programs that this one starts would inherit.
+        # Not SIG_IGN, which programs started by this process would inherit.
         signal.signal(number, lambda sig, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
     if stdin is not None:
-        # For debuggers, as uvicorn does it: multiprocessing gives children none.
+        # For debuggers, as in uvicorn: multiprocessing gives child processes no standard input.
         sys.stdin = os.fdopen(stdin)
     slot.keep_from_children([*sockets, *config.metrics_sockets])
     slot.take(config)
