@@ -248,7 +248,7 @@ def test_a_certificate_of_another_key_changes_nothing(machine):
     other = local(machine.folder).certfile
     shutil.copy(other, machine.tls / "new.pem")
     os.replace(machine.tls / "new.pem", machine.certificate)
-    server.wait_log("The certificate stays as it was")
+    server.wait_log("The certificate was not reloaded")
     assert served_over_tcp(server.port) == before
 
 

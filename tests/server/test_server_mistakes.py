@@ -49,7 +49,7 @@ def test_a_port_that_there_is_not_from_a_program():
 
 def test_ciphers_that_nobody_knows(files):
     said = one_line(APPLICATION, *files, "--ssl-ciphers", "NOPE")
-    assert "--ssl-ciphers: OpenSSL knows no cipher of 'NOPE'" in said
+    assert "--ssl-ciphers: OpenSSL has no cipher of 'NOPE'" in said
 
 
 @pytest.mark.parametrize("version", ["99", "-1"])
@@ -74,8 +74,8 @@ def test_what_is_asked_of_clients(files, tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere/socket", "No such file or directory (there is no folder {folder}/nowhere)"),
-        ("file", "it is there already, and not a socket"),
+        ("nowhere/socket", "No such file or directory (the folder {folder}/nowhere does not exist)"),
+        ("file", "the file exists and is not a socket"),
         ("x" * 108, "longer than the 107 bytes that a socket may have"),
     ],
 )
@@ -108,10 +108,10 @@ def test_a_backend_that_there_is_not():
     ("arguments", "said"),
     [
         (["--http2"], "--http2 needs --http zttp"),
-        (["--uds", "/tmp/socket", "--fd", "3"], "--uds and --fd: both say where to listen"),
+        (["--uds", "/tmp/socket", "--fd", "3"], "--uds and --fd: both set the address"),
         (
             ["--http3-port", "1", "--http3-fd", "3"],
-            "--http3-port and --http3-fd: both say where HTTP/3 is served",
+            "--http3-port and --http3-fd: both set the address of HTTP/3",
         ),
         (["--http", "no_such_thing"], "--http no_such_thing: "),
         (["--ws", "no_such_thing:Protocol"], "--ws no_such_thing:Protocol: "),
@@ -291,7 +291,7 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
         ),
         (
             ["--no-http3", "--no-proxy-headers", "--forwarded-allow-ips", "*"],
-            "--forwarded-allow-ips does nothing: --no-proxy-headers trusts nobody.",
+            "--forwarded-allow-ips does nothing: --no-proxy-headers is given.",
         ),
         (
             ["--no-http3", "--loop", "asyncio", "--backend", "epoll"],
@@ -307,7 +307,7 @@ def test_a_certificate_that_http3_has_no_use_for(tmp_path, make, said):
         ),
         (
             ["--no-http3", "--interface", "wsgi", "--ws-max-size", "5"],
-            "--ws-max-size does nothing: a WSGI application knows no WebSocket.",
+            "--ws-max-size does nothing: WSGI does not support WebSocket.",
         ),
     ],
 )
@@ -347,11 +347,11 @@ MEMORY = ["--http3-memory", str(8 << 20)]
         ),
         (
             ["--http3-send-rate", "0", "--http3-send-rate-grace", "5"],
-            "--http3-send-rate-grace does nothing: --http3-send-rate 0 sets no least rate.",
+            "--http3-send-rate-grace does nothing: --http3-send-rate 0 sets no minimum rate.",
         ),
         (
             ["--no-http3-webtransport", "--http3-max-sessions", "5"],
-            "--http3-max-sessions does nothing: --no-http3-webtransport takes no sessions.",
+            "--http3-max-sessions does nothing: --no-http3-webtransport accepts no sessions.",
         ),
         (
             ["--ws", "none", "--http3-max-large-messages", "5"],
@@ -359,7 +359,7 @@ MEMORY = ["--http3-memory", str(8 << 20)]
         ),
         (
             ["--interface", "wsgi", "--http3-connect", "connect-udp"],
-            "--http3-connect does nothing: a WSGI application knows no extended CONNECT.",
+            "--http3-connect does nothing: WSGI does not support extended CONNECT.",
         ),
     ],
 )
@@ -371,7 +371,7 @@ def test_an_option_of_http3_that_needs_another_is_warned_of(start, arguments, sa
 
 def test_sessions_for_an_application_that_knows_none(start):
     server = start("--interface", "wsgi", "--http3-webtransport")
-    said = "--http3-webtransport does nothing: a WSGI application knows no sessions."
+    said = "--http3-webtransport does nothing: WSGI does not support WebTransport."
     assert server.log().count(said) == 1
 
 

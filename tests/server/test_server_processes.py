@@ -322,7 +322,7 @@ def test_workers_that_cannot_start_leave_the_old_ones_in_service(start, tmp_path
         before = await processes(server, 2)
         gate.touch()
         server.send_signal(signal.SIGHUP)
-        await asyncio.to_thread(server.wait_log, "Those that serve go on")
+        await asyncio.to_thread(server.wait_log, "The restart has ended")
         assert await processes(server, 2) == before
         gate.unlink()
         server.send_signal(signal.SIGHUP)

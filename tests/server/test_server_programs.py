@@ -139,7 +139,7 @@ def test_a_standard_output_that_nobody_reads_any_more(certificate, tmp_path):
         process.kill()
         process.wait()
     said = path.read_text()
-    assert said.count("Nobody reads <stdout> any more") == 1, said
+    assert said.count("The reader of <stdout> has closed it") == 1, said
     assert "Traceback" not in said
 
 

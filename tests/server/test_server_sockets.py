@@ -133,7 +133,7 @@ def test_fd_and_http3_fd(run, pair):
     server = run("--fd", str(fds[0]), "--http3-fd", str(fds[1]), *idle, pass_fds=fds)
     server.wait_http3()
     for option in ("--host", "--port"):
-        assert f"{option} does nothing: --fd says where to listen." in server.log()
+        assert f"{option} does nothing: --fd sets the address." in server.log()
     assert server.get("/").content == b"hello"
     assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'
     assert server.stop() == 0
@@ -153,7 +153,7 @@ def test_fd_of_the_wrong_kind(files, pair):
     number = str(udp.fileno())
     done = command(APPLICATION, *files, "--fd", number, pass_fds=[udp.fileno()])
     assert done.returncode == 3
-    assert f"cannot listen on --fd {number}: it is no stream socket" in done.stdout + done.stderr
+    assert f"cannot listen on --fd {number}: it is not a stream socket" in done.stdout + done.stderr
 
 
 def test_uds_beside_http3(run, tmp_path, certificate):
@@ -162,7 +162,7 @@ def test_uds_beside_http3(run, tmp_path, certificate):
     server.wait_http3()
     # The host is where HTTP/3 is served.
     assert server.log().count("does nothing") == 1
-    assert "--port does nothing: --uds says where to listen." in server.log()
+    assert "--port does nothing: --uds sets the address." in server.log()
     assert server.get("/").content == b"hello"
     trust = ssl.create_default_context(cafile=certificate[0])
     with socket.socket(socket.AF_UNIX) as plain:
@@ -199,7 +199,7 @@ def activated(sockets, names=None):
 def test_sockets_of_systemd_are_told_apart_by_their_type(run, pair, order):
     server = run("--port", "1", **activated(pair[::order], ["one", "two"]))
     server.wait_http3()
-    assert "--port does nothing: systemd says where to listen." in server.log()
+    assert "--port does nothing: systemd sets the address." in server.log()
     assert server.port == pair[0].getsockname()[1]
     assert server.get("/").content == b"hello"
     assert answers_http1(server) == f'h3=":{server.port}"; ma=86400'

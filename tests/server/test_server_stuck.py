@@ -216,4 +216,4 @@ def test_a_round_for_which_the_system_has_no_processes_is_said(puppets, monkeypa
 
     puppets(main)
     assert "cannot be started: Resource temporarily unavailable" in caplog.text
-    assert "Those that serve go on" in caplog.text
+    assert "The restart has ended" in caplog.text

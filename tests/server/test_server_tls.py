@@ -82,7 +82,7 @@ def test_a_context_of_the_programs_own_has_the_last_word(start, body, offered, c
     more = f"def factory(config, default):\n    {body}\n"
     program = PROGRAM.format(more=more, options="ssl_context_factory=factory")
     server = start(program=program, http3=False)
-    assert "HTTP/3 is off: it takes a certificate file, not an SSL context." in server.log()
+    assert "HTTP/3 is off: it needs a certificate file, not an SSL context." in server.log()
     assert negotiated(server, *offered) == chosen
 
 

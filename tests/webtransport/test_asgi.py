@@ -260,7 +260,7 @@ def test_an_application_that_knows_no_sessions_is_left_alone(start):
 
 def test_sessions_can_be_switched_off(start):
     server = start("--no-http3-webtransport", "--http3-max-sessions", "5", app=APPLICATION)
-    said = "--http3-max-sessions does nothing: --no-http3-webtransport takes no sessions."
+    said = "--http3-max-sessions does nothing: --no-http3-webtransport accepts no sessions."
     assert said in server.log()
 
     async def main():

@@ -42,7 +42,7 @@ def activation_sockets(environment: MutableMapping[str, str] = os.environ) -> li
             except OSError as exc:
                 which = f"descriptor {fd} ({named.get(index, 'without a name')})"
                 raise OSError(
-                    exc.errno, f"systemd passed {which}, which is no socket: {exc.strerror}"
+                    exc.errno, f"systemd passed {which}, which is not a socket: {exc.strerror}"
                 ) from None
     except BaseException:
         for sock in found:

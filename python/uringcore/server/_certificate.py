@@ -46,7 +46,7 @@ class CertificateKeeper:
             self._config.reload_certificate(listener)
         except (StartupError, OSError) as exc:
             # An OSError means that the files changed again during the read. The next check retries.
-            logger.error("The certificate stays as it was: %s", exc)
+            logger.error("The certificate was not reloaded: %s", exc)
             return False
-        logger.info("New connections get the certificate of %s as it is now", self._files[0])
+        logger.info("Certificate reloaded from %s", self._files[0])
         return True

@@ -43,10 +43,10 @@ frame."""
 
 ELSEWHERE = {
     "websocket": "served without",
-    "webtransport": "not to be had this way",
-    "webtransport-h3": "not to be had this way",
+    "webtransport": "not available through this option",
+    "webtransport-h3": "not available through this option",
     # RFC 9484 section 4.7: addresses and routes travel in capsules, which ASGI has no messages for.
-    "connect-ip": "not to be had: an application has no word for its capsules",
+    "connect-ip": "not supported: ASGI has no message for its capsules",
 }
 
 UDS_BYTES_MAX = 107
@@ -72,9 +72,7 @@ def check_options(config: Config) -> None:
     if not 0 <= config.port <= 65535:
         raise StartupError(f"--port: must be 0 to 65535, not {config.port}")
     if config.uds is not None and config.fd is not None:
-        raise StartupError(
-            "--uds and --fd: both say where to listen, so only one of them can be given"
-        )
+        raise StartupError("--uds and --fd: both set the address, so only one of them can be given")
     if config.uds is not None:
         check_uds(config.uds)
     # Since uvicorn 0.53.
@@ -91,7 +89,7 @@ def check_http3_port(port: int | None, fd: int | None) -> None:
     """Raises :class:`StartupError` if both options for HTTP/3's socket are given."""
     if port is not None and fd is not None:
         raise StartupError(
-            "--http3-port and --http3-fd: both say where HTTP/3 is served, so only one of them can be given"
+            "--http3-port and --http3-fd: both set the address of HTTP/3, so only one of them can be given"
         )
 
 
@@ -103,11 +101,11 @@ def check_uds(path: str) -> None:
     if len(os.fsencode(path)) > UDS_BYTES_MAX:
         why = f"longer than the {UDS_BYTES_MAX} bytes that a socket may have"
     elif not folder.is_dir():
-        why = f"No such file or directory (there is no folder {folder})"
+        why = f"No such file or directory (the folder {folder} does not exist)"
     elif not os.access(folder, os.W_OK | os.X_OK):
-        why = f"Permission denied (nothing may be made in {folder})"
+        why = f"Permission denied (the folder {folder} is not writable)"
     elif os.path.lexists(path) and not Path(path).is_socket():
-        why = "it is there already, and not a socket"
+        why = "the file exists and is not a socket"
     else:
         return
     raise StartupError(f"cannot listen on --uds {path}: {why}", status=STARTUP_FAILURE)
@@ -162,7 +160,7 @@ def check_protocols(protocols: Iterable[str]) -> None:
     """Checks the names of extended CONNECT's protocols."""
     for name in protocols:
         if not TOKEN.fullmatch(name):
-            raise StartupError(f"--http3-connect: {name!r} is no name of a protocol")
+            raise StartupError(f"--http3-connect: {name!r} is not a protocol name")
         if name in ELSEWHERE:
             raise StartupError(f"--http3-connect: {name} is {ELSEWHERE[name]}")
 

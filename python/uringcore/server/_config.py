@@ -224,9 +224,7 @@ class Config(UvicornConfig):
         self.http3_origins: tuple[str, ...] = checked_origins(http3_origins)
         self.http3_token_key = http3_token_key
         if http3_reset_group is not None and (http3_reset_key is None or not http3_reset_group):
-            raise StartupError(
-                "--http3-reset-group: is a name for machines with one --http3-reset-key"
-            )
+            raise StartupError("--http3-reset-group: needs a name, and --http3-reset-key")
         self.http3_reset_key = http3_reset_key and reset_key(http3_reset_key, http3_reset_group)
         self.http3_log_lines = http3_log_lines
         self.log_format = log_format
@@ -491,7 +489,7 @@ class Config(UvicornConfig):
                 "HTTP/3 is off: it needs a certificate (--ssl-certfile and --ssl-keyfile, or --dev-cert)."
             )
         elif self.ssl_context_factory is not None:
-            logger.warning("HTTP/3 is off: it takes a certificate file, not an SSL context.")
+            logger.warning("HTTP/3 is off: it needs a certificate file, not an SSL context.")
         else:
             return True
         return False

@@ -46,7 +46,7 @@ def check_certificate(config: Config) -> None:
             context.set_ciphers(config.ssl_ciphers)
         except ssl.SSLError:
             raise StartupError(
-                f"--ssl-ciphers: OpenSSL knows no cipher of {config.ssl_ciphers!r} "
+                f"--ssl-ciphers: OpenSSL has no cipher of {config.ssl_ciphers!r} "
                 "(`openssl ciphers` lists them)"
             ) from None
     check_dates(config.ssl_certfile)
@@ -57,7 +57,7 @@ def context_of(version: int) -> ssl.SSLContext:
         return ssl.SSLContext(version)
     except ValueError:
         raise StartupError(
-            f"--ssl-version: {version} is none of the ssl.PROTOCOL_ numbers that this Python has: "
+            f"--ssl-version: {version} is not one of this Python's ssl.PROTOCOL_ constants: "
             "leave it out"
         ) from None
 

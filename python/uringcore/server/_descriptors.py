@@ -32,7 +32,7 @@ def raise_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except OSError as exc:
-        logger.warning("the limit of %d descriptors cannot be raised: %s", soft, exc.strerror)
+        logger.warning("Cannot raise the limit of %d descriptors: %s", soft, exc.strerror)
 
 
 def open_standard_streams() -> None:

@@ -101,7 +101,7 @@ class HTTP3Listener:
             try:
                 connection.tick()
             except Exception as error:  # noqa: BLE001 - the other connections need their tick
-                text = "An HTTP/3 connection could not be looked after"
+                text = "Exception in the timer of an HTTP/3 connection"
                 self.service.report("fault", text, error)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ def tell_room(sock: socket.socket) -> None:
     )
     if min(receiving, sending) < ROOM_ENOUGH:
         logger.info(
-            "The kernel gives HTTP/3's socket %d KiB to receive and %d KiB to send: for full speed set "
+            "HTTP/3's socket has buffers of %d KiB to receive and %d KiB to send: for full speed set "
             "net.core.rmem_max and net.core.wmem_max to %d",
             receiving >> 10,
             sending >> 10,

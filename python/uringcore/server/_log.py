@@ -79,7 +79,7 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg] # CPython 3.1
         os.dup2(null, self.stream.fileno())
         os.close(null)
         name = getattr(self.stream, "name", "its stream")
-        logger.warning("Nobody reads %s any more: nothing is logged there from now on", name)
+        logger.warning("The reader of %s has closed it: logging to it ends", name)
 
 
 def log_config(form: str) -> dict[str, Any]:

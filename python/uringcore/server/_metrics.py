@@ -44,7 +44,9 @@ def requests(reports: Sequence[Report]) -> Family:
 
 
 def open_requests(reports: Sequence[Report]) -> Family:
-    family = Family("uringcore_http_requests_open", "gauge", "Requests without a whole response.")
+    family = Family(
+        "uringcore_http_requests_open", "gauge", "Requests whose response is not complete."
+    )
     for report in reports:
         for version, count in sorted(report.counts.requests_open.items()):
             family.add(count, {"worker": report.worker, "http_version": version})
@@ -52,7 +54,7 @@ def open_requests(reports: Sequence[Report]) -> Family:
 
 
 def durations(reports: Sequence[Report]) -> Family:
-    text = "Time from a request's head to the last message of its response."
+    text = "Time from a request's headers to the last message of its response."
     family = Family("uringcore_http_request_duration", "histogram", text, unit="seconds")
     for report in reports:
         for version, times in sorted(report.counts.durations.items()):
@@ -62,7 +64,7 @@ def durations(reports: Sequence[Report]) -> Family:
 
 
 def given_up(reports: Sequence[Report]) -> Family:
-    text = "Responses over HTTP/3 whose client took nothing of them for too long, or too little."
+    text = "HTTP/3 responses cancelled because the client read nothing for too long, or too slowly."
     family = Family("uringcore_http3_responses_given_up", "counter", text)
     for report in reports:
         for reason in GIVEN_UP:
@@ -72,7 +74,7 @@ def given_up(reports: Sequence[Report]) -> Family:
 
 
 def rtt(reports: Sequence[Report]) -> Family:
-    text = "Smoothed round-trip times of the QUIC connections that there are, by quantile."
+    text = "Smoothed round-trip times of open QUIC connections, by quantile."
     family = Family("uringcore_quic_connections_rtt", "gauge", text, unit="seconds")
     for report in reports:
         for quantile, seconds in report.rtt.items():
@@ -81,7 +83,7 @@ def rtt(reports: Sequence[Report]) -> Family:
 
 
 def lag(reports: Sequence[Report]) -> Family:
-    text = "How late the event loop was at what was due, ten times a second."
+    text = "Delay of a timer of the event loop, measured ten times a second."
     family = Family("uringcore_loop_lag", "histogram", text, unit="seconds")
     for report in reports:
         late = report.counts.lag
@@ -108,35 +110,35 @@ NUMBERS: list[tuple[str, str, str, str, Callable[[Report], float]]] = [
         "uringcore_websockets",
         "counter",
         "",
-        "WebSocket sessions begun.",
+        "WebSocket sessions started.",
         lambda report: report.counts.websockets,
     ),
     (
         "uringcore_websockets_open",
         "gauge",
         "",
-        "WebSocket sessions that go on.",
+        "Open WebSocket sessions.",
         lambda report: report.counts.websockets_open,
     ),
     (
         "uringcore_quic_streams",
         "gauge",
         "",
-        "QUIC streams that are not over.",
+        "Open QUIC streams.",
         lambda report: report.streams_open,
     ),
     (
         "uringcore_quic_send_queue",
         "gauge",
         "bytes",
-        "What waits on QUIC streams to be sent.",
+        "Bytes queued for sending on QUIC streams.",
         lambda report: report.send_queue_bytes,
     ),
     (
         "uringcore_quic_memory_budget",
         "gauge",
         "bytes",
-        "What clients may make the process hold.",
+        "Maximum bytes that the process holds for QUIC clients.",
         lambda report: report.memory_budget,
     ),
     (
@@ -150,7 +152,7 @@ NUMBERS: list[tuple[str, str, str, str, Callable[[Report], float]]] = [
         "uringcore_quic_packets_lost",
         "counter",
         "",
-        "QUIC packets found lost.",
+        "QUIC packets declared lost.",
         lambda report: report.packets_lost,
     ),
     (

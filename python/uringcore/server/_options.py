@@ -41,12 +41,12 @@ PLACES: dict[str, str | None] = {
     "loop": None,
     "http": "HTTP/3 has one implementation",
     "http2": "HTTP/3 has --http3",
-    "ws": "HTTP/3 has one implementation; with none it takes none",
+    "ws": "HTTP/3 has one implementation; none disables it",
     "ws_max_size": None,
     "ws_max_queue": None,
     "ws_ping_interval": None,
     "ws_ping_timeout": None,
-    "ws_per_message_deflate": "over HTTP/3 nothing is compressed",
+    "ws_per_message_deflate": "HTTP/3 does not compress messages",
     "lifespan": None,
     "interface": None,
     "env_file": None,
@@ -71,11 +71,11 @@ PLACES: dict[str, str | None] = {
     "ssl_keyfile": None,
     "ssl_certfile": None,
     "ssl_keyfile_password": None,
-    "ssl_version": "HTTP/3 has TLS 1.3 and no other",
+    "ssl_version": "HTTP/3 uses TLS 1.3 only",
     "ssl_cert_reqs": None,
     "ssl_ca_certs": None,
-    "ssl_ciphers": "HTTP/3 has TLS 1.3 with its three suites",
-    "ssl_context_factory": "HTTP/3 takes a certificate file, not a context",
+    "ssl_ciphers": "HTTP/3 uses TLS 1.3 with its three suites",
+    "ssl_context_factory": "HTTP/3 needs a certificate file, not a context",
     "headers": None,
     "version": None,
     "app_dir": None,
@@ -134,10 +134,10 @@ def reasons_of_sockets(config: Config, *, http3: bool) -> Reasons:
         how = "systemd"
     if how is None:
         return
-    yield frozenset({"port"}), f"{how} says where to listen"
+    yield frozenset({"port"}), f"{how} sets the address"
     # --host applies to UDP if --http3-port is given.
     if not http3 or getattr(config, "http3_port", None) is None:
-        yield frozenset({"host"}), f"{how} says where to listen"
+        yield frozenset({"host"}), f"{how} sets the address"
 
 
 def reasons_of_tls(config: Config) -> Reasons:
@@ -165,7 +165,7 @@ def reasons_of_processes(config: Config) -> Reasons:
 
 def reasons_of_sight(config: Config) -> Reasons:
     if isinstance(config.log_config, str):
-        yield frozenset({"log_format", "use_colors"}), "--log-config says what the log is like"
+        yield frozenset({"log_format", "use_colors"}), "--log-config sets the format"
     elif getattr(config, "log_format", "text") == "json":
         yield frozenset({"use_colors"}), "--log-format json has no colours"
     if getattr(config, "metrics_port", None) is None:
@@ -174,7 +174,7 @@ def reasons_of_sight(config: Config) -> Reasons:
 
 def reasons_of_protocols(config: Config) -> Reasons:
     if not config.proxy_headers:
-        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers trusts nobody"
+        yield frozenset({"forwarded_allow_ips"}), "--no-proxy-headers is given"
     if not uses_h11(config):
         yield frozenset({"h11_max_incomplete_event_size"}), "HTTP/1.1 is not read by h11"
     why = no_websocket(config)
@@ -186,18 +186,22 @@ def no_websocket(config: Config) -> str | None:
     """Returns the reason if WebSocket is off for all versions of HTTP, else ``None``."""
     if config.ws == "none":
         return "--ws none serves no WebSocket"
-    return "a WSGI application knows no WebSocket" if config.interface == "wsgi" else None
+    return "WSGI does not support WebSocket" if config.interface == "wsgi" else None
 
 
 def reasons_of_http3(config: Config) -> Reasons:
     is_wsgi = config.interface == "wsgi"
     if not getattr(config, "http3_webtransport", True):
         names = {f"http3_{field.name}" for field in fields(SessionLimits)}
-        why = "WSGI knows no sessions" if is_wsgi else "--no-http3-webtransport takes no sessions"
+        why = (
+            "WSGI does not support WebTransport"
+            if is_wsgi
+            else "--no-http3-webtransport accepts no sessions"
+        )
         yield frozenset(names), why
     if is_wsgi:
-        yield frozenset({"http3_webtransport"}), "a WSGI application knows no sessions"
-        yield frozenset({"http3_connect"}), "a WSGI application knows no extended CONNECT"
+        yield frozenset({"http3_webtransport"}), "WSGI does not support WebTransport"
+        yield frozenset({"http3_connect"}), "WSGI does not support extended CONNECT"
     without = no_websocket(config)
     if without is not None:
         yield frozenset({"http3_max_large_messages"}), without
@@ -215,7 +219,7 @@ def reasons_of_http3(config: Config) -> Reasons:
             yield frozenset({f"http3_{name}"}), why
     responses = getattr(config, "http3_limits", None)
     if responses is not None and responses.send_rate == 0:
-        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no least rate"
+        yield frozenset({"http3_send_rate_grace"}), "--http3-send-rate 0 sets no minimum rate"
 
 
 def uses_h11(config: Config) -> bool:

@@ -74,7 +74,7 @@ def serve_in_children(config: Config) -> None:
         try:
             supervisor = Supervisor(config, sockets, serve_as_child)
         except OSError as exc:
-            logger.error("HTTP/3 cannot have a port for all workers: %s", exc.strerror or exc)
+            logger.error("HTTP/3 cannot bind a port for all workers: %s", exc.strerror or exc)
             sys.exit(STARTUP_FAILURE)
         supervisor.run()
 

@@ -236,7 +236,7 @@ def change_mode(path: str, mode: int) -> None:
     place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(place).st_mode):
-            raise OSError(errno.EEXIST, "somebody has replaced the socket")
+            raise OSError(errno.EEXIST, "another process has replaced the socket")
         os.chmod(f"/proc/self/fd/{place}", mode)
     finally:
         os.close(place)
@@ -262,7 +262,7 @@ def socket_of(fd: int, option: str, kind: socket.SocketKind) -> socket.socket:
     if sock.type != kind:
         sock.close()
         wanted = "stream" if kind == socket.SOCK_STREAM else "UDP"
-        raise OSError(f"cannot listen on {option} {fd}: it is no {wanted} socket")
+        raise OSError(f"cannot listen on {option} {fd}: it is not a {wanted} socket")
     return next(iter(ServerSockets.told_apart([sock])))
 
 

@@ -308,7 +308,7 @@ class Supervisor:
     async def _replace_all(self) -> None:
         for old in list(self._workers_now):
             if old in self._workers_now and not await self._replace(old):
-                logger.error("Those that serve go on, the restart has ended.")
+                logger.error("The restart has ended; the running processes continue.")
                 return
 
     async def _replace_used_up(self, worker: Worker) -> None:

@@ -92,7 +92,7 @@ class SessionService:
     def _tell_foreign(self, error: Exception) -> None:
         if not self._is_foreign_told:
             self._is_foreign_told = True
-            logger.info("WebTransport sessions are refused: the application raises %r.", error)
+            logger.info("WebTransport sessions are refused: the application raised %r.", error)
 
 
 def is_only(error: BaseException, kind: type[BaseException]) -> bool:

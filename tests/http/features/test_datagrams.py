@@ -156,10 +156,10 @@ def test_nothing_is_announced_unless_it_is_asked_for(start_features, given):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("connect udp", "'connect udp' is no name of a protocol"),
+        ("connect udp", "'connect udp' is not a protocol name"),
         ("websocket", "websocket is served without"),
-        ("webtransport-h3", "webtransport-h3 is not to be had this way"),
-        ("connect-ip", "connect-ip is not to be had: an application has no word for its capsules"),
+        ("webtransport-h3", "webtransport-h3 is not available through this option"),
+        ("connect-ip", "connect-ip is not supported: ASGI has no message for its capsules"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said(given, said):
