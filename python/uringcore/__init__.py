@@ -1,7 +1,7 @@
 """asyncio on io_uring, with QUIC, HTTP/3 and WebTransport on the same ring.
 
 ``uringcore.run(main())`` runs an asyncio program on the loop; ``uringcore.asyncio`` and
-``uringcore.quic`` have the names of aioquic; ``uringcore app:app`` serves an ASGI application.
+``uringcore.quic`` provide aioquic's names; ``uringcore app:app`` serves an ASGI application.
 
 | file | noun |
 | --- | --- |
@@ -11,9 +11,9 @@
 | ``quic`` | QUIC: a typed client and server, and aioquic's modules |
 | ``asyncio`` | aioquic's ``connect`` and ``serve`` |
 | ``buffer``, ``tls`` | aioquic's modules of these names |
-| ``h3``, ``h0`` | HTTP/3 and HTTP/0.9 over a QUIC connection, in aioquic's shape |
+| ``h3``, ``h0`` | HTTP/3 and HTTP/0.9 over a QUIC connection, with aioquic's API |
 | ``http3`` | the HTTP/3 client |
-| ``contrib`` | adapters to packages of others: httpx, Starlette, gunicorn, aiopquic's names |
+| ``contrib`` | adapters to third-party packages: httpx, Starlette, gunicorn, aiopquic's names |
 | ``httpx`` | the former name of ``contrib.httpx`` |
 | ``webtransport`` | WebTransport clients and servers |
 | ``server`` | the ASGI server |
@@ -22,22 +22,21 @@
 | ``_policy`` | ``run``, ``new_event_loop``, ``install``, the policy |
 | ``_uringcore`` | the extension module, in Rust |
 | ``_sockets``, ``_own_methods`` | the ``sock_*`` methods; socket classes that override ``recv`` or ``send`` |
-| ``_sharing`` | which sockets the loop alone reads, so that it may read ahead |
+| ``_sharing`` | sockets that only the loop reads, so that it may read ahead |
 | ``_tls`` | ``start_tls`` and TLS transports |
-| ``_processes``, ``_children``, ``_popen`` | child processes: awaited, started, their arguments checked |
+| ``_processes``, ``_children``, ``_popen`` | child processes: waiting, starting, checks of arguments |
 | ``_unix_signals`` | signal handlers |
-| ``_selector`` | the attributes that asyncio's loop has for its selector and its ready handles |
+| ``_selector`` | asyncio's attributes for the selector and the ready handles |
 | ``_debug`` | debug mode |
 | ``_forks`` | the loops of a forked child |
-| ``_extra_info`` | the answers of ``get_extra_info`` |
-| ``_event_fields`` | the extension's events as dataclasses |
+| ``_extra_info`` | the values of ``get_extra_info`` |
 | ``_native_frames`` | frames for the extension's coroutines |
 | ``_pickling``, ``_raising`` | exceptions: pickled with their fields; raised more than once |
-| ``_within`` | a time limit that never swallows a cancellation |
+| ``_within`` | a timeout that never swallows a cancellation |
 | ``_client_log`` | bounds for log lines that clients cause |
 | ``_private_files`` | files that hold secrets |
 | ``_buffer`` | aioquic's extension module of this name |
-| ``_buffers`` | arguments that are buffers |
+| ``_buffers`` | checks of buffer arguments |
 | ``__main__`` | ``python -m uringcore`` |
 """
 
@@ -61,12 +60,12 @@ __all__ = [
     "run",
 ]
 
-# A name without a value would fail ``from uringcore import *``.
+# A name in `__all__` without a value would make ``from uringcore import *`` fail.
 if _has_policies():
     __all__ += ["EventLoopPolicy"]
 
 
-# Hidden from type checkers: a module with a `__getattr__` has every name for them, misspelt ones included.
+# Hidden from type checkers: a module-level `__getattr__` would make them accept any name, also misspelt ones.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

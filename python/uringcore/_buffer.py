@@ -1,4 +1,4 @@
-"""aioquic's extension module of this name, which its programs import from: see :mod:`uringcore.buffer`."""
+"""aioquic's extension module of this name, for programs that import from it: see :mod:`uringcore.buffer`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arguments that are buffers, in Python: what ``src/py/capi/buffer.rs`` does in Rust.
+"""Checks of buffer arguments in Python; ``src/py/capi/buffer.rs`` does the same in Rust.
 
-Not here: buffers that are written to.
+Only for buffers that are read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["contiguous_bytes", "is_buffer"]
 
 
 def contiguous_bytes(value: Any, name: str) -> bytes:
-    """The bytes of any C-contiguous buffer; ``bytes`` itself is not copied.
+    """Returns the bytes of a C-contiguous buffer; ``bytes`` itself is not copied.
 
     Raises ``TypeError`` for an object without the buffer protocol and ``BufferError`` for a buffer that is
     not contiguous. Both name the argument.
@@ -24,14 +24,14 @@ def contiguous_bytes(value: Any, name: str) -> bytes:
         kind = type(value).__name__
         raise TypeError(f"{name}: a bytes-like object is required, not {kind!r}") from None
     with view:
-        # `tobytes()` would put the items of any other layout into C's order.
+        # `tobytes()` would rearrange the items of any other layout into C's order.
         if not view.c_contiguous:
             raise BufferError(f"{name}: the buffer is not C-contiguous")
         return view.tobytes()
 
 
 def is_buffer(value: Any) -> bool:
-    """True if an object has the buffer protocol."""
+    """True if an object supports the buffer protocol."""
     try:
         memoryview(value).release()
     except TypeError:

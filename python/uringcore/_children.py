@@ -1,7 +1,6 @@
-"""Children that asyncio's subprocess transport gets ready-made: from the request to the first instruction.
+"""The start of a child process for asyncio's subprocess transport, up to its first instruction.
 
-Not here: when children are started and how their ends are learned (``_processes``), what a child is given
-(``_popen``).
+``_processes`` starts children and waits for their ends; ``_popen`` prepares their arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ig
 
 
 class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
-    """asyncio's transport over a process that runs already."""
+    """asyncio's transport over a process that is already running."""
 
     def _start(self, *args: Any, process: Any, **kwargs: Any) -> None:
         self._proc = process
@@ -32,8 +31,8 @@ class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
 class Start:
     """One child between the request and its first instruction.
 
-    Callbacks carry it, not the coroutine that waits for it: whether that is cancelled, closed or never
-    resumed, the child is either handed over or killed and waited for.
+    Callbacks own it, not the coroutine that waits for it. If that coroutine is cancelled, closed or never
+    resumed, the child is still either handed over or killed and waited for.
     """
 
     def __init__(self, loop: Any, process: PendingPopen) -> None:
@@ -47,11 +46,11 @@ class Start:
 
     @property
     def unwanted(self) -> bool:
-        """True if nobody waits for the child any more."""
+        """True if the caller does not wait for the child any more."""
         return self._unwanted or self.done.cancelled()
 
     def begin(self) -> None:
-        """Start the thread."""
+        """Start the thread that makes the child."""
         try:
             self._fd = self._process.spawn.start()
         except BaseException:
@@ -61,18 +60,18 @@ class Start:
         self._loop._add_reader(self._fd, self._finished)
 
     async def abandon(self) -> None:
-        """Give the child up and wait until it has gone."""
+        """Discard the child and wait until it is gone."""
         self.discard()
         await self._gone
 
     def discard(self) -> None:
-        """Nobody wants the child: it never starts, or is killed as soon as it exists."""
+        """Discard the child: it never starts, or is killed as soon as it exists."""
         self._unwanted = True
         if not self._begun:
             self._end_without_child()
         elif self.done.done() and not self.done.cancelled() and self.done.exception() is None:
-            self._kill(*self.done.result())  # it was handed over, and nobody took it
-        # Else _finished() sees it; if the loop is closed before that, the end of `Spawn` kills.
+            self._kill(*self.done.result())  # the caller was cancelled before it took the result
+        # Otherwise _finished() kills it; if the loop is closed before that, the drop of `Spawn` does.
 
     def _finished(self) -> None:
         self._loop._remove_reader(self._fd)
@@ -95,7 +94,7 @@ class Start:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            # With SIGCHLD ignored the kernel reaps by itself; the wait below tells so too.
+            # With SIGCHLD ignored the kernel reaps the child; the wait below finds that as well.
             _asyncio_logger.debug("child process pid %d has gone before it was killed", pid)
         if not self._loop.is_closed():
             self._loop._await_child(pid, pidfd, self._killed)

@@ -1,8 +1,8 @@
-"""The command ``uringcore``: which of its parts is meant.
+"""The command ``uringcore``: selects its parts.
 
-``uringcore get URL`` is the HTTP/3 client, which needs nothing else. Every other first word is the
-server's, which needs the extra ``uringcore[server]``. Options are read in http3/command.py and
-server/command.py; none is imported before it is needed.
+``uringcore get URL`` is the HTTP/3 client, which has no dependencies. Any other first word belongs to the
+server, which needs the extra ``uringcore[server]``. http3/_command.py and server/_command.py parse the
+options; each is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ usage: uringcore MODULE:APP [options]   serve an ASGI application over HTTP/1.1 
 
 uringcore --help and uringcore get --help show the options."""
 
-# Set by the completion of a shell, which has no arguments for us (click's way to ask).
+# Set by a shell's completion, which passes no arguments (click's protocol).
 COMPLETION = "_URINGCORE_COMPLETE"
 
 
@@ -58,12 +58,12 @@ def serve(arguments: list[str]) -> int:
 
 
 def run(command: Command, arguments: list[str]) -> NoReturn:
-    """click ends the process with the status."""
+    """Runs a click command, which exits the process with its status."""
     command.main(arguments, prog_name="uringcore")
 
 
 def serve_nothing(arguments: list[str], why: str) -> int:
-    """What can be said without uvicorn, whose options the server has."""
+    """Handles a command line without uvicorn, which defines the server's options."""
     if "--version" in arguments:
         from uringcore import __version__
 
@@ -78,13 +78,13 @@ def serve_nothing(arguments: list[str], why: str) -> int:
 
 
 def complete() -> int:
-    """Tells a shell how a command line may go on, or how it is to ask."""
+    """Completes a command line, or prints the completion script for a shell."""
     from uringcore.server._startup import StartupError, require_uvicorn
 
     try:
         require_uvicorn()
     except StartupError:
-        return 1  # A shell has no place for words.
+        return 1  # A shell cannot show a message here.
     from uringcore.server._completion import command
 
     return run(command(), [])

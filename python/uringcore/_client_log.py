@@ -1,6 +1,6 @@
-"""What clients cause in a log, bounded: by client, and for all of them together.
+"""Rate limits for log lines that clients cause: for each client, and for all of them together.
 
-Not here: which lines there are, and when they are said (the servers').
+The servers decide which lines they log, and when.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 __all__ = ["ClientLog", "LogBudget", "in_one_line", "network"]
 
 SECONDS_A_LINE = 60.0
-"""After which a network has one more line."""
+"""Time after which a network may cause one more line."""
 
 NETWORKS_KEPT = 1024
-"""Networks whose lines are counted one by one. The others share the lines of one."""
+"""Networks with a separate count. All further ones share the budget of one."""
 
 ALL_FACTOR = 20
-"""All networks together have so many times the lines of one, at once and a minute."""
+"""Factor of the budget of all networks together over that of one, for the burst and for the rate."""
 
 SUMMARY_SECONDS = 60.0
-"""How often a line says what was left out."""
+"""Interval of the line that counts the dropped lines."""
 
 TEXT_MAX = 200
 """Characters of an exception's own text."""
 
 UNKNOWN, EVERYBODY, OURS = "a client without an address", "all clients", "the server itself"
-"""What has lines like a network: clients whose address is none, load, faults of ours."""
+"""Names of budgets that are not a network's: clients without an address, overload, and our own faults."""
 
 LEFT_OUT = {
     "client": "invalid or unanswerable requests",
@@ -38,11 +38,11 @@ LEFT_OUT = {
     "load": "requests above the limit of concurrency",
     "fault": "faults of the server",
 }
-"""By kind of report: how a summary names what was left out."""
+"""By kind of report: the name of dropped lines in a summary."""
 
 
 class _Lines:
-    """The lines that one network has, or all together: ``most`` at first, then one every ``seconds``."""
+    """A token bucket of log lines: ``most`` at first, then one every ``seconds``."""
 
     __slots__ = ("_counted", "_left", "_most", "_seconds")
 
@@ -64,19 +64,19 @@ class _Lines:
 
 
 class LogBudget:
-    """How many lines clients may cause.
+    """Limits the number of log lines that clients may cause.
 
     A network has ``lines`` at once and then one a minute; all networks together have
-    :data:`ALL_FACTOR` times as many. A network that has all of its lines again is forgotten without
-    loss. While :data:`NETWORKS_KEPT` networks have not, further ones are not remembered, and share the
-    lines of one. So both bounds, of lines and of memory, hold for any number of networks.
+    :data:`ALL_FACTOR` times as many. A network whose bucket is full again is removed without loss. While
+    :data:`NETWORKS_KEPT` networks are stored, further ones are not, and share one bucket. So the bounds of
+    lines and of memory hold for any number of networks.
     """
 
     def __init__(self, lines: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         now = clock()
         self._clock = clock
         self._lines = float(lines)
-        # In the order in which each has had its last line.
+        # In the order of their last lines.
         self._networks: OrderedDict[str, _Lines] = OrderedDict()
         self._others = _Lines(self._lines, SECONDS_A_LINE, now)
         self._all = _Lines(self._lines * ALL_FACTOR, SECONDS_A_LINE / ALL_FACTOR, now)
@@ -86,14 +86,14 @@ class LogBudget:
 
     @property
     def networks(self) -> int:
-        """Networks that are remembered."""
+        """The number of networks with a separate bucket."""
         return len(self._networks)
 
     def take(self, network: str, kind: str) -> int:
-        """Takes one of a network's lines.
+        """Takes one line from a network's budget.
 
-        0: there is none, and the line is left out and counted. 1: it is the last one for now. 2: there
-        are more.
+        Returns 0 if the budget is empty, and counts the line as dropped; 1 if this is the last line for
+        now; 2 if more are left.
         """
         now = self._clock()
         lines = self._networks.get(network) or self._begin(network, now)
@@ -119,8 +119,10 @@ class LogBudget:
         return lines
 
     def summary(self, *, at_once: bool = False) -> str | None:
-        """What was left out since the last summary, in one line; ``None`` if that was nothing or, without
-        ``at_once``, less than a minute ago."""
+        """Returns one line that counts the dropped lines since the last summary.
+
+        Returns ``None`` if there are none or, without ``at_once``, if a minute has not passed.
+        """
         if not self._left_out or (not at_once and self._clock() < self._summary_at):
             return None
         counts, self._left_out = self._left_out, Counter()
@@ -132,10 +134,10 @@ class LogBudget:
 
 
 class ClientLog:
-    """The log of one server: ``report`` is what ``AsgiService`` and sessions call.
+    """The log of one server: ``AsgiService`` and sessions call its ``report``.
 
-    ``lines`` are said at once about one client's doings, at ``level``. What an application raises while its
-    client is there has no bound: it is the application's fault.
+    Each client may cause ``lines`` lines at once, at ``level``. Exceptions that an application raises while
+    its client is connected have no bound: they are the application's fault.
     """
 
     def __init__(self, logger: logging.Logger, lines: int, level: int = logging.WARNING) -> None:
@@ -144,7 +146,7 @@ class ClientLog:
         self._budget = LogBudget(lines)
 
     def report(self, kind: str, message: str, what: Any) -> None:
-        """Something went wrong, as ``AsgiService`` says it: whose doing it is, and of what."""
+        """Logs a report of ``AsgiService``, within the budget of its kind and client."""
         if kind == "application":
             self._logger.error("%s", message, exc_info=what)
         elif kind == "debug":
@@ -153,7 +155,7 @@ class ClientLog:
             client, error = what
             left = self._budget.take(network(client), kind)
             if left:
-                # A traceback has thirty lines, and clients cause as many of these as they like.
+                # Without the traceback of about thirty lines, because clients can cause any number of these.
                 self._say(f"{message}: {in_one_line(error)}", left)
             self._logger.debug("%s", message, exc_info=error)
         elif kind == "fault":
@@ -166,11 +168,11 @@ class ClientLog:
                 self._say(message, left)
 
     def tick(self) -> None:
-        """To be called now and then: says what was left out, once a minute."""
+        """Logs the number of dropped lines, once a minute. To be called regularly."""
         self._summarise(self._budget.summary())
 
     def close(self) -> None:
-        """Says what was left out and not said yet."""
+        """Logs the number of dropped lines since the last summary."""
         self._summarise(self._budget.summary(at_once=True))
 
     def _say(self, message: str, left: int) -> None:
@@ -182,16 +184,16 @@ class ClientLog:
 
 
 def is_last(left: int) -> str:
-    """What is behind the last line that is said for now."""
+    """Returns the suffix of the last line that fits the budget."""
     return "" if left >= 2 else " (more of this is left out for a minute)"
 
 
 def network(client: Any) -> str:
-    """What one client has: an IPv4 address, or the /64 of an IPv6 address.
+    """Returns the network of a client: an IPv4 address, or the /64 of an IPv6 address.
 
     QUIC's limits count clients in the same way (``AddressBlock`` in ``src/limits/budget.rs``).
 
-    ``client`` is a scope's, which proxies and applications may have changed to anything.
+    ``client`` is an ASGI scope's value, which proxies and applications may have set to anything.
     """
     try:
         address = ipaddress.ip_address(str(client[0]))
@@ -206,10 +208,10 @@ def network(client: Any) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An exception: its type, what it says, and where it was raised."""
+    """Returns an exception's ``repr`` and the place where it was raised, in one line."""
     try:
         said = repr(error)
-    except Exception:  # noqa: BLE001 - it is a program's
+    except Exception:  # noqa: BLE001 - `__repr__` is a program's code
         said = type(error).__name__
     said = "".join(char if char.isprintable() else " " for char in said[:TEXT_MAX])
     trace = error.__traceback__

@@ -1,6 +1,6 @@
-"""Debug mode: asyncio's own handles, which record where they were made, and how long they ran.
+"""Debug mode: asyncio's own handles, which record where they were created and how long they run.
 
-The core makes and runs handles of its own otherwise.
+Otherwise the core makes and runs handles of its own type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["DebugHandles"]
 
 
 class DebugHandles:
-    """What the core calls in debug mode."""
+    """The methods that the core calls in debug mode."""
 
     if TYPE_CHECKING:
         slow_callback_duration: float
@@ -41,7 +41,7 @@ class DebugHandles:
             kind = getattr(events, "_ThreadSafeHandle", kind)  # CPython 3.14
         handle: Any = kind(callback, args, self, context)
         if handle._source_traceback:
-            # This frame, and that of a constructor which calls another.
+            # Remove this frame, and that of a constructor which calls another.
             del handle._source_traceback[-1 if kind is events.Handle else -2 :]
         return cast(events.Handle, handle)
 
@@ -73,11 +73,11 @@ class DebugHandles:
             self._current_handle = None
         seconds = time.monotonic() - started
         if seconds >= self.slow_callback_duration:
-            # Looked up each time: asyncio's users and its own tests put another in its place.
+            # Looked up each time, because asyncio's users and its own tests replace it.
             base_events.logger.warning(  # type: ignore[attr-defined]
                 "Executing %s took %.3f seconds", _format_handle(handle), seconds
             )
-        # The frames of an exception that a task keeps reach this one: a cycle, if it held the task.
+        # An exception's traceback, which its task keeps, includes this frame: a cycle, if it held the task.
         del handle
 
 

@@ -1,7 +1,7 @@
-"""Has events of Rust's pass for dataclasses, which ``fields``, ``replace``, ``asdict`` and others take.
+"""``dataclasses`` support for event classes of the extension: ``fields``, ``replace``, ``asdict`` and others.
 
-The descriptions are made when they are first asked for: making a dataclass takes longer than importing
-most modules. Copying and pickling need none of them.
+The descriptions are made at first use, because making a dataclass takes longer than importing most modules.
+Copying and pickling need none of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["describe"]
 
 
 class _Description:
-    """One attribute of a dataclass, such as ``__dataclass_fields__``, made from the names of the fields."""
+    """A dataclass attribute, such as ``__dataclass_fields__``, made from the names of the fields."""
 
     def __init__(self, attribute: str, make: _Maker) -> None:
         self._attribute = attribute
@@ -50,13 +50,13 @@ class _Maker:
 
 
 def describe(cls: type[Any], keywords: dict[str, Any] | None = None, **fields: Any) -> None:
-    """Has ``cls`` pass for a dataclass, and pickle with each protocol as those do.
+    """Makes ``cls`` pass for a dataclass, and pickle with each protocol as dataclasses do.
 
-    A subclass may have attributes of its own, but not be made by ``@dataclasses.dataclass``: the generated
-    ``__init__`` would set fields that an event does not let be set.
+    A subclass may define attributes, but must not be made by ``@dataclasses.dataclass``: the generated
+    ``__init__`` would set fields, and those of an event are read-only.
 
-    ``fields`` are its fields and their types, or types and defaults; ``keywords`` those which only a
-    keyword gives, and their defaults.
+    ``fields`` are its fields with their types, or types and defaults; ``keywords`` are the keyword-only
+    fields with their defaults.
     """
     maker = _Maker(cls.__name__, fields, keywords or {})
     for attribute in ("__dataclass_fields__", "__dataclass_params__"):
@@ -70,7 +70,7 @@ def _replace(self: Any, /, **changes: Any) -> Any:
 
 
 def _reduce_ex(self: Any, protocol: int, /) -> Any:
-    """Protocols before 4 cannot say that ``__new__`` has keyword arguments."""
+    """Uses protocol 4 or later, because earlier ones cannot pass keyword arguments to ``__new__``."""
     reduced = object.__reduce_ex__(self, max(protocol, 4))
     if protocol < 4 and reduced[0] is getattr(copyreg, "__newobj_ex__"):  # noqa: B009 - not in the stubs
         return (_made, *reduced[1:])

@@ -1,11 +1,9 @@
-"""What a transport answers to ``get_extra_info``.
+"""The values of a transport's ``get_extra_info``.
 
-Each entry is made when somebody asks for it: most connections
-of a server are never asked.
+Each entry is made at its first use, because most connections of a server are never asked for any.
+``src/py/transport/extra_info.rs`` provides the socket over a transport's descriptor, and the addresses.
 
-Not here: the socket over a transport's descriptor, and the addresses (``src/py/transport/extra_info.rs``).
-
-Answers made here cost 0.3 µs more than in Rust.
+An entry made here costs 0.3 µs more than in Rust.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ __all__ = ["everything", "find", "keep_addresses"]
 
 
 def find(transport: Any, name: str, default: Any) -> Any:
-    """As ``asyncio.BaseTransport.get_extra_info``, or as what a program has put in its place.
+    """Works as ``asyncio.BaseTransport.get_extra_info``, or as a program's replacement of it.
 
-    It is the one method that asyncio's transports inherit as it is, so whoever replaces it there (test
-    suites do) means every transport.
+    asyncio's transports inherit this method unchanged, so a replacement of it (in test suites) is meant
+    for every transport.
     """
     method: Any = BaseTransport.get_extra_info
     if method is not stock_get_extra_info:
-        # A function becomes a method, what is no descriptor (a mock) stays what it is.
+        # A function becomes a bound method; an object without `__get__` (a mock) is called as it is.
         if hasattr(type(method), "__get__"):
             method = method.__get__(transport, type(transport))
         return method(name) if default is None else method(name, default)
@@ -37,14 +35,14 @@ def find(transport: Any, name: str, default: Any) -> Any:
 
 
 def everything(transport: Any) -> Any:
-    """The transport's own dictionary, with the entries that every socket transport has."""
+    """Returns the transport's dictionary, with the entries that every socket transport has."""
     for name in ("socket", "sockname", "peername"):
         _entry(transport, name)
     return transport._kept
 
 
 def keep_addresses(transport: Any) -> None:
-    """The addresses go with the descriptor."""
+    """Reads the addresses while the transport still has its descriptor."""
     _entry(transport, "sockname")
     _entry(transport, "peername")
 
@@ -66,15 +64,15 @@ def _entry(transport: Any, name: str, default: Any = None) -> Any:
 
 
 def _shown_socket(transport: Any) -> trsock.TransportSocket:
-    """The socket as asyncio shows it: without the methods that would move bytes past the transport."""
+    """Returns the socket as asyncio does: without methods that would send or receive bytes directly."""
     sock = transport._socket()
     return trsock.TransportSocket(_ClosedSocket(transport) if sock is None else sock)
 
 
 class _ClosedSocket(socket.socket):
-    """Stands for the socket of a transport that has ended, as asyncio shows it then: closed, and of its kind.
+    """Represents the socket of a closed transport, as asyncio shows it: closed, with its family and type.
 
-    Made without a descriptor, of which there may be none left.
+    It is made without a descriptor, because the process may have none left.
     """
 
     __slots__ = ("_kind",)

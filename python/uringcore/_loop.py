@@ -1,15 +1,15 @@
-"""The event loop: what asyncio's own unix loop class does not already do well.
+"""The event loop: the parts in which it differs from asyncio's unix loop class.
 
 ``UringEventLoop`` puts the Rust core (:class:`uringcore._uringcore.LoopCore`: scheduling, timers,
-watchers, stream and datagram transports, all on the ring) and a class for each thing that Python adds to
-it (``sock_*``, TLS, child processes, signals, debug mode) in front of :class:`asyncio.SelectorEventLoop`
-in the method resolution order. What they do not replace (happy eyeballs, name lookups, executors) is
-CPython's own code of the running version, so its behaviour and its newest arguments are exact.
+watchers, stream and datagram transports, all on the ring) and one class for each Python part (``sock_*``,
+TLS, child processes, signals, debug mode) in front of :class:`asyncio.SelectorEventLoop` in the method
+resolution order. The rest (happy eyeballs, name lookups, executors) is CPython's code of the running
+version, so its behaviour and its newest arguments are exact.
 
-A running loop imports nothing, because the program may have changed its root directory or its user, or
+A running loop imports no modules, because the program may have changed its root directory or its user, or
 have no descriptor left, since the loop was made.
 
-Not here: QUIC, and any byte on the wire.
+QUIC and wire formats are outside this file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from asyncio import events, format_helpers, trsock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-# The core asks for the first, the second and the last, and imports nothing while a loop runs.
+# The core uses the first three by name, and imports nothing while a loop runs.
 from . import _extra_info as _extra_info
 from . import _native_frames as _native_frames
 from . import _transports as _transports
@@ -71,11 +71,11 @@ _ACCEPT_RETRY_SECONDS = 1.0
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _DATAGRAM_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 
-# Each call of `create_quic_endpoint` needs the first of these two, and the second does the work.
+# Each call of `create_quic_endpoint` needs the first module, and the second one does the work.
 _QUIC_CONFIGURATION = "uringcore.quic.configuration"
 _QUIC_ENDPOINT = "uringcore.quic._endpoint"
 
-# Bound here because programs install a loop by giving asyncio's name another value.
+# Bound here, because programs install a loop by replacing asyncio's name.
 _StockLoop = asyncio.SelectorEventLoop
 _own_turn = _uringcore.LoopCore._run_once
 
@@ -91,29 +91,29 @@ class UringEventLoop(  # type: ignore[misc]
     _uringcore.LoopCore,
     asyncio.SelectorEventLoop,
 ):
-    """An asyncio event loop on io_uring, or on epoll where io_uring is not to be had.
+    """An asyncio event loop on io_uring, or on epoll where io_uring is not available.
 
     Args:
-        backend: ``"uring"`` or ``"epoll"`` to insist; ``None`` takes the environment variable
+        backend: ``"uring"`` or ``"epoll"`` to require one. ``None`` uses the environment variable
             ``URINGCORE_BACKEND`` and, without one, io_uring if this host allows it.
-        busy_poll_us: for how many microseconds a loop without work looks for some before it
-            sleeps, at most a second, 0 for never; ``None`` takes the environment variable
-            ``URINGCORE_BUSY_POLL_US``. It spares a lone request the sleep and the wake, tens of
-            microseconds, and costs a processor that is never idle: for a loop with a core of its
-            own. Without a number a loop looks for as long as its last waits were (25 to 200
-            microseconds), while that brings work clearly sooner than a sleep, and hardly where
-            there is always more work. The interpreter lock is released meanwhile.
+        busy_poll_us: microseconds for which a loop without work polls before it sleeps; at most one second,
+            0 for never. ``None`` uses the environment variable ``URINGCORE_BUSY_POLL_US``. Polling
+            saves a single request the sleep and the wake-up, tens of microseconds, and keeps the
+            processor busy: use it for a loop with a core of its own. Without a number the loop polls
+            as long as its recent waits were (25 to 200 microseconds), while polling finds work clearly
+            sooner than a sleep would, and hardly polls under constant load. The interpreter lock is
+            released meanwhile.
 
     Raises:
-        RuntimeError: ``backend="uring"`` was asked for and io_uring cannot be set up. The message
-            names the cause and the cure.
+        RuntimeError: ``backend="uring"`` was given and io_uring cannot be set up. The message
+            names the cause and the remedy.
         OSError: the process has no descriptor left (``EMFILE``), or epoll cannot be set up.
-        ValueError: ``backend`` or ``busy_poll_us`` (or the variable) is something else.
+        ValueError: ``backend`` or ``busy_poll_us`` (or the variable) has another value.
     """
 
-    # A place for each attribute that asyncio's classes and ours give a loop. Without one it would go to the
-    # object's dictionary, and where there is a dictionary the interpreter looks there at every call of a
-    # method before it calls. A program's own attributes make one.
+    # A slot for each attribute that asyncio's classes and ours set on a loop. An attribute without a slot
+    # would create the instance dictionary, and with a dictionary each method call first looks there.
+    # Attributes that a program sets create one.
     __slots__ = (
         "_asyncgens",
         "_asyncgens_shutdown_called",
@@ -147,7 +147,7 @@ class UringEventLoop(  # type: ignore[misc]
     )
 
     if TYPE_CHECKING:
-        # What asyncio's classes have and typeshed leaves out.
+        # Attributes of asyncio's classes that typeshed omits.
         _csock: socket.socket
         _signal_handlers: dict[int, events.Handle]
         _transports: Any
@@ -168,8 +168,8 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> UringEventLoop:
         if busy_poll_us is None:
             busy_poll_us = _busy_poll_from_environment()
-        # Before there is a loop: imports collect garbage, and a loop that is older than its sockets by a
-        # collection may be finalised after them.
+        # Before the loop exists: imports trigger garbage collection, and a loop that is one generation older
+        # than its sockets may be finalised after them.
         _import_late_modules()
         loop = super().__new__(cls, backend or _backend_from_environment(), busy_poll_us)
         return cast(UringEventLoop, loop)
@@ -179,11 +179,11 @@ class UringEventLoop(  # type: ignore[misc]
     ) -> None:
         self._old_agen_hooks: Any = None
         self._wakeup_is_ours = False
-        # Bound at import: `asyncio.SelectorEventLoop` may be this very class by now.
+        # Bound at import: `asyncio.SelectorEventLoop` may be this class by now.
         try:
             _StockLoop.__init__(self, WatchersView(self))
         except BaseException:
-            # Without descriptors for the sockets that wake it. Its finaliser has nothing to close then.
+            # No descriptors for the wake-up sockets; the finaliser has nothing to close then.
             self._closed = True
             self._core_close()
             raise
@@ -201,26 +201,26 @@ class UringEventLoop(  # type: ignore[misc]
     def stats(self) -> dict[str, int]:
         """Counters and gauges of this loop.
 
-        Counters since the loop was made: ``turns``; ``syscalls``, of which ``enters`` waited or
+        Counters since the loop was made: ``turns`` (iterations); ``syscalls``, of which ``enters`` waited or
         polled for completions; ``submissions`` and ``completions`` of operations; ``rearms`` of
         receives; ``enobufs`` (a receive found no buffer); ``wakes`` by other threads;
-        ``bytes_held`` and ``datagrams_held`` (what arrived for readers that had paused);
+        ``bytes_held`` and ``datagrams_held`` (received for paused readers);
         ``quic_connections_opened`` (as a client), ``quic_connections_accepted`` and
         ``quic_connections_closed``; UDP datagrams and bytes of QUIC ``quic_datagrams_received``,
         ``quic_datagrams_sent``, ``quic_bytes_received`` and ``quic_bytes_sent``;
-        ``busy_polls`` (work came while the loop was still looking, see ``busy_poll_us``).
+        ``busy_polls`` (work arrived while the loop was polling, see ``busy_poll_us``).
 
-        Gauges: ``ops_in_flight`` (of the kernel, whoever started them) in ``slots`` that grow on
-        demand; ``ops`` (those that a coroutine waits for); receive buffers ``buffers_total``, of
-        which ``buffers_out`` hold bytes that nobody has taken yet; ``buffers_bytes`` of memory kept
-        for them and ``memory_bytes`` for all that the loop shares with the kernel;
-        ``write_queue_bytes`` accepted by transports and not with the kernel yet; ``backlog_bytes``
-        that wait for readers that paused; ``streams``, ``listeners``, ``datagrams``, ``readers`` (one
+        Gauges: ``ops_in_flight`` (all operations in the kernel) in ``slots`` that grow on
+        demand; ``ops`` (operations that a coroutine awaits); receive buffers ``buffers_total``, of
+        which ``buffers_out`` hold unread bytes; ``buffers_bytes``, the memory of these buffers,
+        and ``memory_bytes``, all memory that the loop shares with the kernel;
+        ``write_queue_bytes`` accepted by transports and not yet passed to the kernel; ``backlog_bytes``
+        received for paused readers; ``streams``, ``listeners``, ``datagrams``, ``readers`` (one
         is the loop's own), ``writers``, ``quic_endpoints``, ``quic_connections``, ``timers`` and
         ``ready`` callbacks.
 
         Raises:
-            RuntimeError: the loop is closed, or runs in another thread right now.
+            RuntimeError: the loop is closed, or is running in another thread.
         """
         return self._core_stats()
 
@@ -228,13 +228,13 @@ class UringEventLoop(  # type: ignore[misc]
 
     def run_forever(self) -> None:
         """Run until :meth:`stop` is called."""
-        # CPython 3.13.0 cleans up after a set-up that it refused, as if the loop had stopped.
+        # After a set-up that it refused, CPython 3.13.0 cleans up as if the loop had stopped.
         self._check_closed()
         self._check_running()
         self._leave_self_pipe_to_parent()
         try:
             self._run_forever_setup()
-            # Equal if it is the same function bound to the same object.
+            # Bound methods are equal if their functions and objects are identical.
             if self._run_once == _own_turn.__get__(self):
                 self._run_until_stopped()
             else:
@@ -254,7 +254,7 @@ class UringEventLoop(  # type: ignore[misc]
                 return
 
     if sys.version_info < (3, 13):
-        # CPython 3.13 has these two; before, they are part of its `run_forever`.
+        # CPython 3.13 defines these two; before, they are part of its `run_forever`.
 
         def _run_forever_setup(self) -> None:
             self._set_coroutine_origin_tracking(self._debug)
@@ -275,7 +275,7 @@ class UringEventLoop(  # type: ignore[misc]
                 self._old_agen_hooks = None
 
     def close(self) -> None:
-        """Close the loop: nothing runs on it any more. Idempotent.
+        """Close the loop for good. Idempotent.
 
         Raises:
             RuntimeError: the loop is running.
@@ -322,7 +322,7 @@ class UringEventLoop(  # type: ignore[misc]
             or sock.type != socket.SOCK_DGRAM
             or sock.family not in _DATAGRAM_FAMILIES
         ):
-            # Also raw sockets, netlink and so on: asyncio's transport, over the ring's polls.
+            # Also for raw sockets, netlink and so on: asyncio's transport over the loop's watchers.
             base: Any = super()
             return base._make_datagram_transport(sock, protocol, address, waiter, extra)
         is_shared = self._is_shared_datagram_socket(protocol)
@@ -351,19 +351,19 @@ class UringEventLoop(  # type: ignore[misc]
                 base._start_serving(*given)
             return
         tls = None if sslcontext is None else (sslcontext, timeouts)
-        # asyncio's own answer to what is no descriptor: ValueError.
+        # Raises asyncio's ValueError for an object without a descriptor.
         fd: int = selectors._fileobj_to_fd(sock)  # type: ignore[attr-defined]
         if _SERVER_KNOWS_ITS_CLIENTS and server is not None and not server._clients:
-            # Not weakly, which takes 100 bytes a client: the loop holds a transport until its end,
-            # and that takes it out of here.
+            # A plain set instead of a WeakSet, which takes 100 bytes a client: the loop holds a transport
+            # until its end, and then removes it.
             server._clients = set()
         is_shared = self._is_shared_listener(sock)
         self._listen(fd, is_shared, protocol_factory, tls, server, context)
         self._listening_sockets[fd] = sock
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        # Not by its number: a socket that the program has closed has none any more, but the kernel goes
-        # on accepting, and the number may be another server's by now.
+        # Found by identity: a socket that the program has closed has no number any more, while the kernel
+        # still accepts on it, and the number may already belong to another server.
         fd = next((fd for fd, one in self._listening_sockets.items() if one is sock), None)
         try:
             if fd is not None:
@@ -371,13 +371,13 @@ class UringEventLoop(  # type: ignore[misc]
                 if not self.is_closed():
                     self._unlisten(fd)
         finally:
-            # asyncio's own closes the socket and, since 3.13, removes a Unix server's path.
+            # asyncio's method closes the socket and, since 3.13, removes a Unix server's path.
             base: Any = super()
             base._stop_serving(sock)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int) -> int:
-        # asyncio's own does not undo what it has begun if it is cancelled at the first wait (cpython#157025).
-        # So this is for its transports, too.
+        # asyncio's method does not undo its first steps if it is cancelled at the first wait
+        # (cpython#157025). So this method serves its transports, too.
         emptied = transp._make_empty_waiter()
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -392,7 +392,7 @@ class UringEventLoop(  # type: ignore[misc]
                 transp.resume_reading()
 
     def _let_others_watch(self, transport: Any, allowed: bool) -> None:
-        """True if ``sock_*`` calls and watchers may use a transport's descriptor."""
+        """Allows or forbids ``sock_*`` calls and watchers on a transport's descriptor."""
         fd = transport._sock_fd
         if isinstance(transport, _uringcore.BaseTransport):
             self._set_watchable(fd, allowed)
@@ -463,21 +463,21 @@ class UringEventLoop(  # type: ignore[misc]
         sock: socket.socket | None = None,
         **options: Any,
     ) -> tuple[Any, Any]:
-        """Open a QUIC endpoint on this loop, in the manner of ``create_datagram_endpoint``.
+        """Open a QUIC endpoint on this loop, as ``create_datagram_endpoint`` opens a UDP one.
 
-        With ``remote_addr`` the endpoint is a client's and connects; without, it accepts
+        With ``remote_addr`` the endpoint is a client and connects. Without it the endpoint accepts
         connections, and ``protocol_factory`` makes one protocol for each.
 
         Args:
             protocol_factory: called with the :class:`~uringcore.quic.connection.QuicConnection`.
             local_addr: ``(host, port)`` to bind to.
-            remote_addr: ``(host, port)`` to connect to; of a name's several addresses the first that
-                completes a handshake, which is then waited for.
+            remote_addr: ``(host, port)`` to connect to. If a name has several addresses, the endpoint uses
+                the first one that completes a handshake, and waits for that.
             configuration: certificates, ALPN, limits.
             sock: an existing UDP socket to use instead of ``local_addr``.
 
         Returns:
-            ``(transport, protocol)``; the protocol is ``None`` for an endpoint that accepts.
+            ``(transport, protocol)``; the protocol is ``None`` for an endpoint that accepts connections.
         """
         from .quic._endpoint import create_quic_endpoint
 
@@ -496,9 +496,9 @@ _uringcore._add_quick_methods(UringEventLoop)
 
 
 def _import_late_modules() -> None:
-    """Import what running loops need and ``import uringcore`` leaves out, because it takes time.
+    """Import modules that running loops need and ``import uringcore`` omits, because they take time.
 
-    CPython imports the first two at the first call of an executor, and at the first name that is looked up or
+    CPython imports the first two at the first call of an executor, and when a name is first looked up or
     checked against a certificate.
     """
     _import_if_possible("concurrent.futures.thread")
@@ -509,10 +509,10 @@ def _import_late_modules() -> None:
 
 
 def _import_if_possible(name: str) -> None:
-    """Without the module a loop works as asyncio's does.
+    """Without the module the loop works as asyncio's does.
 
-    A changed root directory has no modules, a process without a free descriptor reads none, and after the
-    end of the main thread ``concurrent.futures.thread`` refuses its import with a RuntimeError.
+    A changed root directory has no modules, a process without a free descriptor cannot read any, and after
+    the end of the main thread ``concurrent.futures.thread`` refuses its import with a RuntimeError.
     """
     with contextlib.suppress(ImportError, OSError, RuntimeError):
         importlib.import_module(name)

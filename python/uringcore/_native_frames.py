@@ -1,6 +1,6 @@
-"""Frames for coroutines that are the extension's own and have none.
+"""Frames for the extension's coroutines, which have none.
 
-``inspect.getcoroutinestate`` and a task's stack ask for one.
+``inspect.getcoroutinestate`` and a task's stack need one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ __all__ = ["NEW", "WAITING"]
 
 
 def native_code() -> Iterator[None]:
-    """Stands where the extension is at work."""
+    """The frame in a stack where the extension is running."""
     yield
 
 
-# Of generators, for nobody warns of one that is never run.
+# Generators, because Python does not warn of a generator that is never run.
 NEW = native_code()
 WAITING = native_code()
 next(WAITING)

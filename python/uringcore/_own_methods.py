@@ -1,13 +1,12 @@
-"""Sockets whose bytes pass through Python: which they are, and what carries them.
+"""Sockets whose bytes pass through Python: their detection, and their transports.
 
-A program may give asyncio a socket whose class has a ``recv()`` or a ``send()`` of its own (to count,
-to record, to encrypt, to fail in a test) and asyncio calls it; or it gives ``socket.socket`` itself
-another one, as tests do that forbid the network. The ring knows nothing of methods, so such a socket
-gets asyncio's own transport, over the loop's watchers. It is as fast as on asyncio.
+A program may give asyncio a socket whose class defines ``recv()`` or ``send()`` (to count, to record, to
+encrypt, to fail in a test), and asyncio calls it. Or a program replaces a method of ``socket.socket``
+itself, as tests do that forbid the network. The ring calls no such methods, so such a socket gets
+asyncio's own transport over the loop's watchers. It is as fast as on asyncio.
 
-What ``socket.socket`` has is asked when a transport is made. One that is there already stays as it is.
-
-Not here: ``sock_*`` calls, which decide for themselves (``src/py/sock/plain_socket.rs``).
+The methods of ``socket.socket`` are checked when a transport is made; existing transports do not change.
+``sock_*`` calls have their own check (``src/py/sock/plain_socket.rs``).
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ __all__ = [
     "stock_get_extra_info",
 ]
 
-# What asyncio's transports call to move bytes.
+# The methods by which asyncio's transports send and receive.
 STREAM_METHODS = ("recv", "recv_into", "send", "sendmsg", "shutdown")
 DATAGRAM_METHODS = ("recvfrom", "send", "sendto")
 
-# asyncio tells its transports since then in which context to call their protocols.
+# Since then asyncio passes its transports the context in which to call their protocols.
 TRANSPORTS_TAKE_A_CONTEXT = sys.version_info >= (3, 15)
 
 # Bound at import: programs replace the classes.
@@ -47,14 +46,14 @@ _stock_check = asyncio.SelectorEventLoop._ensure_fd_no_transport  # type: ignore
 
 
 def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
-    """True if one of `methods` of `sock` is other than ``socket.socket``'s."""
+    """True if one of `methods` of `sock` differs from that of ``socket.socket``."""
     kind = type(sock)
     replaced = _replaced_socket_methods()
     if replaced and not set(methods).isdisjoint(replaced):
         return True
     if kind is _Socket:
         return False
-    # An instance of a subclass may have some that its class has not.
+    # An instance of a subclass may have attributes that its class does not have.
     own: Any = getattr(sock, "__dict__", ())
     return any(
         name in own or getattr(kind, name, None) is not getattr(_Socket, name) for name in methods
@@ -64,7 +63,7 @@ def are_replaced(sock: Any, methods: tuple[str, ...]) -> bool:
 def accepts_otherwise(sock: Any) -> bool:
     """True if ``sock`` overrides ``socket.socket.accept``.
 
-    An object around a socket that passes the call on to it, as gunicorn's, does not.
+    An object around a socket that forwards the call to it, as gunicorn's, does not override it.
     """
     if isinstance(sock, _Socket):
         return are_replaced(sock, ("accept",))
@@ -73,13 +72,13 @@ def accepts_otherwise(sock: Any) -> bool:
 
 
 class AsyncioTransports:
-    """What the loop has to see to where a transport is asyncio's own."""
+    """The loop's handling of asyncio's own transports."""
 
     def _ensure_fd_no_transport(self, fd: Any) -> None:
         core: Any = super()
         core._ensure_fd_no_transport(fd)
         loop: Any = self
-        # asyncio's list of its own transports: empty, as a rule.
+        # asyncio's dictionary of its own transports, which is usually empty.
         if loop._transports:
             _stock_check(loop, fd)
 
@@ -91,9 +90,9 @@ class AsyncioTransports:
         server: Any,
         context: contextvars.Context,
     ) -> None:
-        """Go on as asyncio does with a connection that was accepted on the ring.
+        """Continue as asyncio does with a connection that was accepted on the ring.
 
-        ``context`` is the connection's own, and entered.
+        ``context`` is the connection's context, and is entered.
         """
         loop: Any = self
         extra = {"peername": sock.getpeername()}

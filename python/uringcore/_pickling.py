@@ -1,7 +1,7 @@
-"""Exceptions whose constructors take more than their text, pickled with all that they say.
+"""Pickling of exceptions whose constructors take more than their text, with all their fields.
 
-CPython pickles an exception as its class, called with ``args``: a constructor with arguments of its own
-fails then, at the reader, which takes a pool of processes down.
+CPython pickles an exception as a call of its class with ``args``. For a constructor with other arguments that
+fails in the reading process, which breaks a pool of processes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["PickledWhole"]
 
 
 class PickledWhole:
-    """A base of exceptions that come out of a pickle as they went in: ``__init__`` is not called."""
+    """Base of exceptions that a pickle restores with all their attributes; ``__init__`` is not called."""
 
     args: tuple[Any, ...]
 
@@ -33,5 +33,5 @@ def _made_again(
     return made
 
 
-# Of OSError, which keeps them beside the dictionary.
+# Fields that OSError keeps outside its dictionary.
 _SLOTS = ("errno", "strerror", "filename")

@@ -13,7 +13,7 @@ from ._loop import UringEventLoop
 if TYPE_CHECKING:
 
     class EventLoopPolicy(asyncio.DefaultEventLoopPolicy):
-        """What :func:`_policy_class` makes, for type checkers."""
+        """The result of :func:`_policy_class`, for type checkers."""
 
 
 _T = TypeVar("_T")
@@ -27,11 +27,11 @@ def has_policies() -> bool:
 def new_event_loop(
     backend: Literal["uring", "epoll"] | None = None, *, busy_poll_us: int | None = None
 ) -> UringEventLoop:
-    """Make an event loop: the factory for ``asyncio.run(..., loop_factory=...)`` and its like.
+    """Make an event loop: a factory for ``asyncio.run(..., loop_factory=...)`` and similar functions.
 
     Args:
-        backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
-        busy_poll_us: microseconds of looking for work before sleeping, see
+        backend: ``"uring"``, ``"epoll"``, or ``None`` for the default choice.
+        busy_poll_us: microseconds of polling before the loop sleeps, see
             :class:`UringEventLoop`.
     """
     return UringEventLoop(backend, busy_poll_us=busy_poll_us)
@@ -48,15 +48,15 @@ def run(
 
     Args:
         main: the coroutine to run.
-        debug: asyncio's debug mode; ``None`` leaves it to the environment.
-        backend: ``"uring"``, ``"epoll"``, or ``None`` to choose by itself.
-        busy_poll_us: microseconds of looking for work before sleeping, see
+        debug: asyncio's debug mode; ``None`` uses the environment.
+        backend: ``"uring"``, ``"epoll"``, or ``None`` for the default choice.
+        busy_poll_us: microseconds of polling before the loop sleeps, see
             :class:`UringEventLoop`.
 
     Raises:
         RuntimeError: another loop is running in this thread; as with ``asyncio.run``, runs do not nest.
-        ValueError: ``main`` is not a coroutine, ``backend`` is unknown, or ``busy_poll_us`` out of
-            its range.
+        ValueError: ``main`` is not a coroutine, ``backend`` is unknown, or ``busy_poll_us`` is out of
+            range.
     """
 
     if asyncio._get_running_loop() is not None:
@@ -74,7 +74,7 @@ def run(
 def _run_without_runner(
     main: Coroutine[Any, Any, _T], debug: bool | None, make_loop: Callable[[], UringEventLoop]
 ) -> _T:
-    """What CPython 3.10's ``asyncio.run`` does; it has neither a Runner nor a loop factory."""
+    """Works as CPython 3.10's ``asyncio.run``, which has neither a Runner nor a loop factory."""
     if not asyncio.iscoroutine(main):
         raise ValueError(f"a coroutine was expected, got {main!r}")
     loop = make_loop()
@@ -117,7 +117,7 @@ def install() -> None:
     ``loop_factory``.
 
     Raises:
-        RuntimeError: this CPython has no policies. The message says what to write instead.
+        RuntimeError: this CPython has no policies. The message names the alternative.
     """
     if not has_policies():
         raise RuntimeError(_NO_POLICIES)
@@ -135,7 +135,7 @@ _policy: type[Any] | None = None
 
 
 def _policy_class() -> type[Any]:
-    """Make the policy class on first use: merely naming asyncio's base class warns on 3.14.
+    """Make the policy class on first use, because a reference to asyncio's base class warns on 3.14.
 
     Raises:
         AttributeError: this CPython has no policies.
@@ -152,8 +152,8 @@ def _policy_class() -> type[Any]:
             """asyncio's default policy, with :class:`UringEventLoop` as the loop it makes."""
 
             _loop_factory = UringEventLoop
-            # A child watcher that get_child_watcher() made by itself: our loops await their children
-            # without it, and use one that set_child_watcher() was given. Gone in 3.14.
+            # True for a child watcher that get_child_watcher() made by default: our loops wait for children
+            # without it, and use one that set_child_watcher() was given. Removed in 3.14.
             _watcher_is_default = False
 
             def _init_watcher(self) -> None:

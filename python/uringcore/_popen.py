@@ -1,7 +1,7 @@
-"""``subprocess.Popen`` up to the fork: what is asked for, checked and put in the shape of ``Spawn``.
+"""``subprocess.Popen`` up to the fork: its arguments, checked and converted to those of ``Spawn``.
 
-What CPython's ``Popen`` does until it forks is its own code, of the running version. Not here: when the
-child is made, and how its end is learned (``_processes``).
+Up to the fork CPython's own ``Popen`` of the running version does the work. ``_processes`` makes the child
+and waits for its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import _uringcore
 __all__ = ["PendingPopen", "can_spawn", "close_pipes"]
 
 _Popen = subprocess.Popen
-# What subprocess.Popen hands to _execute_child by position, whatever the version's order.
+# The positional parameters of subprocess.Popen's _execute_child, in the order of the running version.
 _PARAMETERS = tuple(inspect.signature(_Popen._execute_child).parameters)[1:]  # type: ignore[attr-defined]
 # fmt: off
 _KNOWN_PARAMETERS = frozenset((
@@ -41,7 +41,7 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
     _child_created: bool
 
     def _execute_child(self, *values: Any) -> None:
-        """CPython's method up to the fork, with its checks and its order."""
+        """CPython's method up to the fork, with its checks in their order."""
         given = dict(zip(_PARAMETERS, values, strict=True))
         args, executable = _command(given["args"], given["executable"], given["shell"])
         sys.audit("subprocess.Popen", executable, args, given["cwd"], given["env"])
@@ -62,19 +62,19 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
             given.get("process_group", -1),
         )
         self._failure_names = {"chdir": cwd, "exec": executable}
-        # The child's ends live on as duplicates.
+        # The child's ends stay open as duplicates.
         pipe_ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipe_ends))
 
     def started(self, pid: int) -> None:
-        """The child runs."""
+        """Called when the child runs."""
         self.pid = pid
         self._child_created = True
         self.forget_spawn()
         self.__class__ = _Popen  # type: ignore[assignment]
 
     def failed(self, stage: str, errno: int) -> OSError:
-        """The error that CPython raises for this failure."""
+        """Returns the error that CPython raises for this failure."""
         name = self._failure_names.get(stage)
         close_pipes(self)
         if name is None:
@@ -82,15 +82,15 @@ class PendingPopen(_Popen):  # type: ignore[type-arg]
         return OSError(errno, os.strerror(errno), name)
 
     def forget_spawn(self) -> None:
-        """Let go of what only the start needed."""
+        """Drop the attributes that only the start needs."""
         del self.spawn, self._failure_names
 
 
 def can_spawn(options: dict[str, Any]) -> bool:
-    """True if the child can be made by `Spawn`, with everything that the options ask for."""
+    """True if `Spawn` supports all of these options."""
     return (
         _KNOWS_POPEN
-        # The documented switch against vfork.
+        # The documented switch that disables vfork.
         and getattr(subprocess, "_USE_VFORK", True)
         and options.get("preexec_fn") is None
         and bool(options.get("close_fds", True))
@@ -99,7 +99,7 @@ def can_spawn(options: dict[str, Any]) -> bool:
 
 
 def _command(args: Any, executable: Any, shell: bool) -> tuple[list[Any], Any]:
-    """``argv`` and the program, by the rules of ``subprocess.Popen``."""
+    """Returns ``argv`` and the program, by the rules of ``subprocess.Popen``."""
     if isinstance(args, (str, bytes)):
         args = [args]
     elif isinstance(args, os.PathLike):
@@ -116,7 +116,7 @@ def _command(args: Any, executable: Any, shell: bool) -> tuple[list[Any], Any]:
 
 
 def _candidates(executable: Any, env: Any) -> list[bytes]:
-    """The paths to try, as ``os.execvpe`` does."""
+    """Returns the paths to try, as ``os.execvpe`` does."""
     path = os.fsencode(executable)
     if os.path.dirname(path):
         return [path]
@@ -136,7 +136,7 @@ def _environment(env: Any) -> list[bytes] | None:
 
 
 def close_pipes(process: subprocess.Popen[Any]) -> None:
-    """Give up the parent's ends."""
+    """Close the parent's ends of the pipes."""
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()

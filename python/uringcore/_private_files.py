@@ -1,12 +1,11 @@
-"""Files that hold secrets: made for their owner alone, and not taken from other users.
+"""Files that hold secrets: created for their owner alone, and never accepted from other users.
 
-In a folder that several users may write in (``/tmp``, ``/dev/shm``), another user can put a file of its own,
-or a link to a file of ours, under a name that we are about to open. So a file is made where there is none
-(``O_EXCL``, which follows no link), and one that is there already has to be this user's, with no rights for
-others. In a folder with the sticky bit it then stays what it is: others can neither rename nor remove it.
+In a folder that several users may write in (``/tmp``, ``/dev/shm``), another user can create a file, or a
+link to a file of ours, under a name that we are about to open. So a new file is created with ``O_EXCL``,
+which follows no link, and an existing one must belong to this user and give no rights to others. In a
+folder with the sticky bit it stays that file: others can neither rename nor remove it.
 
-Not here: a folder's own safety. In one that others may write in *without* the sticky bit they can replace
-anything.
+The folder itself is not checked. Users who may write in one *without* the sticky bit can replace anything.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _Path = str | os.PathLike[str]
 
 
 def make_private(path: _Path) -> None:
-    """Sees to it that there is a file of this user's alone at ``path``: makes it, or checks what is there.
+    """Creates a private file of this user at ``path``, or checks the one that exists.
 
-    Raises ``PermissionError`` as :func:`check_private`, and ``OSError`` when it cannot be made.
+    Raises ``PermissionError`` as :func:`check_private`, and ``OSError`` if it cannot be created.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -37,11 +36,10 @@ def make_private(path: _Path) -> None:
 
 
 def check_private(path: _Path, *, is_open: bool = False) -> None:
-    """Does nothing without a file at ``path``, unless that file ``is_open``; else it has to be this user's
-    alone.
+    """Checks that a file at ``path`` belongs to this user alone. A missing file passes unless ``is_open``.
 
-    Looked at by name: closing a descriptor of an open SQLite database would give up its locks. Raises
-    ``PermissionError`` that says what is wrong with which file.
+    The check uses the name: closing a descriptor of an open SQLite database would release its locks. Raises
+    ``PermissionError`` with the file and the reason.
     """
     try:
         why = _distrust(os.lstat(path))
@@ -74,14 +72,14 @@ def _distrust(found: os.stat_result) -> str | None:
 
 
 def replace_file(path: _Path, content: bytes, mode: int) -> None:
-    """Puts a new file in the place of whatever ``path`` is, a link included, in one step.
+    """Replaces the file or link at ``path`` by a new file, in one step.
 
-    Nothing is ever written into a file that was there. Raises ``OSError`` that names ``path``: in a folder
-    with the sticky bit nothing of another user's can be replaced.
+    Nothing is ever written into an existing file. Raises ``OSError`` that names ``path``: in a folder
+    with the sticky bit another user's file cannot be replaced.
     """
     folder, name = os.path.split(os.path.abspath(path))
     try:
-        # Made for its owner alone, under a name that nobody can guess.
+        # Private, under a random name.
         descriptor, made = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     except OSError as exc:
         text = f"cannot be made in its folder: {exc.strerror}"
@@ -100,10 +98,10 @@ def replace_file(path: _Path, content: bytes, mode: int) -> None:
 
 
 def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> None:
-    """Warns of a file with a key that every user of the machine may read or change, once in a process.
+    """Warns of a key file that every user of the machine may read or change, once in a process.
 
-    A key that its group may read is somebody's intention (Debian's ``ssl-cert``, a mounted Secret), one that
-    is encrypted is no use to others, and one in a folder that others cannot enter is out of their reach.
+    Exempt are keys that only their group may read, which is intended (Debian's ``ssl-cert``, a mounted
+    Secret), encrypted keys, and keys in a folder that others cannot enter.
     """
     real = os.path.realpath(path)
     if real in _warned or b"ENCRYPTED" in content:
@@ -113,7 +111,7 @@ def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> N
         if not mode & 0o006 or not _is_reachable(real):
             return
     except OSError:
-        # Gone since it was read.
+        # The file was removed since it was read.
         return
     _warned.add(real)
     may = "read" if not mode & 0o002 else "change"
@@ -127,12 +125,12 @@ def warn_if_exposed(path: _Path, log: logging.Logger, content: bytes = b"") -> N
 
 
 def was_warned_of(path: _Path) -> None:
-    """Another process of the same program has looked at it."""
+    """Marks a file as checked, because another process of the same program has checked it."""
     _warned.add(os.path.realpath(path))
 
 
 def _is_reachable(path: str) -> bool:
-    """True if every user may enter all folders on the way."""
+    """True if every user may enter all parent folders."""
     while (folder := os.path.dirname(path)) != path:
         if not os.stat(folder).st_mode & stat.S_IXOTH:
             return False

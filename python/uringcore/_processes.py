@@ -1,19 +1,17 @@
-"""Child processes: started on a thread that holds nobody up, awaited through a pidfd on the ring.
+"""Child processes: started on another thread, and waited for through a pidfd on the ring.
 
-asyncio's subprocess transport, its protocols and its pipes stay as they are; two things are ours. The
-child is made by :class:`uringcore._uringcore.Spawn` off the loop's thread and without the interpreter
-lock, where CPython's ``fork_exec`` keeps both until the program runs. And its end is told by a poll on
-its pidfd, in any thread and without a signal handler, also on the versions (3.10, 3.11) whose default
-is a thread for each child.
+asyncio's subprocess transport, its protocols and its pipes are unchanged; two things are ours.
+:class:`uringcore._uringcore.Spawn` makes the child off the loop's thread and without the interpreter lock,
+while CPython's ``fork_exec`` holds both until the program runs. And a poll on its pidfd detects its end, in
+any thread and without a signal handler, also on the versions (3.10, 3.11) whose default is a thread for
+each child.
 
-CPython's own way is kept where ours cannot do what was asked for: code of the caller's in the child
-(``preexec_fn``), another user or group, descriptors inherited at large (``close_fds=False``), a
-``subprocess.Popen`` that somebody replaced, and a child watcher that the program has set.
+CPython's own code runs where ours does not support the request: code of the caller in the child
+(``preexec_fn``), another user or group, inheriting all descriptors (``close_fds=False``), a replaced
+``subprocess.Popen``, and a child watcher that the program has set.
 
-Not here: a child until it runs (``_children``), what it is given (``_popen``, ``src/io/spawn.rs``), and the
-pipes' transports.
-
-At most eight children are being started at once; further ones wait in order.
+``_children`` covers a child until it runs, ``_popen`` and ``src/io/spawn.rs`` its arguments. At most eight
+children are being started at once; further ones wait in order.
 """
 
 from __future__ import annotations
@@ -38,18 +36,18 @@ __all__ = ["ProcessMixin"]
 _asyncio_logger = logging.getLogger("asyncio")
 
 _UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
-# Before anybody can have put others in their place.
+# Bound before a program can replace them.
 _Popen: Any = subprocess.Popen
 _ORIGINALS = (_Popen.__init__, _Popen._execute_child)
 
-# More would only wait for each other in the kernel; each is a thread for a millisecond.
+# More would only wait for each other in the kernel; each occupies a thread for a millisecond.
 _SPAWNS_AT_ONCE_MAX = 8
 
 
 class ProcessMixin:
-    """``subprocess_exec`` and ``subprocess_shell``, from the point where asyncio makes the process."""
+    """``subprocess_exec`` and ``subprocess_shell``, from the point at which asyncio makes the process."""
 
-    # The exit status that asyncio reports for a child that somebody else has waited for.
+    # The exit status that asyncio reports for a child that other code has waited for.
     _UNKNOWN_STATUS = 255
 
     if TYPE_CHECKING:
@@ -68,7 +66,7 @@ class ProcessMixin:
         self._pidfds: set[int] = set()
 
     def close(self) -> None:
-        """Close the loop. Its children run on, as they do when an asyncio loop is closed."""
+        """Close the loop. Its children continue to run, as with an asyncio loop."""
         if not self.is_running() and not self.is_closed():
             while self._pidfds:
                 pidfd = self._pidfds.pop()
@@ -124,7 +122,7 @@ class ProcessMixin:
         return transport
 
     async def _start_child(self, start: Start) -> tuple[int, int]:
-        """`(pid, pidfd)` of a new child; no child is left when this raises."""
+        """Returns `(pid, pidfd)` of a new child. If this raises, no child is left."""
         if self._children_starting < _SPAWNS_AT_ONCE_MAX:
             start.begin()
             self._children_starting += 1
@@ -135,7 +133,7 @@ class ProcessMixin:
         except asyncio.CancelledError:
             await start.abandon()
             raise
-        except GeneratorExit:  # the coroutine is closed: it cannot wait, but callbacks go on
+        except GeneratorExit:  # the coroutine is closed: it cannot wait, but callbacks still run
             start.discard()
             raise
 
@@ -156,7 +154,7 @@ class ProcessMixin:
     def _await_child(self, pid: int, pidfd: int, ended: Callable[..., None], *args: Any) -> None:
         """Call ``ended(pid, status, *args)`` on the loop once the child has ended.
 
-        `status` is None where somebody else has waited for the child already.
+        `status` is None if other code has already waited for the child.
         """
         if pidfd < 0:
             try:
@@ -164,7 +162,7 @@ class ProcessMixin:
             except ProcessLookupError:
                 self.call_soon(ended, pid, self._reap(pid), *args)
                 return
-            except OSError:  # an old kernel, or a filter that does not know the call
+            except OSError:  # an old kernel, or a seccomp filter without this call
                 thread = threading.Thread(
                     target=self._await_child_in_thread,
                     args=(pid, ended, args),
@@ -186,8 +184,8 @@ class ProcessMixin:
         ended(pid, status, *args)
 
     def _await_child_in_thread(self, pid: int, ended: Callable[..., None], args: Any) -> None:
-        # Seen here, waited for on the loop, together with telling of it: until then a signal that the
-        # program sends reaches nobody else, for the number is not free yet.
+        # Detected here, reaped on the loop together with the callback: until then the process ID is not
+        # reused, so a signal that the program sends cannot reach another process.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
@@ -201,7 +199,7 @@ class ProcessMixin:
 
     @staticmethod
     def _reap(pid: int) -> int | None:
-        """The exit code of a child that has ended, negative for a signal; None if it was reaped before."""
+        """Returns the exit code of an ended child, negative for a signal; None if it was reaped before."""
         try:
             _, status = os.waitpid(pid, 0)
         except ChildProcessError:
@@ -210,7 +208,7 @@ class ProcessMixin:
 
     def _child_ended(self, pid: int, status: int | None, transport: Any) -> None:
         if status is None:
-            # Popen.poll() of the program's own, or of transport.close(), was faster and knows.
+            # The program's Popen.poll(), or transport.close(), has reaped it and has the status.
             process = transport._proc
             status = None if process is None else process.returncode
         if status is None:
@@ -222,7 +220,7 @@ class ProcessMixin:
 
 
 def _has_watcher_of_its_own() -> bool:
-    """True if the program has set a child watcher, which then is used as on asyncio's own loop."""
+    """True if the program has set a child watcher; it is then used as on asyncio's loop."""
     if sys.version_info >= (3, 14):
         return False
     policy: Any = asyncio.get_event_loop_policy()
@@ -231,7 +229,7 @@ def _has_watcher_of_its_own() -> bool:
         watcher = policy._watcher
         if watcher is None or getattr(policy, "_watcher_is_default", False):
             return False
-        # What 3.12 makes by itself works just as ours does.
+        # The default watcher of 3.12 works just as our own code does.
         return not (sys.version_info >= (3, 12) and type(watcher) is asyncio.PidfdChildWatcher)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,7 +1,7 @@
-"""Exceptions that are kept and raised again and again.
+"""Exceptions that are stored and raised repeatedly.
 
-Each ``raise`` of one exception object adds to its traceback, and with that keeps the frames of every
-caller alive: a program that asks a closed connection once a second holds more and more.
+Each ``raise`` of one exception object extends its traceback, and so keeps the frames of every caller alive:
+a program that polls a closed connection once a second would use more and more memory.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ E = TypeVar("E", bound=BaseException)
 
 
 def fresh(error: E) -> E:
-    """The exception to be raised, without the tracebacks of earlier times."""
+    """Returns the exception without the tracebacks of earlier raises."""
     return error.with_traceback(None)

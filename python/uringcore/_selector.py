@@ -1,15 +1,14 @@
-"""What stands where asyncio keeps its selector and its deque of ready handles: views of the core's.
+"""Views of the core in place of asyncio's selector and its deque of ready handles.
 
-The ring (or epoll) behind a loop belongs to the core, so nothing can be registered here; but asyncio's
-own code, tests and leak detectors look up what is being watched, and find it. And a program that has a
-``_run_once`` of its own (nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and
-runs what it pops from ``_ready``. Timers that are due are among that; ``_scheduled`` stays empty.
+The core owns the ring (or epoll) of a loop, so nothing can be registered here. But asyncio's own code, tests
+and leak detectors look up watched descriptors, and find them. A program that replaces ``_run_once``
+(nest_asyncio, to run a loop inside itself) waits by ``_selector.select()`` and runs the handles that it pops
+from ``_ready``. Due timers are among those; ``_scheduled`` stays empty.
 
-Not here: the watchers themselves (``src/py/loop/watchers.rs``), and the polls of the loop's own transports,
-which are no watchers.
+``src/py/loop/watchers.rs`` implements the watchers. The polls of the loop's own transports are not watchers.
 
-``_selector.select()`` is the first half of a turn. ``run_forever`` calls ``_run_once`` for each turn only
-if the program has replaced it.
+``_selector.select()`` is the first half of an iteration. ``run_forever`` calls ``_run_once`` for each
+iteration only if the program has replaced it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["ReadyView", "WatchersView"]
 
 
 class WatchersView(selectors.BaseSelector):
-    """The loop's readers and writers in the shape of a selector's map. It refuses every change."""
+    """The loop's readers and writers as a selector's map, which refuses every change."""
 
     def __init__(self, loop: _uringcore.LoopCore) -> None:
         self._loop = loop
@@ -38,14 +37,14 @@ class WatchersView(selectors.BaseSelector):
         self._refuse()
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Wait as the loop does, for at most `timeout` seconds. What is ready then is in ``_ready``."""
+        """Wait as the loop does, for at most `timeout` seconds. Ready handles are in ``_ready`` then."""
         self._loop._wait_until_ready(timeout)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """By descriptor: what is watched, for which events, with ``(reader, writer)`` as data."""
+        """The watched descriptors, with their events and ``(reader, writer)`` as data."""
         keys: dict[int, selectors.SelectorKey] = {}
-        # The oldest first: a descriptor stays known by the object that was watched first.
+        # The oldest first: a descriptor's entry keeps the object that was watched first.
         for fd, write, file, handle in _uringcore._watched(self._loop):
             key = keys.get(fd) or selectors.SelectorKey(file, fd, 0, (None, None))
             reader, writer = key.data
@@ -57,14 +56,14 @@ class WatchersView(selectors.BaseSelector):
         return keys
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        """The entry of a descriptor, or of an object with a ``fileno()``.
+        """Returns the entry of a descriptor, or of an object with a ``fileno()``.
 
         Raises:
-            KeyError: it is not watched.
+            KeyError: the descriptor is not watched.
         """
         keys = self.get_map()
         for key in keys.values():
-            # An object that was closed while it is watched has no number any more.
+            # By identity: an object that was closed while it is watched has no number any more.
             if key.fileobj is fileobj:
                 return key
         try:
@@ -77,9 +76,9 @@ class WatchersView(selectors.BaseSelector):
 
 
 class ReadyView(Sequence[Any]):
-    """What the loop runs next, with what programs use of a deque: handles are added at both ends, taken
-    from the left, removed and looked at. The rest (``pop``, ``insert``, ``rotate``, item assignment) is
-    not there: what the loop has found ready keeps its order.
+    """The handles that the loop runs next, with the methods of a deque that programs use: adding at both
+    ends, taking from the left, removing and indexing. The rest (``pop``, ``insert``, ``rotate``, item
+    assignment) is missing, because ready handles keep their order.
     """
 
     def __init__(self, loop: _uringcore.LoopCore) -> None:
@@ -99,29 +98,29 @@ class ReadyView(Sequence[Any]):
         return handle
 
     def append(self, handle: Any) -> None:
-        """Have a handle run in the next turn."""
+        """Run a handle in the next iteration."""
         _uringcore._ready_push(self._loop, handle, False)
 
     def appendleft(self, handle: Any) -> None:
-        """Have a handle run before all others."""
+        """Run a handle before all others."""
         _uringcore._ready_push(self._loop, handle, True)
 
     def extend(self, handles: Iterable[Any]) -> None:
-        """Have several run, in order."""
+        """Run several handles, in order."""
         for handle in handles:
             self.append(handle)
 
     def remove(self, handle: Any) -> None:
-        """Take a handle out, wherever it is.
+        """Remove a handle, at any position.
 
         Raises:
-            ValueError: it is not there.
+            ValueError: the handle is not in the queue.
         """
         if not _uringcore._ready_remove(self._loop, handle):
             raise ValueError("the handle is not ready")
 
     def popleft(self) -> Any:
-        """Take the next one, to be run by the caller.
+        """Remove the next handle and return it; the caller runs it.
 
         Raises:
             IndexError: nothing is ready.
@@ -132,6 +131,6 @@ class ReadyView(Sequence[Any]):
         return handle
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Remove all handles."""
         while _uringcore._ready_pop(self._loop) is not None:
             pass

@@ -1,15 +1,15 @@
-"""Which sockets are the loop's alone, so that it may take out of them ahead.
+"""Sockets that belong to one loop alone, so that it may read ahead from them.
 
-A loop accepts connections and receives datagrams before a program asks for them where that is faster and
-nobody can miss them: from a socket that it has made and bound itself. A socket that the program gives
-(``sock=``) may belong to other processes or threads as well, as one that was inherited or duplicated does:
-from such a socket the loop takes one connection or datagram after the other, when it comes to handling it.
-So one process that computes, or is stopped, keeps nothing from the others. Listeners of one port
-(``reuse_port``) have queues of their own, but what they have not accepted at their end the kernel can give
-to the others. uringcore's server gives sockets that it has bound itself: it says which of them no other
-process has (:func:`add_own_listeners`).
+Where it is faster and safe, a loop accepts connections and receives datagrams before the program asks for
+them: from a socket that it has made and bound itself. A socket that the program gives (``sock=``) may belong
+to other processes or threads as well, as an inherited or duplicated one does. From such a socket the loop
+takes one connection or datagram at a time, when it is about to handle it. So a process that computes, or is
+stopped, withholds nothing from the others. Listeners of one port (``reuse_port``) have separate queues, but
+when one of them closes, the kernel can give its unaccepted connections to the others. uringcore's server
+passes sockets that it has bound itself, and declares those that no other process has
+(:func:`add_own_listeners`).
 
-Not here: a fork, which makes all sockets shared ones (``_forks``), and the taking itself (``src/engine``).
+``_forks`` handles a fork, which makes all sockets shared. ``src/engine`` does the reading ahead.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _Stock: Any = asyncio.SelectorEventLoop
 
 
 def _takes_what_asyncios_does(method: _Method) -> _Method:
-    """Gives a method the arguments, to whoever asks, and the docstring of the running version's."""
+    """Gives a method the signature and the docstring of the running version's method."""
     stock = getattr(_Stock, method.__name__)
     functools.update_wrapper(method, stock, assigned=("__doc__",), updated=())
     return method
 
 
 class SharedSockets:
-    """The ways in which a loop comes to a listening or a datagram socket."""
+    """The methods by which a loop gets a listening or a datagram socket."""
 
     _own_listeners: weakref.WeakSet[socket.socket]
     _protocol_of_own_socket: asyncio.BaseProtocol | None
@@ -88,7 +88,7 @@ class SharedSockets:
         self._own_listeners.update(server._sockets)
         if start_serving:
             server._start_serving()
-            # As in asyncio, so that a server has begun when its maker goes on.
+            # As in asyncio: the server has started when the caller continues.
             await asyncio.sleep(0)
         alone: asyncio.Server = server
         return alone
@@ -107,7 +107,7 @@ class SharedSockets:
         **options: Any,
     ) -> tuple[Any, Any]:
         def make_protocol() -> asyncio.BaseProtocol:
-            # asyncio asks for the transport next, and does not say whose socket it is.
+            # asyncio makes the transport next, without passing on the origin of the socket.
             self._protocol_of_own_socket = protocol = protocol_factory()
             return protocol
 
@@ -121,7 +121,7 @@ class SharedSockets:
                 **options,
             )
         finally:
-            # A transport of asyncio's own has not asked for it.
+            # asyncio's own transport leaves it set.
             self._protocol_of_own_socket = None
         return made
 
@@ -131,9 +131,9 @@ class SharedSockets:
 
 
 def add_own_listeners(loop: asyncio.AbstractEventLoop, sockets: Iterable[socket.socket]) -> None:
-    """Lets a loop of ours accept ahead on sockets that it is going to be given.
+    """Allows one of our loops to accept ahead on sockets that it will be given.
 
-    They are bound by this process, and no other process or thread has them. A fork ends that.
+    This process must have bound them, and no other process or thread may have them. A fork ends that.
     """
     if isinstance(loop, SharedSockets):
         loop._own_listeners.update(sockets)

@@ -1,15 +1,14 @@
-"""``sock_*``: the calls on sockets that belong to the program, as operations of the ring.
+"""``sock_*``: the calls on the program's own sockets, as operations of the ring.
 
-The work is in Rust (``src/py/sock``); the coroutines here wait for it, and see to it that a cancelled
-call takes its operation with it and loses nothing: what the kernel handed over for a waiter that is
-gone is kept for the next call on the same socket object.
+Rust does the work (``src/py/sock``); the coroutines here wait for it. A cancelled call cancels its
+operation and loses nothing: data that the kernel delivered for a cancelled call is kept for the next call on
+the same socket object.
 
-A call whose data (or room) is there already mostly answers without suspending, as asyncio's do; a task
-that goes on like that is made to wait once in a while, so that the others run.
+A call whose data (or buffer space) is available usually returns without suspending, as asyncio's calls do; a
+task that repeats this is suspended once in a while, so that others run.
 
-What is not plain goes to asyncio's own code, over the ring's readiness: subclasses of
-``socket.socket``, other address families than IPv4, IPv6 and Unix, and arguments that are errors (so
-that the errors are asyncio's).
+Other cases use asyncio's own code over the ring's readiness: subclasses of ``socket.socket``, address
+families other than IPv4, IPv6 and Unix, and invalid arguments (so that the errors are asyncio's).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class SocketCalls(_Base):
     async def sock_recv(self, sock: socket.socket, n: int) -> bytes:
         """Receive up to `n` bytes; ``b""`` is the end of the stream.
 
-        Cancelling loses nothing: bytes that were on their way go to the next call on `sock`.
+        Cancelling loses nothing: bytes in transit go to the next call on `sock`.
 
         Raises:
             OSError: the connection failed.
@@ -76,7 +75,7 @@ class SocketCalls(_Base):
     async def sock_recv_into(self, sock: socket.socket, buf: Buffer) -> int:
         """Receive into `buf` as much as fits; 0 is the end of the stream.
 
-        `buf` may be resized meanwhile: what no longer fits goes to the next call on `sock`.
+        `buf` may be resized meanwhile: bytes that do not fit any more go to the next call on `sock`.
         """
         result = _receive_into(self, sock, buf)
         if type(result) is int:
@@ -94,7 +93,7 @@ class SocketCalls(_Base):
         """Receive one datagram of up to `bufsize` bytes: ``(data, address)``.
 
         Until the call has a result, its datagram stays in the socket: for the next call, or for another
-        process that receives from it as well.
+        process that receives from the socket.
         """
         result = _receive(self, sock, bufsize)
         kind = type(result)
@@ -142,7 +141,7 @@ class SocketCalls(_Base):
     async def sock_sendall(self, sock: socket.socket, data: Buffer) -> None:
         """Send all of `data`. Two calls on one socket at once send one after the other.
 
-        After an error or a cancellation it is not known how much was sent, as in asyncio.
+        After an error or a cancellation the number of bytes sent is unknown, as in asyncio.
         """
         result = _send_all(self, sock, data)
         if type(result) is int:
@@ -187,7 +186,7 @@ class SocketCalls(_Base):
         if type(result) is int:
             return
         if result is None:
-            # The part of asyncio's own after its look-up of the name.
+            # The part of asyncio's method after the name lookup.
             connected = self.create_future()
             self._sock_connect(connected, sock, address)  # type: ignore[attr-defined]
             await connected
@@ -203,9 +202,9 @@ class SocketCalls(_Base):
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection: ``(connection, address)``, the connection non-blocking.
 
-        At most one connection a turn is accepted. Until the call has a result, its connection stays in
-        the socket: for the next call, or for another process that accepts on it as well. If the call is
-        cancelled between its result and its return, the next call on `sock` gets the connection.
+        At most one connection is accepted in each iteration of the loop. Until the call has a result, its
+        connection stays in the socket: for the next call, or for another process that accepts on it. If the
+        call is cancelled between its result and its return, the next call on `sock` gets the connection.
         """
         result = _uringcore._sock_accept(self, sock)
         if type(result) is tuple:
@@ -225,8 +224,8 @@ class SocketCalls(_Base):
     ) -> int:
         if not hasattr(unix_events.os, "sendfile"):  # type: ignore[attr-defined]
             raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
-        # asyncio's rules, in one place: the file stands behind what was sent however this ends, also
-        # when it is cancelled. The wait for room is an operation of the ring.
+        # asyncio's rule, in one place: after any end, also a cancellation, the file's position is behind the
+        # bytes that were sent. The wait for buffer space is an operation of the ring.
         try:
             fileno = file.fileno()
             size = os.fstat(fileno).st_size

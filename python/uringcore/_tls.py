@@ -1,7 +1,7 @@
-"""TLS on the loop: who makes its transports, and ``start_tls``.
+"""TLS on the loop: its transports, and ``start_tls``.
 
-The engine itself (handshake, records, shutdown) is :class:`uringcore._uringcore.TlsProtocol`, over
-any transport; the connections of a TLS server are made by the core without passing through here.
+:class:`uringcore._uringcore.TlsProtocol` implements the handshake, records and shutdown over any
+transport. The core makes the connections of a TLS server without calling this file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _asyncio_logger = logging.getLogger("asyncio")
 
 
 class TlsTransports:
-    """What :class:`uringcore.UringEventLoop` does about TLS."""
+    """The TLS methods of :class:`uringcore.UringEventLoop`."""
 
     if TYPE_CHECKING:
-        # The loop's own.
+        # An attribute of the loop.
         _ensure_fd_no_transport: Any
 
     def _make_ssl_transport(
@@ -71,7 +71,7 @@ class TlsTransports:
                 rawsock, tls, extra=extra, server=server, context=context
             )
         except BaseException:
-            tls.connection_lost(None)  # the two halves of the connection know each other
+            tls.connection_lost(None)  # breaks the reference cycle of the two halves
             raise
         return cast(asyncio.Transport, transport)
 
@@ -86,15 +86,14 @@ class TlsTransports:
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
     ) -> asyncio.Transport | None:
-        """Put TLS on a connection that is already there.
+        """Start TLS on an existing connection.
 
         Args:
-            transport: the connection; it must not be used any more, except through what is returned.
-            protocol: who gets the decrypted bytes. ``connection_made()`` is not called again.
+            transport: the connection; from now on only the returned transport may be used.
+            protocol: receives the decrypted bytes. ``connection_made()`` is not called again.
             sslcontext: certificates, verification, versions.
-            server_side: be the TLS server.
+            server_side: act as the TLS server.
             server_hostname: the name that the server's certificate is checked against.
-            ssl_handshake_timeout: seconds that the handshake may take; 60 if ``None``.
             ssl_shutdown_timeout: seconds that the peer has to answer close_notify; 30 if ``None``.
 
         Returns:
@@ -103,7 +102,7 @@ class TlsTransports:
 
         Raises:
             RuntimeError: this CPython has no ``ssl`` module.
-            TypeError: ``sslcontext`` is no ``ssl.SSLContext``, or the transport cannot carry TLS.
+            TypeError: ``sslcontext`` is not an ``ssl.SSLContext``, or the transport cannot carry TLS.
             ValueError: a time-out is not positive.
             ssl.SSLError: the handshake failed.
             ConnectionError: the connection ended during the handshake, or it took too long.
@@ -154,7 +153,7 @@ class TlsTransports:
 
 
 def _taken_from_reader(protocol: asyncio.BaseProtocol) -> bytes:
-    """What a stream has read of the client's handshake before TLS was asked for, as CPython 3.14."""
+    """Returns bytes of the handshake that a stream reader has read before ``start_tls``, as CPython 3.14."""
     reader: Any = getattr(protocol, "_stream_reader", None)
     if reader is None or not isinstance(protocol, asyncio.StreamReaderProtocol):
         return b""

@@ -1,8 +1,8 @@
 """The classes that the loop's transports and handles present to ``isinstance``.
 
-They are extension classes of the Rust core themselves, which cannot derive from asyncio's (those have
-slots); their ``__class__`` names one of these, so that ``isinstance(transport,
-asyncio.Transport)`` holds as it does on asyncio's own loop. Nobody makes instances of these classes.
+The transports themselves are extension classes, which cannot derive from asyncio's (those have slots). Their
+``__class__`` names one of these, so that ``isinstance(transport, asyncio.Transport)`` holds as on asyncio's
+own loop. These classes have no instances.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class DatagramTransport(asyncio_transports._FlowControlMixin, asyncio.DatagramTr
 
 
 class SSLTransport(sslproto._SSLProtocolTransport):
-    """A TLS connection: programs that look for asyncio's class, or for "ssl" in its name, find it."""
+    """A TLS connection; its base and name match programs that look for asyncio's class or for "ssl"."""
 
 
 class TlsProtocol(asyncio.Protocol):
-    """What stands between a transport and TLS. Not an asyncio ``SSLProtocol``: its fields differ."""
+    """The protocol between a transport and TLS. Not an asyncio ``SSLProtocol``: its attributes differ."""
 
 
 class Handle(asyncio.Handle):
-    """What ``call_soon`` returns."""
+    """The handle that ``call_soon`` returns."""
 
 
 class ThreadSafeHandle(_SharedHandle):  # type: ignore[misc]
-    """What ``call_soon_threadsafe`` returns on CPython 3.14."""
+    """The handle that ``call_soon_threadsafe`` returns on CPython 3.14."""
 
 
 class TimerHandle(asyncio.TimerHandle):
-    """What ``call_later`` and ``call_at`` return."""
+    """The handle that ``call_later`` and ``call_at`` return."""

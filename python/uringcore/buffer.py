@@ -1,6 +1,6 @@
-"""Reading and writing of QUIC's integers (RFC 9000 section 16), in aioquic's shape.
+"""Reading and writing of QUIC's integers (RFC 9000 section 16), with aioquic's API.
 
-The class itself is Rust; what lives here are the two functions around it.
+Rust implements the class; this file contains two functions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode_uint_var(value: int) -> bytes:
 
 
 def size_uint_var(value: int) -> int:
-    """The number of bytes that ``value`` takes. Raises ``ValueError`` above 2**62 - 1."""
+    """Returns the number of bytes of ``value``. Raises ``ValueError`` above 2**62 - 1."""
     if value <= 0x3F:
         return 1
     if value <= 0x3FFF:

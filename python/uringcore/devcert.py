@@ -1,8 +1,8 @@
-"""Short-lived certificates for development: what ``--dev-cert`` makes and prints.
+"""Short-lived certificates for development, as ``--dev-cert`` makes and prints them.
 
-The certificate is self-signed, ECDSA P-256, and valid for at most 14 days, which is what browsers
-ask of WebTransport's ``serverCertificateHashes``. It is put together here (RFC 5280, RFC 5480); the
-key, and signing with it, are Rust's. Nothing here reads certificates.
+The certificate is self-signed, ECDSA P-256, and valid for at most 14 days, as browsers require for
+WebTransport's ``serverCertificateHashes``. This file encodes it (RFC 5280, RFC 5480); Rust makes the key and
+signs with it. Nothing here parses certificates.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["LOCALHOST", "MAX_DAYS", "DevelopmentCertificate"]
 LOCALHOST = ("localhost", "127.0.0.1", "::1")
 
 MAX_DAYS = 14
-"""What browsers accept by hash (W3C WebTransport, "custom certificate requirements")."""
+"""The longest validity that browsers accept by hash (W3C WebTransport, "custom certificate requirements")."""
 
 
 @dataclass(frozen=True)
 class DevelopmentCertificate:
-    """A certificate with its key and the hashes by which a browser can be told to trust it."""
+    """A certificate with its key, and the hashes by which a browser can trust it."""
 
     certificate_pem: bytes
     key_pem: bytes
@@ -49,9 +49,9 @@ class DevelopmentCertificate:
 
     @classmethod
     def make(cls, names: Sequence[str] = LOCALHOST, days: int = MAX_DAYS) -> DevelopmentCertificate:
-        """A new certificate for ``names``, DNS names or IP addresses, valid from now.
+        """Makes a certificate for ``names``, DNS names or IP addresses, valid from now.
 
-        Raises ``ValueError`` for a bad name or when ``days`` is not 1 to 14.
+        Raises ``ValueError`` for a bad name or if ``days`` is not 1 to 14.
         """
         if not 1 <= days <= MAX_DAYS:
             raise ValueError(f"days must be 1 to {MAX_DAYS}, not {days}")
@@ -75,8 +75,8 @@ class DevelopmentCertificate:
     def write(self, folder: str | os.PathLike[str]) -> tuple[str, str]:
         """Writes ``cert.pem`` and ``key.pem`` into ``folder`` and returns their paths.
 
-        The key is readable by its owner only. What has these names is replaced and never written into,
-        also where it is a link. Raises ``OSError`` when a file cannot be written.
+        Only its owner can read the key. Existing files or links of these names are replaced and never
+        written into. Raises ``OSError`` if a file cannot be written.
         """
         certificate = Path(folder) / "cert.pem"
         key = Path(folder) / "key.pem"
@@ -85,7 +85,7 @@ class DevelopmentCertificate:
         return str(certificate), str(key)
 
     def describe(self) -> str:
-        """What a user needs to make a browser trust it, as lines of text."""
+        """Returns the names, the validity and the hashes that a browser needs, as lines of text."""
         return (
             f"Development certificate for {', '.join(self.names)}, valid for {self.days} days\n"
             f"  SHA-256 (hex)          {self.sha256.hex()}\n"
@@ -95,15 +95,15 @@ class DevelopmentCertificate:
 
 
 def _to_be_signed(alternatives: bytes, days: int, public_key: bytes) -> bytes:
-    # Clients look at the names alone. The subject must differ from that of the many other self-signed
-    # certificates called "localhost": a client that trusts one of those would complain of a bad signature.
+    # Clients check the names only. The subject must differ from that of the many other self-signed
+    # certificates called "localhost": a client that trusts one of those would report a bad signature.
     name = _der(_SEQUENCE, _der(_SET, _der(_SEQUENCE, _COMMON_NAME, _der(_UTF8, _SUBJECT))))
-    # Clients whose clock runs a little behind must not see a certificate from the future. The end counts
-    # from the start, since browsers limit the whole period.
+    # Clients whose clock is a little behind must not see a certificate from the future. The end is relative
+    # to the start, since browsers limit the whole period.
     begin = datetime.now(timezone.utc) - timedelta(minutes=5)
     extensions = (
         (_ALTERNATIVE_NAMES, _der(_SEQUENCE, alternatives)),
-        # Critical; of the nine bits the first: digitalSignature.
+        # Critical; digitalSignature is the first of the nine bits.
         (_KEY_USAGE + _TRUE, _der(_BITS, b"\x07\x80")),
         (_EXTENDED_KEY_USAGE, _der(_SEQUENCE, _SERVER_AUTH)),
     )
@@ -129,7 +129,7 @@ def _to_be_signed(alternatives: bytes, days: int, public_key: bytes) -> bytes:
 
 
 def _alternative_name(name: str) -> bytes:
-    """RFC 5280 section 4.2.1.6."""
+    """Encodes a name (RFC 5280 section 4.2.1.6)."""
     if not re.fullmatch(r"[A-Za-z0-9.:*_-]+", name):
         raise ValueError(f"names: {name!r} is neither a DNS name nor an IP address")
     try:
@@ -139,19 +139,19 @@ def _alternative_name(name: str) -> bytes:
 
 
 def _time(moment: datetime) -> bytes:
-    """RFC 5280 section 4.1.2.5: from 2050 on the year has four digits."""
+    """Encodes a time (RFC 5280 section 4.1.2.5): from 2050 on the year has four digits."""
     if moment.year < 2050:
         return _der(0x17, moment.strftime("%y%m%d%H%M%SZ").encode())
     return _der(0x18, moment.strftime("%Y%m%d%H%M%SZ").encode())
 
 
 def _bits(content: bytes) -> bytes:
-    """Whole bytes: none of the last one's bits is unused."""
+    """Encodes whole bytes as a BIT STRING: no bit of the last one is unused."""
     return _der(_BITS, b"\0" + content)
 
 
 def _der(tag: int, *parts: bytes) -> bytes:
-    """ITU-T X.690: tag, length, contents."""
+    """Encodes tag, length and contents (ITU-T X.690)."""
     content = b"".join(parts)
     size = len(content)
     if size < 0x80:

@@ -1,8 +1,8 @@
-"""TLS names that QUIC users meet: cipher suites, alerts, and loading of PEM files.
+"""TLS names for QUIC programs: cipher suites, alerts, and loading of PEM files.
 
-The handshake itself runs in Rust. What lives here is what a program needs to *say* which suites
-and certificates it wants and to *read* why a handshake failed. Names follow aioquic's ``tls``
-module; its record codecs and its handshake state machine have no counterpart here.
+Rust runs the handshake. This module provides the names with which a program selects cipher suites and
+certificates, and interprets the failure of a handshake. Names follow aioquic's ``tls`` module; its record
+codecs and its handshake state machine have no counterpart here.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Group(IntEnum):
 
 
 class Epoch(Enum):
-    """Which keys protect a packet (RFC 9001 section 4.1.4), by aioquic's numbers."""
+    """The keys that protect a packet (RFC 9001 section 4.1.4), by aioquic's numbers."""
 
     INITIAL = 0
     ZERO_RTT = 1
@@ -113,10 +113,10 @@ class Epoch(Enum):
 
 @dataclass
 class SessionTicket:
-    """What a client needs to resume a session, in aioquic's form: it can be pickled and used by
-    another process, by aioquic too.
+    """The data with which a client resumes a session, in aioquic's form. It can be pickled and used by
+    another process, also with aioquic.
 
-    The secret in it is as good as a key: who has it can pose as the server to this client, and as
+    Its secret is as sensitive as a key: with it, anyone can pose as the server to this client, and as
     this client to the server.
     """
 
@@ -130,19 +130,19 @@ class SessionTicket:
     max_early_data_size: int | None = None
     other_extensions: list[tuple[int, bytes]] = field(default_factory=list)
 
-    # What aioquic does not have.
+    # Fields that aioquic does not have.
     peer_certificates: list[bytes] = field(default_factory=list)
-    """The certificates that the server showed, DER, leaf first. A resumed handshake shows none: they
-    are judged again, and are what ``get_peer_certificates`` tells. Empty: the secret alone is what
-    the server is known by, as in aioquic."""
+    """The server's certificates in DER, leaf first. A resumed handshake transfers none, so the client
+    verifies these again, and ``get_peer_certificates`` returns them. If empty, the secret alone
+    authenticates the server, as in aioquic."""
 
     version: int | None = None
-    """The QUIC version of the connection that it came with: only a connection that begins with that
-    version shows the ticket, any other makes a full handshake (RFC 9369 section 5). ``None``, as in
-    a ticket of aioquic's: the program answers for it."""
+    """The QUIC version of the connection that delivered it. Only a connection that begins with that version
+    uses the ticket, any other makes a full handshake (RFC 9369 section 5). With ``None``, as in
+    a ticket of aioquic's, the program is responsible for that."""
 
     _session: bytes = field(default=b"", repr=False)
-    """On a server, what the ticket stands for."""
+    """On a server, the session of the ticket."""
 
     @property
     def is_valid(self) -> bool:
@@ -152,19 +152,19 @@ class SessionTicket:
 
     @property
     def obfuscated_age(self) -> int:
-        """The age that a client shows with the ticket, in milliseconds (RFC 8446 4.2.11.1)."""
+        """The age that a client sends with the ticket, in milliseconds (RFC 8446 section 4.2.11.1)."""
         age = int((datetime.now(timezone.utc) - self.not_valid_before).total_seconds() * 1000)
         return (age + self.age_add) % (1 << 32)
 
 
 class AddressToken(bytes):
-    """What a server sent a client to prove its address with the next time (RFC 9000 section 8.1.3):
-    plain bytes that know the QUIC version that they are for. Can be pickled.
+    """The token with which a client proves its address in its next connection (RFC 9000 section 8.1.3):
+    bytes with the QUIC version that they are for. Can be pickled.
     """
 
     version: int | None
-    """Only a connection that begins with this version shows the token (RFC 9369 section 5); ``None``,
-    or ``bytes`` in its place: the program answers for it."""
+    """Only a connection that begins with this version sends the token (RFC 9369 section 5). With ``None``,
+    or plain ``bytes``, the program is responsible for that."""
 
     def __new__(cls, token: bytes = b"", version: int | None = None) -> AddressToken:
         self = super().__new__(cls, token)
@@ -176,9 +176,9 @@ SessionTicketFetcher = Callable[[bytes], "SessionTicket | None"]
 SessionTicketHandler = Callable[[SessionTicket], None]
 
 _MAX_EARLY_DATA = 0xFFFFFFFF
-"The only size that QUIC knows; flow control limits the data instead (RFC 9001 section 4.6.1)."
+"The only size that QUIC allows; flow control limits the data instead (RFC 9001 section 4.6.1)."
 _QUIC_TRANSPORT_PARAMETERS = 0x39
-"The TLS extension that carries them (RFC 9001 section 8.2)."
+"The TLS extension of transport parameters (RFC 9001 section 8.2)."
 
 
 def _session_ticket(
@@ -194,7 +194,7 @@ def _session_ticket(
     transport_parameters: bytes,
     version: int,
 ) -> SessionTicket:
-    """The ticket that a client got."""
+    """Makes the ticket that a client received."""
     begin = datetime.fromtimestamp(issued, timezone.utc)
     return SessionTicket(
         age_add=age_add,
@@ -212,7 +212,7 @@ def _session_ticket(
 
 
 def _ticket_fields(ticket: Any, early_data: bool) -> dict[str, Any]:
-    """The fields of a ticket, ours or aioquic's. Raises what a thing that is none raises."""
+    """Returns the fields of a ticket, ours or aioquic's. For another object it raises any exception."""
     begin = ticket.not_valid_before.timestamp()
     parameters = [
         bytes(data)
@@ -245,7 +245,7 @@ _KEY_LABELS = frozenset({b"PRIVATE KEY", b"RSA PRIVATE KEY", b"EC PRIVATE KEY"})
 
 
 def _pem_blocks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Every PEM block of ``data`` as ``(label, body)``, the body still in base64."""
+    """Returns every PEM block of ``data`` as ``(label, body)``, with the body still in base64."""
     return [(match[1], match[2]) for match in _PEM_BLOCK.finditer(data)]
 
 
@@ -259,10 +259,10 @@ def _decode(body: bytes, label: bytes) -> bytes:
 def load_pem_x509_certificates(data: bytes) -> list[bytes]:
     """Returns the certificates of a PEM file as DER bytes, in the order of the file.
 
-    aioquic returns ``cryptography`` objects here; uringcore has no Python dependency, so these are
-    the bytes that ``cryptography.x509.load_der_x509_certificate`` takes.
+    aioquic returns ``cryptography`` objects here. uringcore has no Python dependency, so these are
+    bytes for ``cryptography.x509.load_der_x509_certificate``.
 
-    Raises ``ValueError`` when there is no certificate in ``data``.
+    Raises ``ValueError`` if there is no certificate in ``data``.
     """
     found = [_decode(body, label) for label, body in _pem_blocks(data) if label == b"CERTIFICATE"]
     if not found:
@@ -275,8 +275,8 @@ def load_pem_private_key(data: bytes, password: bytes | None = None) -> bytes:
 
     An encrypted key needs ``password`` and the ``cryptography`` package, which decrypts it.
 
-    Raises ``ValueError`` when there is no private key in ``data``, or when it is encrypted and no
-    password is given, and ``RuntimeError`` when ``cryptography`` is needed but not installed.
+    Raises ``ValueError`` if there is no private key in ``data``, or if it is encrypted and no
+    password is given, and ``RuntimeError`` if ``cryptography`` is needed but not installed.
     """
     for label, body in _pem_blocks(data):
         if label == b"ENCRYPTED PRIVATE KEY" or b"Proc-Type: 4,ENCRYPTED" in body:
@@ -299,7 +299,7 @@ def _decrypt(data: bytes, password: bytes) -> bytes:
 
 
 def _key_to_der(key: Any) -> bytes:
-    """DER bytes of a ``cryptography`` private key object."""
+    """Returns the DER bytes of a ``cryptography`` private key object."""
     from cryptography.hazmat.primitives import serialization
 
     der: bytes = key.private_bytes(
@@ -311,7 +311,7 @@ def _key_to_der(key: Any) -> bytes:
 
 
 def _certificate_to_der(certificate: Any) -> bytes:
-    """DER bytes of a ``cryptography`` certificate object."""
+    """Returns the DER bytes of a ``cryptography`` certificate object."""
     from cryptography.hazmat.primitives import serialization
 
     der: bytes = certificate.public_bytes(serialization.Encoding.DER)

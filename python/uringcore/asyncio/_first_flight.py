@@ -1,7 +1,7 @@
-"""``connect(..., transmit=False)``: a client's first packets wait for what the program has to say.
+"""``connect(..., transmit=False)``: a client's first packets wait for the program's first data.
 
-0-RTT data is worth having only if it leaves with the ClientHello: a turn or two later the server's
-answer may be in. Here: when the wait is over. Not here: that nothing is sent meanwhile (the core).
+0-RTT data gains time only if it leaves with the ClientHello: one or two iterations later the server's answer
+may have arrived. This file ends the wait; the core sends nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["FirstFlight"]
 class FirstFlight:
     """The held packets of one client.
 
-    The program's first ``transmit()`` ends the wait. aioquic would wait for that forever; a program
-    that writes to the connection and leaves the sending to the loop, or that only listens, would
-    hang. So ``transmit`` is called for it when nothing has happened for a while: twenty-five
-    milliseconds, as programs get ready in less, and in ten steps, so that a busy machine, where that
-    time may pass between two turns of the loop, leaves a program as many turns as an idle one.
+    The program's first ``transmit()`` ends the wait. aioquic would wait for that without limit; a program
+    that writes to the connection and leaves the sending to the loop, or that only receives, would
+    hang. So a timer calls ``transmit``: after twenty-five milliseconds, since programs are ready sooner, and
+    in ten steps. On a busy machine, where that time may pass between two iterations of the loop, a program
+    thus gets as many iterations as on an idle one.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class FirstFlight:
         self._timer = loop.call_later(_STEP, self._step)
 
     def release(self) -> None:
-        """From now on packets may leave."""
+        """Allows packets to be sent from now on."""
         self._timer.cancel()
         self._quic._release()
 

@@ -1,7 +1,7 @@
-"""``protocol.migrate``: a client's connection goes over to another network (RFC 9000 section 9).
+"""``protocol.migrate``: a client's connection moves to another network (RFC 9000 section 9).
 
-Here: the new socket, the waiting, and what becomes of the sockets. Not here: what is sent to try the
-path, and the way back when nobody answers there (the core).
+This file makes the new socket, waits for the result and closes the unused socket. The core probes the path
+and returns to the old one if the probe fails.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Sockets(Protocol):
 
 
 class DriverSockets:
-    """The sockets of a connection on a datagram transport of the program's own.
+    """The sockets of a connection on a program's own datagram transport.
 
-    That transport stays the program's to close, also after a move; closing it closes the others.
+    The program still closes that transport, also after a migration; closing it closes the others.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, driver: ForeignDriver) -> None:
@@ -50,7 +50,7 @@ class DriverSockets:
         self._driver.remove_socket(number)
 
     def _moved(self, name: tuple[Any, ...]) -> None:
-        """Nobody is told: the transport is not ours."""
+        """Does nothing: the transport is the program's."""
 
     def flush(self) -> None:
         """Sends what is queued."""
@@ -58,14 +58,14 @@ class DriverSockets:
 
 
 class Migrator:
-    """The moves of one connection, one at a time."""
+    """The migrations of one connection, one at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, quic: QuicConnection) -> None:
         self._loop = loop
         self._quic = quic
         self._waiter: asyncio.Future[bool] | None = None
-        # Who waits for the move that the core has begun, and what its end does to the sockets. Its
-        # caller may have given up, and another may be at the making of a socket.
+        # The waiter of the migration that the core has begun, and the function that settles its sockets.
+        # Its caller may have been cancelled, and another caller may be making a socket.
         self._under_way: tuple[asyncio.Future[bool], Callable[[bool], None]] | None = None
 
     async def migrate(
@@ -91,7 +91,7 @@ class Migrator:
             succeeded = await waiter
         except BaseException:
             self._waiter = None
-            # A caller that gives up waiting does not stop the move, whose end settles the sockets.
+            # A cancelled caller does not stop the migration, which settles the sockets at its end.
             is_lost = not has_begun or self._has_ended(waiter)
             if number is not None and is_lost and self._quic._path[0] != number:
                 transport._remove_socket(number)
@@ -105,7 +105,7 @@ class Migrator:
 
     @staticmethod
     def _has_ended(waiter: asyncio.Future[bool]) -> bool:
-        """True if the connection's end is what the waiter was told."""
+        """True if the waiter was ended by the connection's end."""
         return waiter.done() and not waiter.cancelled() and waiter.exception() is not None
 
     def _settle(
@@ -117,10 +117,10 @@ class Migrator:
         timeout: float,
         succeeded: bool,
     ) -> None:
-        """Closes the socket that the connection does not use any more."""
+        """Closes the socket that the connection no longer uses."""
         if succeeded:
             transport._moved(name)
-            # What is on its way to the old address may still come for a while.
+            # Packets to the old address may still arrive for a while.
             self._loop.call_later(timeout, transport._remove_socket, old)
         else:
             transport._remove_socket(number)
@@ -138,7 +138,7 @@ class Migrator:
             self._waiter.set_exception(error)
         number = self._quic._path[0]
         if number and transport is not None:
-            # The close has to get out first, and may have to be said again.
+            # The close has to be sent first, and may have to be repeated.
             self._loop.call_later(_CLOSING_MAX, transport._remove_socket, number)
 
 
