@@ -1,6 +1,6 @@
 """The transport behind one QUIC stream's reader and writer.
 
-Not here: when there is one, and what the connection says to it (:mod:`uringcore.asyncio.protocol`).
+:mod:`uringcore.asyncio.protocol` makes these and calls them for the connection's events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["QuicStreamAdapter"]
 
 
 class _Connection(Protocol):
-    """What a stream asks of the protocol of its connection."""
+    """The attributes of a connection's protocol that a stream uses."""
 
     _loop: asyncio.AbstractEventLoop
     _quic: QuicConnection
@@ -47,7 +47,7 @@ class QuicStreamAdapter(asyncio.Transport):
         return self.protocol._quic._stream_can_send(self.stream_id)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Queues ``data``. On a stream that has failed it is discarded, as asyncio does."""
+        """Queues ``data``. On a stream that has failed it is discarded, as in asyncio."""
         if self._closing:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self.write_error is not None:
@@ -59,7 +59,7 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def write_eof(self) -> None:
-        """Finishes our side of the stream, after what is queued."""
+        """Ends our side of the stream behind the queued data."""
         if self._closing:
             return
         self._closing = True
@@ -72,17 +72,17 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def close(self) -> None:
-        """Finishes our side; what the peer still sends is read until its end."""
+        """Ends our side; data of the peer is read until its end."""
         if self.can_write_eof():
             self.write_eof()
         else:
             self._closing = True
 
     def abort(self) -> None:
-        """Gives both directions up at once (error code 0)."""
+        """Resets and stops the stream at once (error code 0)."""
         quic = self.protocol._quic
         self._closing = True
-        # What the peer has ended meanwhile, with the event still on its way, needs no more.
+        # A direction that the peer has ended raises, if its event is still on the way.
         if self.writing:
             with contextlib.suppress(ConnectionResetError):
                 quic.reset_stream(self.stream_id, 0)
@@ -94,21 +94,21 @@ class QuicStreamAdapter(asyncio.Transport):
         self.protocol.transmit()
 
     def is_closing(self) -> bool:
-        """True if our side is finished."""
+        """True if our side has ended."""
         return self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait to be sent."""
+        """The number of bytes that wait to be sent."""
         return self.protocol._quic.get_send_buffer_size(self.stream_id)
 
     def pause_reading(self) -> None:
-        """Reads no further: the peer runs out of credit and stops."""
+        """Stops reading: the peer runs out of credit and stops sending."""
         if self.reading:
             self.protocol._quic.pause_stream(self.stream_id)
             self.protocol.transmit()
 
     def resume_reading(self) -> None:
-        """Reads on."""
+        """Resumes reading."""
         if self.reading:
             self.protocol._quic.resume_stream(self.stream_id)
             self.protocol.transmit()
@@ -138,7 +138,7 @@ class QuicStreamAdapter(asyncio.Transport):
             self._forget_if_over()
 
     def write_finished(self) -> None:
-        """The peer has acknowledged everything up to our end."""
+        """Called when the peer has acknowledged everything up to our end."""
         self.writing = False
         if self._close_waiter is not None and not self._close_waiter.done():
             self._close_waiter.set_result(None)
@@ -164,7 +164,7 @@ class QuicStreamAdapter(asyncio.Transport):
 
 
 class StreamFlow:
-    """What ``StreamWriter`` wants of its protocol."""
+    """The part of a protocol that ``StreamWriter`` uses."""
 
     def __init__(self, adapter: QuicStreamAdapter) -> None:
         self._adapter = adapter

@@ -75,40 +75,40 @@ async def connect(
         async with connect("example.com", 4433, configuration=configuration) as client:
             reader, writer = await client.create_stream()
 
-    What is yielded is what ``create_protocol`` makes: of its type, for type checkers as well.
+    The yielded object is made by ``create_protocol``, and has its type, also for type checkers.
 
     Leaving the block closes the connection. Its socket stays open in the background until the server
-    has heard of that, for a fraction of a second; with ``local_port`` leaving waits for it.
+    has confirmed that, for a fraction of a second; with ``local_port`` leaving waits for it.
 
-    The arguments are aioquic's; ``local_host`` is ours and chooses the local address, and so is
+    The arguments are aioquic's; ours are ``local_host``, which sets the local address, and
     ``happy_eyeballs_delay``.
 
-    ``wait_connected=False`` yields at once, and as with aioquic nothing is sent before the program's
-    first ``transmit()``, which stream writers call: what is written until then leaves together with
+    ``wait_connected=False`` yields at once. As with aioquic nothing is sent before the program's first
+    ``transmit()``, which stream writers call. Data written until then leaves together with
     the ClientHello, as 0-RTT data if ``configuration.session_ticket`` allows that, and otherwise
-    when the handshake is done. Waiting for the server (``wait_connected()``, ``ping()``, ``drain()``,
-    ``migrate()``, ``wait_closed()``) begins the connection as well, and so do 25 milliseconds
-    without any of these. A connection that is closed before has never been: nothing is sent.
+    after the handshake. Waiting for the server (``wait_connected()``, ``ping()``, ``drain()``,
+    ``migrate()``, ``wait_closed()``) starts the connection as well, and so do 25 milliseconds
+    without any of these. If the connection is closed before it has started, nothing is sent.
 
     ``session_ticket_handler`` is called with each :class:`~uringcore.tls.SessionTicket` that the
-    server sends, ``token_handler`` with each address validation token; keep them for
+    server sends, ``token_handler`` with each address validation token; store them for
     ``configuration.session_ticket`` and ``configuration.token`` of later connections.
 
-    Of several addresses of a name the first to complete a handshake is used (happy eyeballs, RFC
-    8305): IPv6 and IPv4 by turns, one begins ``happy_eyeballs_delay`` seconds after the one before,
-    or as soon as one has failed. ``None``, and a ``local_port``, try them one by one. ``create_protocol``
-    is then called once, when the winner is known, and its object hears of the handshake afterwards,
-    without a call of its ``connect()``; of one address it is called before the handshake begins.
-    ``wait_connected=False`` tries the first address only. The session ticket and the token are shown at
-    the first address only, too. If all addresses fail, all of their errors are in the message; the
-    first server whose TLS fails, because of its certificate or its application protocols, say, ends
-    the search.
+    If a name has several addresses, the first one to complete a handshake is used (happy eyeballs, RFC
+    8305). IPv6 and IPv4 alternate, and each attempt begins ``happy_eyeballs_delay`` seconds after the one
+    before, or as soon as one has failed. ``None``, and a ``local_port``, try them one by one.
+    ``create_protocol`` is then called once, for the successful connection; its object gets the event of the
+    handshake afterwards, without a call of its ``connect()``. With one address it is called before the
+    handshake begins. ``wait_connected=False`` tries the first address only. The session ticket and the token
+    are used at the first address only, too. If all addresses fail, the message contains all of their errors.
+    The first server whose TLS fails, for example because of its certificate or its application protocols,
+    ends the search.
 
-    Raises :class:`~uringcore.quic.QuicCertificateError` for a certificate that is not
-    accepted or not for ``host``, :class:`~uringcore.quic.QuicAlpnError` when there is no
-    application protocol in common, :class:`~uringcore.quic.QuicConnectionRefusedError` when
-    nobody listens there, another :class:`~uringcore.quic.QuicConnectionError` for any other
-    end of the handshake, and ``QuicConfigurationError`` for an impossible configuration.
+    Raises :class:`~uringcore.quic.QuicCertificateError` for a certificate that is invalid or not for
+    ``host``, :class:`~uringcore.quic.QuicAlpnError` if there is no
+    application protocol in common, :class:`~uringcore.quic.QuicConnectionRefusedError` if
+    no server listens there, another :class:`~uringcore.quic.QuicConnectionError` for any other
+    failure of the handshake, and ``QuicConfigurationError`` for an invalid configuration.
     """
     loop = asyncio.get_running_loop()
     if configuration is None:
@@ -174,7 +174,7 @@ async def _connect_to(
 async def _finish(transport: QuicTransport, protocol: Any, local_port: int) -> None:
     """Closes the connection and its socket; cancellation cannot leave either open.
 
-    The socket lingers for a server that did not hear of the close, and on our loop nobody waits for
+    The socket lingers for a server that has not received the close. On our loop the caller does not wait for
     that, unless the program chose the port and may want it again.
     """
     try:

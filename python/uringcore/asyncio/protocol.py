@@ -1,8 +1,8 @@
-"""``QuicConnectionProtocol``: what a program derives from. Its streams' transports are in ``stream``.
+"""``QuicConnectionProtocol``: the base class of programs' protocols. ``_stream`` has its streams' transports.
 
-Two things are here that aioquic lacks: flow control in both directions (``writer.drain()`` waits for
-the send queue to fall, a slow reader stops the peer) and the cause of a failed connection as the
-exception that ``wait_connected`` raises. Packets are not this file's business.
+Two features are new compared with aioquic: flow control in both directions (``writer.drain()`` waits until
+the send queue has fallen, and a slow reader stops the peer), and ``wait_connected`` raises the cause of a
+failed connection. Packets are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -82,23 +82,23 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         quic._set_receiver(self._quic_events_received)
         quic._is_on_socket = True
         if type(self).transmit is not QuicConnectionProtocol.transmit:
-            # As with aioquic, whose programs do there what is to be done after each datagram.
+            # As with aioquic, whose programs override it to act after each datagram.
             quic._set_on_batch(self._batch_handled)
 
     # Commands -----------------------------------------------------------------------------------
 
     def change_connection_id(self) -> None:
-        """Uses another of the peer's connection ids."""
+        """Switches to another connection ID of the peer."""
         self._quic.change_connection_id()
         self.transmit()
 
     def close(self, error_code: int = QuicErrorCode.NO_ERROR, reason_phrase: str = "") -> None:
         """Closes the connection with an application's error code and a reason.
 
-        What is queued and not yet sent is dropped: await ``writer.wait_closed()`` first, or
+        Queued data that is not sent yet is dropped: await ``writer.wait_closed()`` first, or
         :meth:`drain` and the peer's answer.
 
-        Raises ``ValueError`` for a code that does not fit in 62 bits, and then nothing is closed.
+        Raises ``ValueError`` for a code that does not fit in 62 bits, and does not close then.
         """
         check_code(error_code, "error_code")
         check_reason(reason_phrase, "reason_phrase")
@@ -114,8 +114,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     def connect(self, addr: NetworkAddress, transmit: bool = True) -> None:
         """Begins the TLS handshake with ``addr``, an ``(ip, port)`` tuple. Clients only, once.
 
-        With ``transmit=False`` nothing is sent before the first :meth:`transmit`, as
-        :func:`~uringcore.asyncio.connect` explains.
+        With ``transmit=False`` nothing is sent before the first :meth:`transmit`; see
+        :func:`~uringcore.asyncio.connect`.
         """
         self._quic.connect(addr, now=self._loop.time())
         if transmit:
@@ -128,20 +128,20 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Opens a stream and returns its reader and writer.
 
-        The id is taken at once, so two calls in a row give two streams.
+        The stream ID is allocated at once, so two calls in a row give two streams.
         """
         stream_id = self._quic.get_next_available_stream_id(is_unidirectional=is_unidirectional)
         self._quic.send_stream_data(stream_id, b"")
         return self._create_stream(stream_id)
 
     async def drain(self, stream_id: int | None = None) -> None:
-        """Waits if ``send_buffer_high`` bytes or more are queued on the stream, until there are
-        ``send_buffer_low`` at most; they stay for as long as the peer gives no credit for them.
+        """Waits if ``send_buffer_high`` bytes or more are queued on the stream, until at most
+        ``send_buffer_low`` are left. Bytes stay queued while the peer gives no credit for them.
 
-        Without ``stream_id``: the same of all streams together, and of DATAGRAM frames, which may
+        Without ``stream_id`` it waits for all streams together, and for DATAGRAM frames, which may
         fill half of their queue of 1 MiB.
 
-        Raises ``ConnectionResetError`` when the stream is reset meanwhile, by either side, or the
+        Raises ``ConnectionResetError`` if either side resets the stream meanwhile, or the
         connection ends.
         """
         if self._life.is_closed:
@@ -156,7 +156,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         try:
             await waiter
         finally:
-            # Who wakes the waiters has taken the list away already; a cancelled one leaves alone.
+            # The waking code has already removed the list; a cancelled waiter removes itself.
             waiters.remove(waiter)
             if not waiters and self._drain_waiters.get(stream_id) is waiters:
                 del self._drain_waiters[stream_id]
@@ -166,39 +166,38 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         return queued >= self._quic.configuration.send_buffer_high
 
     def get_send_buffer_size(self, stream_id: int) -> int:
-        """Bytes that wait to be sent on the stream, before any of the congestion window's."""
+        """The number of bytes that wait to be sent on the stream, before the congestion window."""
         return self._quic.get_send_buffer_size(stream_id)
 
     def set_stream_priority(self, stream_id: int, urgency: int, incremental: bool = False) -> None:
-        """Serves a stream before others, in the words of RFC 9218.
+        """Sets the priority of a stream, in the terms of RFC 9218.
 
         ``urgency`` is 0 to 7, the lowest first, strictly. Streams of one urgency are served in the
-        order of their ids, before those that are ``incremental``, which share in turn. A stream
-        that is given no priority has urgency 3 and shares.
+        order of their IDs, before ``incremental`` ones, which share in turn. By default a stream has
+        urgency 3 and shares.
 
-        An urgent stream is held up by no more than what is in the congestion window when it is
-        written to. Raises ``ValueError`` for another urgency, or a stream that cannot be sent on.
+        An urgent stream waits for no more than the bytes in the congestion window at the time of
+        the write. Raises ``ValueError`` for another urgency, or a receive-only stream.
         """
         self._quic.set_stream_priority(stream_id, urgency, incremental)
-        # There is nothing in it for the first flight to leave with.
+        # A priority is no data for which the first flight should leave.
         if self._first_flight is None:
             self.transmit()
 
     async def migrate(
         self, local_addr: NetworkAddress | None = None, *, timeout: float = 3.0
     ) -> None:
-        """Takes the connection to another network: to a new socket bound to ``local_addr``, an
-        ``(ip, port)`` tuple, or to one of the system's choice. Clients only, on any loop.
+        """Moves the connection to another network: to a new socket bound to ``local_addr``, an
+        ``(ip, port)`` tuple, or to an address that the system chooses. Clients only, on any loop.
 
         Returns when packets of the server have arrived there. If none do within ``timeout``
-        seconds (RFC 9000 section 8.2.4 advises three probe time-outs of a path that nothing is
-        known of, 3 seconds) the connection goes back to its old path and ``TimeoutError`` is
-        raised.
+        seconds (RFC 9000 section 8.2.4 recommends three probe timeouts of a new path,
+        3 seconds) the connection returns to its old path and ``TimeoutError`` is raised.
 
-        Raises ``RuntimeError`` on a server, when the server forbids it
-        (``disable_active_migration``) or has given no connection ID to spare, and when another
-        migration is under way; ``OSError`` when ``local_addr`` cannot be bound;
-        :class:`~uringcore.quic.QuicConnectionError` when the connection ends.
+        Raises ``RuntimeError`` on a server, if the server forbids it
+        (``disable_active_migration``) or has provided no spare connection ID, and if another
+        migration is under way; ``OSError`` if ``local_addr`` cannot be bound;
+        :class:`~uringcore.quic.QuicConnectionError` if the connection ends.
         """
         await self.wait_connected()
         await self._life.migrate(local_addr, timeout)
@@ -206,28 +205,28 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     def request_key_update(self) -> None:
         """Changes the encryption keys (RFC 9001 section 6).
 
-        As soon as the peer is known to have those of an earlier change.
+        It happens as soon as the peer has confirmed the keys of an earlier update.
         """
         self._quic.request_key_update()
         self.transmit()
 
     async def ping(self) -> None:
-        """Pings the peer and waits for the answer.
+        """Pings the peer and waits for the acknowledgement.
 
-        Raises :class:`~uringcore.quic.QuicConnectionError` when the connection ends first.
+        Raises :class:`~uringcore.quic.QuicConnectionError` if the connection ends first.
         """
         await self._life.ping()
 
     def stats(self) -> QuicConnectionStats:
-        """Counters and estimates of the connection; :class:`QuicConnectionStats` names them."""
+        """Returns counters and estimates of the connection; see :class:`QuicConnectionStats`."""
         return cast(QuicConnectionStats, self._quic.stats())
 
     def transmit(self) -> None:
-        """Sends what is queued. On uringcore's loop that happens by itself at the turn's end, and this
-        call sends sooner only in turns that last long.
+        """Sends queued data. On uringcore's loop that happens at the end of each iteration, and this
+        call sends sooner only in long iterations.
 
-        One that a program overrides is called as well when all that a batch of datagrams brought has
-        been told, and what a timer did.
+        If a program overrides it, the override is also called after the events of a batch of datagrams, and
+        after a timer.
         """
         if self._first_flight is not None:
             first, self._first_flight = self._first_flight, None
@@ -235,14 +234,14 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._life.flush()
 
     async def wait_closed(self) -> None:
-        """Waits until the connection is closed. Never raises for the way in which it ended."""
+        """Waits until the connection is closed. Never raises, however it ended."""
         self._begin()
         await self._life.wait_ended()
 
     async def wait_connected(self) -> None:
         """Waits until the TLS handshake is complete.
 
-        Raises what went wrong, as soon as it is known:
+        Raises the cause of a failure as soon as it is detected:
         :class:`~uringcore.quic.QuicCertificateError`,
         :class:`~uringcore.quic.QuicAlpnError`,
         :class:`~uringcore.quic.QuicConnectionRefusedError`, or another
@@ -255,14 +254,14 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     # Called by the transport --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection's transport is known. Override with a call to this one."""
+        """Called with the connection's transport. An override must call this method."""
         self._transport = transport
         flush = getattr(transport, "flush", None)
         if flush is not None:
             sockets = transport if isinstance(transport, QuicTransport) else None
             self._life.opened(sockets, None if isinstance(self._loop, LoopCore) else flush)
         else:
-            # A plain UDP transport of the program's own: this connection is moved by itself.
+            # A program's own UDP transport: Python moves the packets of this connection.
             is_connected = transport.get_extra_info("peername") is not None
             driver = ForeignDriver(self._loop, OwnConnection(self._quic, is_connected))
             driver.connection_made(transport)
@@ -270,18 +269,18 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._life.opened(DriverSockets(self._loop, driver), driver.flush)
 
     def datagram_received(self, data: bytes, addr: NetworkAddress) -> None:
-        """A datagram for a connection on a plain UDP transport."""
+        """Handles a datagram for a connection on a plain UDP transport."""
         self._own_driver.datagram_received(data, addr)
 
     def error_received(self, exc: Exception) -> None:
-        """What the network said about a datagram on a plain UDP transport."""
+        """Handles a network error about a datagram on a plain UDP transport."""
         self._own_driver.error_received(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over: called once, after ``ConnectionTerminated``, by whatever it ended.
+        """Called once when the connection has ended for any reason, after ``ConnectionTerminated``.
 
-        ``exc`` is ``None`` when a program on either side closed it, whatever its code, and else the
-        error. On a plain UDP transport of the program's own the transport calls this.
+        ``exc`` is ``None`` if a program on either side closed it, with any code, and else the
+        error. On a program's own UDP transport the transport calls this.
         """
         if isinstance(self._life.sockets, DriverSockets):
             self._own_driver.connection_lost(exc)
@@ -289,15 +288,15 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
     # To be overridden ---------------------------------------------------------------------------
 
     def quic_event_received(self, event: events.QuicEvent) -> None:
-        """Called for each event. This one feeds the streams' readers, where there are any.
+        """Called for each event. The default feeds the readers of streams.
 
-        What it raises goes to the loop's exception handler; later events still arrive.
+        Exceptions go to the loop's exception handler; later events still arrive.
         """
         if isinstance(event, events.StreamDataReceived):
             adapter = self._streams.get(event.stream_id)
             if adapter is None:
-                # Without a handler nobody would hold the writer, and a StreamWriter that is
-                # collected finishes its stream.
+                # Without a handler no code would keep the writer, and a StreamWriter that is
+                # garbage-collected ends its stream.
                 if self._stream_handler is None:
                     return
                 reader, writer = self._create_stream(event.stream_id)
@@ -311,7 +310,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
                 adapter.read_failed(ConnectionResetError(f"the peer reset the stream: {code:#x}"))
         elif isinstance(event, events.ConnectionTerminated):
             for adapter in list(self._streams.values()):
-                # NO_ERROR, of the application or of the transport: an orderly end.
+                # NO_ERROR of the application or of the transport is an orderly end.
                 if event.error_code == 0:
                     adapter.read_ended()
                 else:
@@ -339,14 +338,14 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
 
     @property
     def _stream_readers(self) -> dict[int, asyncio.StreamReader]:
-        """The readers of the streams that are open, by their numbers."""
+        """The readers of open streams, by stream ID."""
         found = {number: adapter.reader for number, adapter in self._streams.items()}
         return {number: reader for number, reader in found.items() if reader is not None}
 
     # Inside -------------------------------------------------------------------------------------
 
     def _quic_events_received(self, received: list[events.QuicEvent]) -> None:
-        """One turn's events of this connection."""
+        """Handles the events of one loop iteration."""
         trace = self._quic._quic_logger
         for event in received:
             try:
@@ -379,7 +378,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             self._report("Exception in transmit", exc)
 
     def _begin(self) -> None:
-        """Whoever waits for the peer needs the first flight to have left."""
+        """Releases the first flight for a caller that waits for the peer."""
         if self._first_flight is not None:
             self.transmit()
 
@@ -398,7 +397,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._write_failed(event.stream_id, f"the peer stopped the stream: {event.error_code:#x}")
 
     def _stream_abandoned(self, event: events.StreamAbandoned) -> None:
-        # Whoever reset it: the program, an abort() of another task, the HTTP layer.
+        # Reset by the program, an abort() of another task, or the HTTP layer.
         self._write_failed(event.stream_id, f"stream {event.stream_id} was reset")
 
     def _write_failed(self, stream_id: int, reason: str) -> None:
@@ -441,7 +440,7 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
             reader.feed_eof()
             adapter.reading = False
         adapter.reader = reader
-        # StreamWriter asks its protocol for `_drain_helper` and `_get_close_waiter` only.
+        # StreamWriter uses only `_drain_helper` and `_get_close_waiter` of its protocol.
         flow = cast(asyncio.StreamReaderProtocol, StreamFlow(adapter))
         writer = asyncio.StreamWriter(adapter, flow, reader, self._loop)
         return reader, writer
@@ -471,8 +470,8 @@ class QuicConnectionProtocol(asyncio.DatagramProtocol):
         self._loop.call_exception_handler(context)
 
 
-# What an event does before the program sees it. A chain of `isinstance` would cost a connection that
-# lives on data and DATAGRAM frames, which are not here, more than the rest of their way through Python.
+# The handlers that run before the program's. A chain of `isinstance` would cost a connection with mostly data
+# and DATAGRAM events, which have no handler, more than the rest of their way through Python.
 _HANDLERS: dict[type[events.QuicEvent], Callable[[QuicConnectionProtocol, Any], None]] = {
     events.StreamWritable: QuicConnectionProtocol._stream_writable,
     events.ConnectionWritable: QuicConnectionProtocol._connection_writable,

@@ -25,11 +25,11 @@ _ProtocolClass = Callable[..., Any]
 class QuicServer(asyncio.DatagramProtocol):
     """A listening endpoint, with the methods of an ``asyncio.Server``.
 
-    To stop without cutting anybody off: :meth:`close`, then await :meth:`wait_closed`, with a time
-    limit if there should be one. ``async with`` closes everything at the end of the block.
+    To stop without interrupting clients: :meth:`close`, then await :meth:`wait_closed`, optionally with a
+    timeout. ``async with`` closes everything at the end of the block.
 
-    :func:`serve` makes one. It can also be the protocol of a datagram transport of the program's
-    own, on any loop, as aioquic's can (packets then pass through Python)::
+    :func:`serve` makes one. It can also be the protocol of a program's own datagram transport,
+    on any loop, as aioquic's can (packets then pass through Python)::
 
         await loop.create_datagram_endpoint(lambda: QuicServer(configuration=...), sock=sock)
     """
@@ -59,7 +59,7 @@ class QuicServer(asyncio.DatagramProtocol):
         self._endpoint_transport: QuicTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The server's own datagram transport is open."""
+        """Called when the server's own datagram transport is open."""
         self._endpoint_transport = QuicTransport.over(
             asyncio.get_running_loop(),
             cast(asyncio.DatagramTransport, transport),
@@ -67,16 +67,16 @@ class QuicServer(asyncio.DatagramProtocol):
         )
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        """A datagram on the server's own datagram transport."""
+        """Handles a datagram of the server's own datagram transport."""
         self.transport.datagram_received(data, addr)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The server's own datagram transport is closed."""
+        """Called when the server's own datagram transport is closed."""
         self.transport.connection_lost(exc)
 
     @property
     def sockname(self) -> tuple[str, int] | tuple[str, int, int, int]:
-        """The address that the server is bound to: its IP address and port, and for IPv6 two more."""
+        """The address that the server is bound to: IP address and port, and two more fields for IPv6."""
         name: tuple[str, int] | tuple[str, int, int, int]
         name = self.transport.get_extra_info("sockname")
         return name
@@ -90,7 +90,7 @@ class QuicServer(asyncio.DatagramProtocol):
 
     @property
     def _transport(self) -> QuicTransport | None:
-        """aioquic's name for it, and without a transport what its programs find there."""
+        """aioquic's name for it; ``None`` without a transport, as in aioquic."""
         return self._endpoint_transport
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -102,21 +102,21 @@ class QuicServer(asyncio.DatagramProtocol):
         return self.transport.is_serving()
 
     def close(self) -> None:
-        """Refuses new connections (CONNECTION_REFUSED); those that are open go on. One of several
-        ``workers`` sends new clients on to the next worker first, by a Retry.
+        """Refuses new connections (CONNECTION_REFUSED); open ones continue. One of several
+        ``workers`` sends new clients to the next worker first, by a Retry.
 
-        A handshake that waits for a session store was let in, and counts as open. The socket is
-        closed when the last of them has ended; await :meth:`wait_closed`. As with an
+        A handshake that waits for a session store was accepted, and counts as open. The socket is
+        closed when the last connection has ended; await :meth:`wait_closed`. As with an
         ``asyncio.Server``, :meth:`close_clients` ends them.
         """
         self.transport.drain()
 
     def reload(self) -> None:
-        """Takes up the configuration as it is now, for new connections; open ones go on as they are.
+        """Applies the current configuration to new connections; open ones do not change.
 
         After a renewed certificate: ``configuration.load_cert_chain(...)``, ``server.reload()``;
         for several, ``configuration.named_certificates.clear()`` and ``add_certificate`` for each.
-        Raises ``QuicConfigurationError``, and then nothing has changed.
+        Raises ``QuicConfigurationError`` and changes nothing if the configuration is invalid.
         """
         self.transport.reload()
 
@@ -126,14 +126,14 @@ class QuicServer(asyncio.DatagramProtocol):
         self.transport.close_connections(error_code, reason_phrase)
 
     def stop_accepting(self) -> None:
-        """Refuses new connections, as :meth:`close`, but keeps the socket open without any."""
+        """Refuses new connections, as :meth:`close`, but keeps the socket open after the last one."""
         self.transport.stop_accepting()
 
     async def wait_closed(self, timeout: float | None = None) -> None:
         """Waits until, after :meth:`close`, every connection has ended and the socket is released.
 
-        After ``timeout`` seconds the connections that are left are closed (application error code
-        0), and the end takes at most three seconds more. Without one it takes as long as they do.
+        After ``timeout`` seconds the remaining connections are closed (application error code
+        0), which takes at most three seconds more. Without a timeout the wait has no limit.
         """
         if timeout is not None:
             await asyncio.wait([self.transport._closed], timeout=timeout)
@@ -169,27 +169,27 @@ async def serve(
     """Starts a QUIC server on ``host`` and ``port`` and returns it.
 
     ``create_protocol(quic, stream_handler=...)`` makes each connection's protocol. A mapping such as
-    ``{"h3": Http3, "hq-interop": Http09}`` has several application protocols on one port: the
-    client's choice by ALPN makes the object (with ``alpn_protocols`` unset in the configuration, the
-    mapping's order is the server's order of preference).
+    ``{"h3": Http3, "hq-interop": Http09}`` serves several application protocols on one port: the
+    one negotiated by ALPN selects the factory. If ``alpn_protocols`` is not set in the configuration, the
+    mapping's order is the server's order of preference.
 
     ``stream_handler(reader, writer)`` (a function or a coroutine function) is called for each
-    stream that a client opens. ``retry`` says when clients must prove their address first (RFC 9000
+    stream that a client opens. ``retry`` sets when clients must prove their address first (RFC 9000
     section 8.1.2): ``True`` always, ``False`` never, ``"auto"`` under load.
 
-    ``limits`` is a :class:`~uringcore.quic.limits.ServerLimits`: how many connections, altogether
-    and from one address, how fast, and what those are told that are too many.
+    ``limits`` is a :class:`~uringcore.quic.limits.ServerLimits`: the number of connections, in total
+    and from one address, their rate, and the answer to excess clients.
 
     ``reuse_port`` lets sockets of several programs bind the port. For several processes of one
-    server give each its part of a :class:`~uringcore.quic.workers.PortGroup` as ``workers``: it has
+    server, pass each its part of a :class:`~uringcore.quic.workers.PortGroup` as ``workers``; it contains
     the socket, and ``host`` and ``port`` are not used.
 
     ``session_ticket_handler`` is called with each ticket that a client gets, and
-    ``session_ticket_fetcher`` with the bytes of one that a client shows: it returns the ticket, once,
-    or ``None``. With them 0-RTT data is read, unless ``configuration.early_data`` is false. Without
+    ``session_ticket_fetcher`` with the bytes of a ticket from a client: it returns the ticket, once,
+    or ``None``. With them 0-RTT data is accepted, unless ``configuration.early_data`` is false. Without
     them sessions are kept in ``configuration.session_store``.
 
-    Raises ``QuicConfigurationError`` naming the field, and ``OSError`` when the address cannot be
+    Raises ``QuicConfigurationError`` naming the field, and ``OSError`` if the address cannot be
     bound.
     """
     server = QuicServer(
@@ -221,7 +221,7 @@ def _ticket_store(
 def _with_handler(
     create: _ProtocolClass | Mapping[str, _ProtocolClass], stream_handler: QuicStreamHandler | None
 ) -> ServerFactory:
-    """The factories as the endpoint calls them."""
+    """Returns the factories in the form that the endpoint calls."""
     if isinstance(create, Mapping):
         return {
             name: functools.partial(one, stream_handler=stream_handler)

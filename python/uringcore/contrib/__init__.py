@@ -1,4 +1,4 @@
-"""Adapters to other people's packages.
+"""Adapters to third-party packages.
 
 | module | for |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""WebTransport in aiopquic's names: sessions that tell events, for programs that are written in those.
+"""WebTransport with aiopquic's names: event-based sessions, for programs that use that API.
 
 ``events()`` of a session gives the classes below but stream data, which ``receive_stream_data`` gives;
 commands name streams by their numbers. It is a thin layer over
@@ -81,24 +81,24 @@ class WebTransportSession:
     one of each stream; more is not read, so the peer has to wait. A stream is read as
     :meth:`receive_stream_data` is asked, and is kept until it was read to its end or stopped.
 
-    Streams are known by their numbers. Resetting, stopping or ranking one that is over does nothing; for
-    one that there never was ``ValueError`` is raised, and for sending on one that is only received.
+    Streams are identified by their IDs. Resetting, stopping or prioritising one that has ended does nothing.
+    An ID that never existed raises ``ValueError``, and so does sending on a receive-only stream.
     """
 
     tx_max_queued_bytes: int | None = 4 << 20
-    """Bytes queued on all streams, by QUIC as well, above which ``create_stream`` waits for half of them to
-    go; ``None`` is for no such wait."""
+    """Bytes queued on all streams, including QUIC's queue, above which ``create_stream`` waits until half of
+    them are sent; ``None`` disables the wait."""
     stream_ring_cap: int = 4 << 20
     """Bytes that may be queued on one stream."""
 
     def __init__(
         self, transport: Any, role: Literal["client", "server"], state: Session | None = None
     ) -> None:
-        """``transport`` and ``state`` are what a ``session_factory`` is given, to be handed on."""
+        """``transport`` and ``state`` are the arguments of a ``session_factory``, passed on unchanged."""
         if state is None:
             raise ValueError("state: sessions are made by connect_webtransport and servers")
         self.session = state
-        """The session itself."""
+        """The wrapped session."""
         self.role = role
         """``"client"`` or ``"server"``."""
         self._transport = transport
@@ -113,45 +113,45 @@ class WebTransportSession:
 
     @property
     def is_client(self) -> bool:
-        """Which side this is."""
+        """True for a client's session."""
         return self.role == "client"
 
     @property
     def is_server(self) -> bool:
-        """Which side this is."""
+        """True for a server's session."""
         return self.role == "server"
 
     @property
     def session_ready(self) -> bool:
-        """True if the session was opened."""
+        """True: a session object exists only after the session was opened."""
         return True
 
     @property
     def session_closed(self) -> bool:
-        """True if the session is over."""
+        """True if the session has ended."""
         return self._is_closed or self.session.is_closed
 
     @property
     def negotiated_protocol(self) -> str | None:
-        """The application protocol that was agreed on."""
+        """The negotiated application protocol."""
         return self.session.protocol
 
     @property
     def is_draining(self) -> bool:
-        """True if a side has asked for the session to come to its end."""
+        """True if either side has asked for the end of the session."""
         return self._drains or self.session.is_draining
 
     @property
     def control_stream_id(self) -> int:
-        """The number of the CONNECT stream."""
+        """The ID of the CONNECT stream."""
         return self.session.id
 
     def peer_address(self) -> tuple[str, int] | None:
-        """Where the peer is; ``None`` once the session is over."""
+        """Returns the peer's address; ``None`` once the session has ended."""
         return None if self.session_closed else self.session.peer_address
 
     def local_address(self) -> tuple[str, int] | None:
-        """The local address of this side's socket; ``None`` once the session is over."""
+        """Returns the local address of this side's socket; ``None`` once the session has ended."""
         if self.session_closed:
             return None
         life: object = self.session._link.connection
@@ -161,14 +161,14 @@ class WebTransportSession:
         return self._transport.address if isinstance(self._transport, SessionServer) else None
 
     async def events(self) -> AsyncGenerator[WebTransportEvent, None]:
-        """What happens beside the data of streams, until the session is over. What came before its end is
-        told before it, and there is nobody left to be answered."""
+        """Yields events other than stream data until the session has ended. Events from before its end come
+        before the last one; at that time the peer cannot receive answers any more."""
         while (event := await self._streams.receive()) is not None:
             yield event
         yield self._last_event()
 
     async def receive_stream_data(self, stream_id: int) -> AsyncGenerator[WebTransportEvent, None]:
-        """What comes on a stream, to its end or its reset. It is read as this is asked for more."""
+        """Yields the data of a stream, to its end or its reset. Each step reads more from the stream."""
         stream = None if self.session.is_closed else self._streams.receiver(stream_id)
         if stream is None and self.session_closed:
             yield WebTransportStreamReset(stream_id, WT_SESSION_GONE)
@@ -181,8 +181,8 @@ class WebTransportSession:
                 yield event
 
     async def create_stream(self, bidir: bool = True, timeout: float = 5.0) -> int:
-        """Opens a stream and returns its number; ``TimeoutError`` if the peer allows none for so long. The
-        wait for bytes to go (:attr:`tx_max_queued_bytes`) is not counted."""
+        """Opens a stream and returns its ID. Raises ``TimeoutError`` if the peer allows none within
+        ``timeout`` seconds, not counting the wait of :attr:`tx_max_queued_bytes`."""
         if self.tx_max_queued_bytes:
             await self._outboxes.wait_for_room(self.tx_max_queued_bytes)
         if self.session_closed:
@@ -193,10 +193,10 @@ class WebTransportSession:
             raise WebTransportError(str(error)) from error
 
     def send_stream_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
-        """Queues all of it, or raises ``BufferError``: see :meth:`get_tx_data_drain_event`.
+        """Queues all of ``data``, or raises ``BufferError``: see :meth:`get_tx_data_drain_event`.
 
-        Raises ``ValueError`` for more than :attr:`stream_ring_cap` and :class:`WebTransportError` when the
-        session is over or there is no such stream any more.
+        Raises ``ValueError`` for more than :attr:`stream_ring_cap` and :class:`WebTransportError` if the
+        session or the stream has ended.
         """
         if self.session_closed:
             raise WebTransportError("the session is over")
@@ -214,9 +214,9 @@ class WebTransportSession:
         soft_yield_at: float = 0.5,
         hard_wait_at: float = 0.9,
     ) -> None:
-        """Queues data, and waits while there is no room for it. Does nothing when the session is over.
+        """Queues data, and waits while there is no space for it. Does nothing if the session has ended.
 
-        The thresholds are those of :meth:`tx_event_ring_fill`.
+        The thresholds refer to :meth:`tx_event_ring_fill`.
         """
         while not self.session_closed:
             try:
@@ -230,8 +230,8 @@ class WebTransportSession:
                     await outbox.wait()
 
     def get_tx_data_drain_event(self, stream_id: int) -> asyncio.Event:
-        """Set when bytes have gone after a ``BufferError`` or :meth:`set_tx_data_drain_pending`, and when
-        none will go any more."""
+        """Returns an event that is set when bytes have been sent after a ``BufferError`` or
+        :meth:`set_tx_data_drain_pending`, and when no more will be sent."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             return outbox.drained
@@ -240,33 +240,33 @@ class WebTransportSession:
         return over
 
     def set_tx_data_drain_pending(self, stream_id: int) -> None:
-        """Has the event set when bytes have gone."""
+        """Requests that the event is set when bytes have been sent."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = True
 
     def clear_tx_data_drain_pending(self, stream_id: int) -> None:
-        """Takes that back."""
+        """Revokes that request."""
         outbox = self._outboxes.find(stream_id)
         if outbox is not None:
             outbox.is_awaited = False
 
     def tx_data_ring_used(self, stream_id: int) -> int:
-        """Bytes queued on a stream that QUIC has not taken."""
+        """Returns the bytes queued on a stream that QUIC has not taken."""
         outbox = self._outboxes.known(stream_id)
         return 0 if outbox is None else outbox.used
 
     def tx_sent_bytes(self, stream_id: int) -> int:
-        """Bytes of a stream that QUIC has taken; 0 of one that is over."""
+        """Returns the bytes of a stream that QUIC has taken; 0 for one that has ended."""
         outbox = self._outboxes.known(stream_id)
         return 0 if outbox is None else outbox.sent
 
     def tx_event_ring_fill(self) -> float:
-        """0: there is no such ring."""
+        """Returns 0, because there is no such ring."""
         return 0.0
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
-        """Gives up sending."""
+        """Resets the sending side of a stream."""
         check_code(error_code, "error_code", CODE_BITS)
         stream = self._streams.sender(stream_id)
         if stream is not None:
@@ -276,7 +276,7 @@ class WebTransportSession:
                 outbox.discard()
 
     def stop_stream(self, stream_id: int, error_code: int = 0) -> None:
-        """Asks the peer to send no more."""
+        """Asks the peer to stop sending."""
         check_code(error_code, "error_code", CODE_BITS)
         stream = self._streams.find(stream_id)
         if isinstance(stream, ReceiveStream):
@@ -284,8 +284,9 @@ class WebTransportSession:
             self._streams.was_read(stream_id)
 
     def set_stream_priority(self, stream_id: int, priority: int) -> int:
-        """Serves a stream before others: 0 first, 255 last, 9 as those of which nothing is said. Even ones
-        take turns. QUIC has eight ranks: the limits of them are 0, 4, 8, 10, 63, 127 and 191. Gives 0."""
+        """Sets the priority of a stream: 0 is first, 255 last, 9 the default. Streams with even priorities
+        share in turn. QUIC has eight ranks; their upper limits are 0, 4, 8, 10, 63, 127, 191 and 255. Returns
+        0."""
         if not 0 <= priority <= 255:
             raise ValueError(f"priority: must be 0 to 255, not {priority}")
         if self.session_closed:
@@ -296,9 +297,9 @@ class WebTransportSession:
         return 0
 
     def send_datagram_frame(self, data: bytes) -> int:
-        """Queues a datagram and gives its length. There is always room: the oldest ones are dropped.
+        """Queues a datagram and returns its length. If the queue is full, the oldest ones are dropped.
 
-        Raises ``ValueError`` for one that is too long.
+        Raises ``ValueError`` for a datagram that is too long.
         """
         if self.session_closed:
             raise WebTransportError("the session is over")
@@ -311,17 +312,17 @@ class WebTransportSession:
         return len(data)
 
     def get_datagram_tx_drain_event(self) -> asyncio.Event:
-        """An event that is set: there is always room."""
+        """Returns an event that is always set, because a datagram can always be queued."""
         return self._datagrams_drained
 
     def drain(self) -> None:
-        """Asks the peer to bring the session to its end."""
+        """Asks the peer to end the session soon."""
         self._drains = True
         self.session.drain()
 
     def close(self, error_code: int = 0, reason: bytes = b"") -> None:
-        """Closes the session. ``ValueError`` for a code that does not fit in 32 bits, or a reason of more
-        than 1,024 bytes."""
+        """Closes the session. Raises ``ValueError`` for a code that does not fit in 32 bits, or a reason of
+        more than 1,024 bytes."""
         check_code(error_code, "error_code", CODE_BITS)
         text = contiguous_bytes(reason, "reason").decode("utf-8", "replace")
         check_reason(text, bytes_max=REASON_BYTES_MAX)
@@ -330,20 +331,20 @@ class WebTransportSession:
             self._is_closed = True
 
     async def wait_closed(self, timeout: float | None = None) -> None:
-        """Waits until the session is over; ``TimeoutError`` if it is not for so long."""
+        """Waits until the session has ended. Raises ``TimeoutError`` after ``timeout`` seconds."""
         await within(timeout, self.session._link.closed.wait())
 
     async def aclose(
         self, error_code: int = 0, reason: bytes = b"", *, timeout: float = 2.0
     ) -> None:
-        """Closes the session. A client waits for its connection's end, ``timeout`` seconds at most."""
+        """Closes the session. A client waits for the end of its connection, ``timeout`` seconds at most."""
         self.close(error_code, reason)
         if self.is_client:
             with contextlib.suppress(TimeoutError):
                 await within(timeout, self.session.wait_closed())
 
     async def detach(self) -> None:
-        """Nothing: a session that is over holds nothing."""
+        """Does nothing: an ended session holds no resources."""
 
     async def _next_of(self, stream: ReceiveStream) -> WebTransportEvent | None:
         try:
@@ -351,7 +352,7 @@ class WebTransportSession:
         except StreamResetError as error:
             return WebTransportStreamReset(stream.id, error.code)
         except QuicError:
-            # The session is over, or the program has stopped the stream.
+            # The session has ended, or the program has stopped the stream.
             return (
                 WebTransportStreamReset(stream.id, WT_SESSION_GONE) if self.session_closed else None
             )
@@ -373,10 +374,10 @@ class WebTransportSession:
 
 
 class WebTransportClient(WebTransportSession):
-    """A client's session, which :func:`connect_webtransport` makes."""
+    """A client's session, made by :func:`connect_webtransport`."""
 
     def __init__(self, session: Session | None = None, *given: Any, **named: Any) -> None:
-        """Not for programs: aiopquic's arguments are refused with ``TypeError``."""
+        """Internal: aiopquic's arguments are refused with ``TypeError``."""
         if not isinstance(session, Session) or given or named:
             raise TypeError("WebTransportClient: clients are made by connect_webtransport")
         super().__init__(None, "client", session)
@@ -390,15 +391,15 @@ class WebTransportServerSession(WebTransportSession):
 
 
 class WebTransportServer:
-    """A server, which :func:`serve_webtransport` makes."""
+    """A server, made by :func:`serve_webtransport`."""
 
     def __init__(self, server: SessionServer) -> None:
         self.server = server
-        """The server itself."""
+        """The wrapped server."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and port that it is bound to."""
+        """The IP address and port that the server is bound to."""
         return self.server.address
 
     def close(self, code: int = 0, reason: str = "") -> None:
@@ -406,11 +407,11 @@ class WebTransportServer:
         self.server.close(code, reason)
 
     async def wait_closed(self) -> None:
-        """Waits until that is done."""
+        """Waits until the sessions and the socket are closed."""
         await self.server.wait_closed()
 
     async def aclose(self) -> None:
-        """Closes all sessions and the socket, and waits until that is done."""
+        """Closes all sessions and the socket, and waits until they are closed."""
         self.close()
         await self.wait_closed()
 
@@ -429,12 +430,12 @@ async def connect_webtransport(
     verify_peer: bool | None = None,
     ca_file: str | None = None,
 ) -> AsyncIterator[WebTransportClient]:
-    """A client's session, which is closed at the end of the block.
+    """Opens a client's session, which is closed at the end of the block.
 
     ``configuration`` is a :class:`uringcore.quic.configuration.QuicConfiguration`; ``sni``, ``verify_peer``
-    and ``ca_file`` go before it. Raises :class:`WebTransportError` when there is no session,
-    ``socket.gaierror`` for a host whose name is not known, as aiopquic does, and ``ValueError``, which names
-    it, for an argument or a field that cannot be honoured; ``TypeError`` for one string instead of several.
+    and ``ca_file`` override it. Raises :class:`WebTransportError` if the session cannot be opened,
+    ``socket.gaierror`` for an unknown host name, as aiopquic does, ``ValueError`` naming an argument or a
+    field that is not supported, and ``TypeError`` for one string instead of several.
     """
     _refuse("transport", transport, "connections share none")
     path = path or "/"
@@ -470,13 +471,14 @@ async def serve_webtransport(
     wt_supported_protocols: Sequence[str] | None = None,
     web_folder: None = None,
 ) -> WebTransportServer:
-    """A server for sessions at one path: ``handler(session)`` is called for each, and awaited if that is
-    possible. A session goes on when it returns, and is closed with code 1 if it raises, which is logged;
-    that it could not send any more, when the session was over, is no fault of its.
+    """Starts a server for sessions at one path. ``handler(session)`` is called for each, and its result is
+    awaited if it is awaitable. A session continues when the handler returns. If the handler raises, the
+    session is closed with code 1 and the exception is logged; a failed send on an ended session is not
+    logged.
 
-    ``session_factory(transport, state)`` makes the sessions; what it is given is for
-    :class:`WebTransportServerSession`. ``configuration`` is as with :func:`connect_webtransport`, and so is
-    what is raised. ``web_folder`` is refused: files beside sessions are served by the ASGI server.
+    ``session_factory(transport, state)`` makes the sessions; it passes its arguments to
+    :class:`WebTransportServerSession`. ``configuration`` and the exceptions are those of
+    :func:`connect_webtransport`. ``web_folder`` is refused: the ASGI server serves files beside sessions.
     """
     _refuse("transport", transport, "servers share none")
     _refuse("web_folder", web_folder, "files beside sessions are served by the ASGI server")

@@ -1,11 +1,10 @@
-"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: gunicorn starts the processes, each is our server.
+"""``gunicorn -k uringcore.contrib.gunicorn.Worker``: gunicorn starts the processes, and each runs our server.
 
-TCP sockets are gunicorn's. With a certificate, HTTP/3 is served on the UDP ports of the same numbers: the
-arbiter makes them before its first worker, which is the only moment at which a worker class has a say
-in it. Not here: anything about connections.
+gunicorn owns the TCP sockets. With a certificate, HTTP/3 is served on the UDP ports of the same numbers. The
+arbiter binds them before its first worker, which is the only moment at which it calls a worker class.
 
-gunicorn's arbiter runs our code only where it makes a worker object, before the fork. Places on the UDP
-port are taken there; what became of them the workers write themselves, into memory that they share.
+gunicorn's arbiter runs our code only where it makes a worker object, before the fork. It takes the places on
+the UDP port there; the workers record their state in shared memory.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ _NO_LOG_CONFIG = {"version": 1, "incremental": True}
 class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
     """A gunicorn worker that serves HTTP/1.1, WebSocket and HTTP/3.
 
-    For options of the server make a subclass with :attr:`CONFIG_KWARGS`.
+    Options of the server are set by a subclass with :attr:`CONFIG_KWARGS`.
     """
 
     CONFIG_KWARGS: ClassVar[dict[str, Any]] = {}
     """Keyword arguments of :class:`~uringcore.server.Config`, e.g. ``{"http3": False}``."""
 
-    # The UDP ports of all workers, and in the arbiter who has which places.
+    # The UDP ports of all workers, and in the arbiter the place of each worker.
     _ports: ClassVar[Ports]
     _keeper: ClassVar[Config]
     """The configuration of the first worker, whose sessions serve all workers."""
     _taken: ClassVar[dict[Worker, list[PortWorker]]] = {}
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """In the arbiter, before it forks."""
+        """Runs in the arbiter, before it forks."""
         super().__init__(*args, **options)
         for name, log in (("error", self.log.error_log), ("access", self.log.access_log)):
             target = logging.getLogger(f"uvicorn.{name}")
@@ -85,7 +84,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             "timeout_graceful_shutdown": cfg.graceful_timeout,
             "timeout_keep_alive": cfg.keepalive,
             "timeout_notify": self.timeout,
-            # gunicorn starts the processes. Without this, uvicorn would take WEB_CONCURRENCY.
+            # gunicorn starts the processes. Without this, uvicorn would use WEB_CONCURRENCY.
             "workers": 1,
         }
         if cfg.is_ssl:
@@ -139,7 +138,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return Ports(sockets, self._config, workers=self.cfg.workers)
 
     def _clean_up(self, arbiter: int) -> None:
-        # A worker has inherited what is to be done at the arbiter's exit.
+        # A worker has inherited the arbiter's exit handlers.
         if os.getpid() == arbiter:
             self._config.cleanup()
 
@@ -147,19 +146,19 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return [given.sock for given in self.sockets]
 
     def has_ended(self) -> bool:
-        """In the arbiter, which has waited for it."""
-        # Until it is started its number is a word. Afterwards the number may be anybody's.
+        """True in the arbiter once it has waited for the worker."""
+        # Until the worker is started its pid is a string. Afterwards the number may be reused.
         return isinstance(self.pid, int) and Arbiter.WORKERS.get(self.pid) is not self
 
     def init_signals(self) -> None:
-        """As uvicorn's worker: the server sets its own; what it does not is as the system has it."""
+        """Works as in uvicorn's worker: the server sets its handlers; other signals get their defaults."""
         for number in self.SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, self.handle_usr1)
         signal.siginterrupt(signal.SIGUSR1, False)
 
     def run(self) -> None:
-        """In the worker, once the application is loaded."""
+        """Runs in the worker once the application is loaded."""
         self._config.app = self.wsgi
         self._server = Server(self._config, slot=self)
         signal.signal(signal.SIGQUIT, self._server.handle_exit)
@@ -168,7 +167,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except StartupError as exc:
             self.log.error(str(exc))
         except KeyboardInterrupt:
-            # Not for the arbiter's code, of which this process has a copy.
+            # Must not reach the arbiter's code, of which this process has a copy.
             self.log.info("Interrupted before start-up was complete")
         finally:
             if self.places:
@@ -178,14 +177,14 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         if not self._server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
-    # The server's seat
+    # The slot that the server calls
 
     def serving(self, server: Server) -> None:
-        """New clients come here, too."""
+        """Makes the worker's places accept new clients."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=True)
         if self.cfg.reload:
-            # The reloader's thread writes a byte there, and has no other way to end a worker.
+            # The reloader's thread writes a byte to the pipe, and cannot end a worker in another way.
             asyncio.get_running_loop().add_reader(self.PIPE[0], self._reload)
 
     def _reload(self) -> None:
@@ -193,12 +192,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._server.handle_exit(signal.SIGTERM, None)
 
     def ending(self) -> None:
-        """They go to others."""
+        """Makes the worker's places accept no new clients."""
         if self.places:
             type(self)._ports.mark(self.places, accepting=False)
 
     def used_up(self) -> bool:
-        """The arbiter starts another one when this one has ended."""
+        """Returns False: the arbiter starts another worker when this one has ended."""
         return False
 
     async def _callback_notify(self) -> None:

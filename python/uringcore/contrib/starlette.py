@@ -1,4 +1,4 @@
-"""``WebTransportRoute``: sessions in Starlette and FastAPI applications, which know no such scope themselves.
+"""``WebTransportRoute``: sessions in Starlette and FastAPI applications, which do not support them otherwise.
 
 ::
 
@@ -14,10 +14,10 @@
         middleware=[Middleware(WebTransportMiddleware)],
     )
 
-The frameworks' own router refuses scopes of other types than theirs, so the middleware is what finds the
-route. :func:`add_webtransport_route` adds both to an application, FastAPI's as well. Routes are found where
-the application itself has them: one of an application that is mounted in it, or of a router that is included,
-is not. Of the application's middleware those run that stand before this one: it comes last.
+The frameworks' router refuses scopes of other types, so the middleware finds the route.
+:func:`add_webtransport_route` adds both to an application, also FastAPI's. Only routes of the application
+itself are found, not those of a mounted application or of an included router. The application's middleware
+that is listed before this one runs; this one comes last.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
 
 
 class WebTransport:
-    """A client that asks for a session, as an endpoint has it."""
+    """A client's request for a session, as an endpoint receives it."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.receive = receive
-        """ASGI's own, instead of :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
+        """ASGI's function, an alternative to :meth:`accept`: see :mod:`uringcore.webtransport._asgi`."""
         self.send = send
         self.request: SessionRequest = scope["extensions"]["uringcore.webtransport"]["request"]
         """A question and its answer."""
@@ -62,7 +62,7 @@ class WebTransport:
 
     @property
     def state(self) -> Any:
-        """The state that the application's lifespan has made, as a mapping."""
+        """The state of the application's lifespan, as a mapping."""
         return self.scope.get("state", {})
 
     @property
@@ -94,7 +94,7 @@ _Endpoint = Callable[[WebTransport], Awaitable[object]]
 
 
 class WebTransportRoute(BaseRoute):
-    """A path at which ``endpoint(webtransport)`` is called for each session that is asked for."""
+    """A path at which ``endpoint(webtransport)`` is called for each requested session."""
 
     def __init__(self, path: str, endpoint: _Endpoint, *, name: str | None = None) -> None:
         if not path.startswith("/"):
@@ -123,7 +123,7 @@ class WebTransportRoute(BaseRoute):
         return Match.FULL, {"endpoint": self.endpoint, "path_params": params}
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Sessions have no place in generated URLs."""
+        """Raises ``NoMatchFound``: no URLs are generated for sessions."""
         raise NoMatchFound(name, path_params)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +132,7 @@ class WebTransportRoute(BaseRoute):
 
 
 class WebTransportMiddleware:
-    """Takes sessions to the application's :class:`WebTransportRoute`; one that has none gets a 404."""
+    """Routes sessions to the application's :class:`WebTransportRoute`; one without a route gets a 404."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -157,10 +157,10 @@ _NONE: tuple[Match, Scope] = (Match.NONE, {})
 def add_webtransport_route(
     app: Any, path: str, endpoint: _Endpoint, *, name: str | None = None
 ) -> None:
-    """Adds a route to a Starlette or FastAPI application, and before the first the middleware, behind all
-    other that there is then.
+    """Adds a route to a Starlette or FastAPI application, and with the first route the middleware, behind
+    all other middleware that is there at that time.
 
-    Raises ``RuntimeError`` for the first one if the application has been called already.
+    Raises ``RuntimeError`` for the first route if the application has already been called.
     """
     if all(item.cls is not WebTransportMiddleware for item in app.user_middleware):
         if app.middleware_stack is not None:

@@ -1,6 +1,6 @@
 """HTTP/0.9 over a QUIC connection: a line with the method and path, then raw content.
 
-It exists for QUIC's interoperability tests, which agree on it as ``hq-interop``. The interface is
+It exists for QUIC's interoperability tests, which call it ``hq-interop``. The interface is
 that of :class:`uringcore.h3.connection.H3Connection`.
 """
 
@@ -15,11 +15,11 @@ __all__ = ["H0_ALPN", "REQUESTS_MAX", "REQUEST_SIZE_MAX", "H0Connection"]
 H0_ALPN = ["hq-interop"]
 
 REQUEST_SIZE_MAX = 8192
-"The longest request that a server takes, in bytes. A longer one closes the connection."
+"The longest request that a server accepts, in bytes. A longer one closes the connection."
 
 REQUESTS_MAX = 1024
-"""Requests under way that are remembered. More whose first line is incomplete close the connection;
-of those with a complete one the oldest are forgotten, as if they were over."""
+"""Open requests whose state is kept. If more have an incomplete first line, the connection is closed;
+of those with a complete one the oldest are dropped, as if they had ended."""
 
 # RFC 9114 section 8.1; hq-interop defines no codes of its own.
 _GENERAL_PROTOCOL_ERROR = 0x101
@@ -29,7 +29,7 @@ _EXCESSIVE_LOAD = 0x107
 class H0Connection:
     """An HTTP/0.9 connection.
 
-    :param quic: A QUIC connection object, uringcore's or one of the same shape.
+    :param quic: A QUIC connection object, uringcore's or one with the same interface.
     """
 
     def __init__(self, quic: Any) -> None:
@@ -41,8 +41,8 @@ class H0Connection:
         self._headers_received: dict[int, None] = {}
 
     def handle_event(self, event: Any) -> list[H3Event]:
-        """Handles a QUIC event and returns the HTTP events that follow from it."""
-        # By name, so that events of any library of aioquic's shape will do.
+        """Handles a QUIC event and returns the resulting HTTP events."""
+        # By name, so that events of any library with aioquic's API work.
         kind = type(event).__name__
         if kind == "StreamReset":
             self._forget(event.stream_id)
@@ -63,7 +63,7 @@ class H0Connection:
                     return []
                 events.append(HeadersReceived(headers, stream_id, False))
                 data = b""
-            # A program may have stopped a stream, and then no event says that it is over.
+            # A program may have stopped a stream, and then no event reports its end.
             while len(self._headers_received) >= REQUESTS_MAX:
                 self._forget(next(iter(self._headers_received)))
             self._headers_received[stream_id] = None
@@ -95,7 +95,7 @@ class H0Connection:
         self._headers_received.pop(stream_id, None)
 
     def _read_request(self, stream_id: int, data: bytes, ended: bool) -> Headers | None:
-        """The request as fields, or None while it is incomplete or when it is not one."""
+        """Returns the request as fields, or None while it is incomplete or if it is invalid."""
         line = self._incomplete.pop(stream_id, b"") + data
         if len(line) > REQUEST_SIZE_MAX:
             self._quic.close(_GENERAL_PROTOCOL_ERROR, None, "the HTTP/0.9 request is too long")

@@ -1,11 +1,11 @@
-"""HTTP/3 (RFC 9114) over any QUIC connection object, in aioquic's shape.
+"""HTTP/3 (RFC 9114) over any QUIC connection object, with aioquic's API.
 
 | file | noun |
 | --- | --- |
 | ``connection`` | :class:`~uringcore.h3.connection.H3Connection`, codes, frame and setting numbers |
-| ``events`` | what a connection tells its user |
+| ``events`` | the events of a connection |
 | ``exceptions`` | misuse by the caller |
-| ``_qpack`` | QPACK (RFC 9204) on its own |
+| ``_qpack`` | QPACK (RFC 9204) as a separate codec |
 | ``_messages`` | frames, SETTINGS and field sections, for programs that build them themselves |
 | ``_codes`` | numbers of HTTP/3, and exceptions with its error codes |
 | ``_stream_table`` | aioquic's private table of a connection's streams |

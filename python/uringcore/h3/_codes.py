@@ -1,6 +1,6 @@
 """Numbers of HTTP/3 and the exceptions that carry its error codes.
 
-``uringcore.h3.connection`` has them all, as aioquic's module of that name does.
+``uringcore.h3.connection`` exports them all, as aioquic's module of that name does.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Setting(IntEnum):
     """Settings (RFC 9114 section 7.2.4.1, RFC 9204 section 5, RFC 9220, RFC 9297).
 
     ``ENABLE_WEBTRANSPORT`` is that of draft-ietf-webtrans-http3-02; ``DUMMY`` is a reserved one
-    that every peer has to ignore.
+    that every peer must ignore.
     """
 
     QPACK_MAX_TABLE_CAPACITY = 0x1
@@ -106,8 +106,8 @@ class StreamType(IntEnum):
 class ProtocolError(PickledWhole, Exception):
     """Base class of the protocol's errors, by their codes.
 
-    A peer's error closes the QUIC connection and raises nothing. Of these only
-    :class:`FrameUnexpected` is raised, for a caller who sends out of order.
+    A peer's error closes the QUIC connection and raises nothing. Only :class:`FrameUnexpected`
+    is raised, for a caller that sends out of order.
     """
 
     error_code = ErrorCode.H3_GENERAL_PROTOCOL_ERROR
@@ -184,6 +184,6 @@ class SettingsError(ProtocolError):
 
 
 class StreamCreationError(ProtocolError):
-    """A stream was opened that may not be."""
+    """A stream was opened that is not allowed."""
 
     error_code = ErrorCode.H3_STREAM_CREATION_ERROR

@@ -1,8 +1,8 @@
 """Frames, SETTINGS and field sections of HTTP/3, for programs that build or check them themselves.
 
-:class:`~uringcore.h3.connection.H3Connection` uses none of this: it has its own in Rust, which is
-stricter (``uringcore.h3.connection`` lists in what). The names are aioquic's, and
-``uringcore.h3.connection`` has them all, as aioquic's module of that name does.
+:class:`~uringcore.h3.connection.H3Connection` uses none of this: it has a Rust implementation, which is
+stricter (``uringcore.h3.connection`` lists the differences). The names are aioquic's, and
+``uringcore.h3.connection`` exports them all, as aioquic's module of that name does.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
 CONNECTION_SPECIFIC_HEADERS = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade"}
 )
-"Fields that are about one TCP connection and make a message malformed (RFC 9114 section 4.2)."
+"Fields that concern one TCP connection and make a message malformed (RFC 9114 section 4.2)."
 
 
 class HeadersState(Enum):
-    """How far one direction of a message is (RFC 9114 section 4.1)."""
+    """The progress of one direction of a message (RFC 9114 section 4.1)."""
 
     INITIAL = 0
     AFTER_HEADERS = 1
@@ -52,7 +52,7 @@ class HeadersState(Enum):
 
 
 class H3Stream:
-    """What the ``validate_`` functions note about a message, and where its two directions are.
+    """The results of the ``validate_`` functions for a message, and the state of its two directions.
 
     ``expected_content_length`` is the value of ``content-length``, or ``None`` without one.
     """
@@ -71,7 +71,7 @@ class H3Stream:
         self.stream_type: int | None = None
 
     def is_ended(self) -> bool:
-        """True if both directions are over, and nothing received waits for QPACK."""
+        """True if both directions have ended, and no received data waits for QPACK."""
         return self.receiving_ended and self.sending_ended and not self.blocked
 
     def finish_sending(self) -> None:
@@ -82,7 +82,7 @@ class H3Stream:
 
 
 def encode_frame(frame_type: int, frame_data: bytes) -> bytes:
-    """A frame: its type, its length, its payload (RFC 9114 section 7.1)."""
+    """Returns a frame: its type, its length, its payload (RFC 9114 section 7.1)."""
     buf = Buffer(capacity=2 * UINT_VAR_MAX_SIZE + len(frame_data))
     buf.push_uint_var(frame_type)
     buf.push_uint_var(len(frame_data))
@@ -91,7 +91,7 @@ def encode_frame(frame_type: int, frame_data: bytes) -> bytes:
 
 
 def encode_settings(settings: dict[int, int]) -> bytes:
-    """The payload of a SETTINGS frame (RFC 9114 section 7.2.4)."""
+    """Returns the payload of a SETTINGS frame (RFC 9114 section 7.2.4)."""
     buf = Buffer(capacity=2 * UINT_VAR_MAX_SIZE * len(settings))
     for identifier, value in settings.items():
         buf.push_uint_var(identifier)
@@ -100,9 +100,9 @@ def encode_settings(settings: dict[int, int]) -> bytes:
 
 
 def parse_settings(data: bytes) -> dict[int, int]:
-    """Reads the payload of a SETTINGS frame.
+    """Parses the payload of a SETTINGS frame.
 
-    Raises ``FrameError`` when it ends inside a setting, ``SettingsError`` for one that is included
+    Raises ``FrameError`` if it ends inside a setting, ``SettingsError`` for one that is included
     twice or is reserved (RFC 9114 section 7.2.4.1).
     """
     buf = Buffer(data=data)
@@ -121,7 +121,7 @@ def parse_settings(data: bytes) -> dict[int, int]:
 
 
 def parse_max_push_id(data: bytes) -> int:
-    """Reads the payload of a MAX_PUSH_ID frame. Raises ``FrameError`` when it is not one number."""
+    """Parses the payload of a MAX_PUSH_ID frame. Raises ``FrameError`` if it is not one number."""
     buf = Buffer(data=data)
     try:
         push_id = buf.pull_uint_var()
@@ -133,13 +133,13 @@ def parse_max_push_id(data: bytes) -> int:
 
 
 def is_interim_response(headers: Headers) -> bool:
-    """True if these are the fields of a response before the final one, its status 1xx."""
+    """True if these are the fields of an interim response, with a status 1xx."""
     status = next((value for name, value in headers if name == b":status"), b"")
     return status[:1] == b"1"
 
 
 def validate_header_name(key: bytes) -> None:
-    """Raises ``MessageError`` unless ``key`` can be a field's name (RFC 9114 section 4.2)."""
+    """Raises ``MessageError`` unless ``key`` is a valid field name (RFC 9114 section 4.2)."""
     if any(byte <= 0x20 or byte >= 0x7F or 0x41 <= byte <= 0x5A for byte in key):
         raise MessageError(f"Header {key!r} contains invalid characters")
     if b":" in key[1:]:
@@ -147,7 +147,7 @@ def validate_header_name(key: bytes) -> None:
 
 
 def validate_header_value(key: bytes, value: bytes) -> None:
-    """Raises ``MessageError`` unless ``value`` can be a field's value (RFC 9110 section 5.5)."""
+    """Raises ``MessageError`` unless ``value`` is a valid field value (RFC 9110 section 5.5)."""
     if any(byte in (0x00, 0x0A, 0x0D) for byte in value):
         raise MessageError(f"Header {key!r} value has forbidden characters")
     if value[:1] in (b" ", b"\t"):
@@ -164,9 +164,9 @@ def validate_headers(
     required_pseudo_headers: frozenset[bytes],
     stream: H3Stream | None = None,
 ) -> None:
-    """Checks a field section: names, values, and which pseudo-headers there are.
+    """Checks a field section: names, values, and the set of pseudo-headers.
 
-    Raises ``MessageError``. A ``content-length`` is noted in ``stream``.
+    Raises ``MessageError``. Stores a ``content-length`` in ``stream``.
     """
     pseudo: dict[bytes, bytes] = {}
     regular = False

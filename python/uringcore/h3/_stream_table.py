@@ -1,8 +1,8 @@
-"""aioquic's table of an HTTP/3 connection's streams, for subclasses that look into it and change it.
+"""aioquic's table of an HTTP/3 connection's streams, for subclasses that read and change it.
 
-The streams are views: what a program has not set is answered by the connection, in Rust, as things are
-then. A program that sets one direction's end here has the connection forget that direction. Not here:
-what a frame does to a stream, which the connection knows by itself.
+The streams are views: an attribute that the program has not set is read from the connection in Rust. If a
+program sets one direction's end here, the connection drops that direction. The connection itself applies
+frames to its streams.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from uringcore.h3._messages import H3Stream, HeadersState
 __all__ = ["LiveStream", "StreamTable"]
 
 KEPT_AFTER_END_MAX = 1024
-"Streams that are over and that a program has looked up: the oldest beyond that are forgotten."
+"Ended streams that a program has looked up; beyond this number they are dropped."
 
 
 class LiveStream(H3Stream):
-    """A stream of a connection. As a context manager, which it is in aioquic 1.7, it does nothing."""
+    """A stream of a connection. As a context manager, which aioquic 1.7 makes of it, it does nothing."""
 
     def __init__(self, http: H3ConnectionCore, stream_id: int) -> None:
         self._http = http
         self._set: dict[str, Any] = {}
         self._has_begun = False
         super().__init__(stream_id)
-        # Those are what the base class begins with, and nothing that the program has set.
+        # Clears the initial values of the base class, which the program has not set.
         self._set.clear()
         if stream_id & 2:
             self.stream_type = _uni_stream_type(http, stream_id)
@@ -37,11 +37,11 @@ class LiveStream(H3Stream):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Nothing: the connection forgets streams by itself."""
+        """Does nothing: the connection drops ended streams itself."""
 
     @property
     def headers_recv_state(self) -> HeadersState:
-        """How far the message is that the peer sends."""
+        """The progress of the message that the peer sends."""
         return self._of("headers_recv_state", 0)
 
     @headers_recv_state.setter
@@ -50,7 +50,7 @@ class LiveStream(H3Stream):
 
     @property
     def headers_send_state(self) -> HeadersState:
-        """How far the message is that this side sends."""
+        """The progress of the message that this side sends."""
         return self._of("headers_send_state", 2)
 
     @headers_send_state.setter
@@ -85,10 +85,10 @@ class LiveStream(H3Stream):
     "The name in aioquic before 1.3."
 
     def advance(self) -> None:
-        """Notes a field section that was received and is no interim response's.
+        """Records a received field section that is not an interim response's.
 
-        From the first one on the state is that of the events which the program has seen: the connection
-        may have read on.
+        From the first one on the state is that of the events that the program has received: the connection
+        may have parsed more.
         """
         before = self._set.get("headers_recv_state", HeadersState.INITIAL)
         is_first = before is HeadersState.INITIAL
@@ -117,14 +117,14 @@ class LiveStream(H3Stream):
 
 
 class StreamTable(Mapping[int, H3Stream]):
-    """Bidirectional streams and pushes: those that are open, and what a program has looked up."""
+    """Open bidirectional streams and pushes, and streams that a program has looked up."""
 
     def __init__(self, http: H3ConnectionCore) -> None:
         self._http = http
         self._known: dict[int, LiveStream] = {}
 
     def get_or_create(self, stream_id: int) -> LiveStream:
-        """The stream, which may have to begin yet."""
+        """Returns the stream, which may not have begun yet."""
         known = self._known.get(stream_id)
         if known is None:
             known = LiveStream(self._http, stream_id)
@@ -152,7 +152,7 @@ class StreamTable(Mapping[int, H3Stream]):
 
 
 def _uni_stream_type(http: H3ConnectionCore, stream_id: int) -> StreamType | None:
-    """The type of a unidirectional stream: a push, whose states are a request's, or another one."""
+    """Returns the type of a unidirectional stream: a push, whose states are a request's, or another."""
     if stream_id in http._stream_ids():
         return StreamType.PUSH
     own = http._own_streams()

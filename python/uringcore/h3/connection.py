@@ -1,4 +1,4 @@
-"""An HTTP/3 connection over a QUIC connection, in aioquic's shape.
+"""An HTTP/3 connection over a QUIC connection, with aioquic's API.
 
 ::
 
@@ -9,31 +9,31 @@
     for http_event in http.handle_event(quic_event):
         ...
 
-:class:`H3Connection` is Rust. It serves over any object with aioquic's ``configuration``,
+:class:`H3Connection` is implemented in Rust. It works over any object with aioquic's ``configuration``,
 ``get_next_available_stream_id``, ``send_stream_data``, ``send_datagram_frame``, ``reset_stream``,
 ``stop_stream`` and ``close``. It transmits nothing by itself.
 
-What differs from aioquic, in favour of the RFCs and of servers that have to last:
+Differences from aioquic, which follow the RFCs and protect long-running servers:
 
 - ``send_headers`` raises ``ValueError`` for fields that would make the message malformed, such as
   a name in upper case or a line feed in a value (RFC 9114 section 4.2), and for a field section
   above the peer's limit.
-- White space around a value given to ``send_headers`` is left out, as is ``content-length`` in a
+- White space around a value given to ``send_headers`` is removed, and so is ``content-length`` in a
   response that cannot have content (RFC 9110 sections 5.5 and 8.6).
-- Requests need ``:scheme`` and ``:path`` too, and the pseudo-header fields have to be what their
-  grammar says (RFC 9114 section 4.3.1). There is one ``host`` at most, equal to ``:authority``
+- Requests need ``:scheme`` and ``:path`` too, and pseudo-header fields must match their
+  grammar (RFC 9114 section 4.3.1). There is one ``host`` at most, equal to ``:authority``
   where both are present.
 - Extended CONNECT (RFC 9220) is announced, as in aioquic, and can be switched off:
   ``enable_connect_protocol=False`` makes a request with ``:protocol`` malformed. A plain
-  CONNECT names a host and a port (RFC 9114 section 4.4). WebTransport's newer drafts also want
-  ``QuicConfiguration(reset_stream_at=True)``, which is not this class's to set.
+  CONNECT names a host and a port (RFC 9114 section 4.4). WebTransport's newer drafts also require
+  ``QuicConfiguration(reset_stream_at=True)``, which the program has to set.
 - A server's GOAWAY is an event, :class:`~uringcore.h3.events.GoAwayReceived`.
-- Our limit on field sections, 64 KiB, is announced and enforced. Those that have not ended may take
-  four times as much together, and frames, streams and QPACK instructions that lead to nothing may
-  come 4,096 times, and 64 times more with each field section: a peer that goes beyond is closed
+- The limit of received field sections, 64 KiB, is announced and enforced. Incomplete ones may use
+  four times as much together. Useless frames, streams and QPACK instructions may
+  come 4,096 times, and 64 times more with each field section. A peer that exceeds these limits is closed
   with H3_EXCESSIVE_LOAD.
-- ``max_push_id=None`` lets a client refuse pushes; by default it takes as many as aioquic's.
-- ``close_on_malformed=False`` gives up only the stream of a malformed message (RFC 9114 section
+- ``max_push_id=None`` lets a client refuse pushes; by default it accepts as many as aioquic's.
+- ``close_on_malformed=False`` ends only the stream of a malformed message (RFC 9114 section
   4.1.2) and not, as aioquic does, the connection.
 - ``send_goaway`` and ``cancel_request`` exist. A request that is reset or stopped through a QUIC
   connection of another library keeps its HTTP/3 state until the connection ends; ``cancel_request``
@@ -41,11 +41,12 @@ What differs from aioquic, in favour of the RFCs and of servers that have to las
 
 Subclasses may have an ``__init__`` of their own, attributes, and aioquic's hooks:
 ``_get_local_settings``, ``_init_connection``, ``_validate_settings``,
-``_handle_request_or_push_frame`` (which gets the content of a DATA frame, and ``None`` as that of others,
-whose fields are in the events that ``super()`` returns), ``_max_push_id``, ``_max_table_capacity`` and
-``_blocked_streams``. They find ``_stream``, ``_get_or_create_stream``, ``_is_done`` and ``_quic``. A
-subclass over a QUIC connection object of a program's own makes the same calls on that as aioquic's, one
-for each stream type, frame and batch of QPACK instructions, and requests are for whatever their fields say.
+``_handle_request_or_push_frame`` (called with the content of a DATA frame, and with ``None`` for other
+frames, whose fields are in the events that ``super()`` returns), ``_max_push_id``,
+``_max_table_capacity`` and ``_blocked_streams``. They can use ``_stream``, ``_get_or_create_stream``,
+``_is_done`` and ``_quic``. A subclass over a program's own QUIC connection object makes aioquic's calls on
+it, one for each stream type, frame and batch of QPACK instructions. The target of its requests (pseudo-header
+fields and ``host``) is not checked.
 """
 
 from __future__ import annotations
@@ -178,15 +179,15 @@ def stream_is_request_response(stream_id: int) -> bool:
 
 
 class H3Connection(H3ConnectionCore):
-    """An HTTP/3 connection (RFC 9114) over a QUIC connection object of aioquic's shape.
+    """An HTTP/3 connection (RFC 9114) over a QUIC connection object with aioquic's interface.
 
-    See :mod:`uringcore.h3.connection` for what differs from aioquic.
+    See :mod:`uringcore.h3.connection` for the differences from aioquic.
 
-    :param quic: The QUIC connection. Its ``configuration.is_client`` says which end this is.
-    :param enable_webtransport: Announce and understand WebTransport streams and HTTP datagrams.
+    :param quic: The QUIC connection. Its ``configuration.is_client`` selects the role.
+    :param enable_webtransport: Announce and accept WebTransport streams and HTTP datagrams.
         Implies ``enable_connect_protocol``.
-    :param close_on_malformed: Whether a malformed message closes the connection, as with aioquic,
-        or only ends its stream, with :class:`MessageAborted` if its headers had been received.
+    :param close_on_malformed: If true, a malformed message closes the connection, as with aioquic.
+        If false, only its stream ends, with :class:`MessageAborted` if its headers had been received.
     :param enable_connect_protocol: Announce extended CONNECT (RFC 9220): requests with
         ``:protocol``, such as those for WebSockets.
     :param max_push_id: The highest push ID that a server may use, at most 1023; ``None`` allows no
@@ -218,17 +219,17 @@ class H3Connection(H3ConnectionCore):
         self._at_hand: list[H3Event] = []
         self._init_connection()
         if not self._has_begun:
-            # A subclass has opened the streams by itself.
+            # A subclass has opened the streams itself.
             self._start((self._local_control_stream_id, *self._qpack_streams()))
 
     # For subclasses, under aioquic's names ---------------------------------------------------------
 
     def _init_connection(self) -> None:
-        """Opens the control stream, with SETTINGS, and QPACK's two streams."""
+        """Opens the control stream, with SETTINGS, and the two QPACK streams."""
         self._start(None)
 
     def _get_local_settings(self) -> dict[int, int]:
-        """The SETTINGS to send, by identifier, in the order in which they are sent."""
+        """Returns the SETTINGS by identifier, in the order in which they are sent."""
         settings: dict[int, int] = {
             Setting.QPACK_MAX_TABLE_CAPACITY: self._max_table_capacity,
             Setting.MAX_FIELD_SECTION_SIZE: _MAX_FIELD_SECTION_SIZE,
@@ -238,7 +239,7 @@ class H3Connection(H3ConnectionCore):
             settings[Setting.ENABLE_CONNECT_PROTOCOL] = 1
         if self._enable_webtransport:
             settings[Setting.H3_DATAGRAM] = 1
-        # A reserved setting, to see that the peer ignores it (RFC 9114 section 7.2.4.1).
+        # A reserved setting tests that the peer ignores it (RFC 9114 section 7.2.4.1).
         settings[Setting.DUMMY] = 1
         if self._enable_webtransport:
             settings[Setting.ENABLE_WEBTRANSPORT] = 1
@@ -261,7 +262,7 @@ class H3Connection(H3ConnectionCore):
     def _handle_request_or_push_frame(
         self, frame_type: int, frame_data: bytes | None, stream: H3Stream, stream_ended: bool
     ) -> list[H3Event]:
-        """The events that a frame of a request or push produced."""
+        """Returns the events that a frame of a request or push produced."""
         events, self._at_hand = self._at_hand, []
         return events
 
@@ -272,7 +273,7 @@ class H3Connection(H3ConnectionCore):
         return stream_id
 
     def _get_or_create_stream(self, stream_id: int) -> LiveStream:
-        """The stream of that number, which may have to begin yet."""
+        """Returns the stream of that number, which may not have begun yet."""
         return self._stream.get_or_create(stream_id)
 
     @property
@@ -319,7 +320,7 @@ class H3Connection(H3ConnectionCore):
             self._quic._http = weakref.ref(self)
 
     def _qpack_streams(self) -> tuple[int, int]:
-        """QPACK's streams, opened if a subclass has left that to be done."""
+        """Returns the QPACK streams; opens them if the subclass has not."""
         if self._local_encoder_stream_id is None:
             self._local_encoder_stream_id = self._create_uni_stream(StreamType.QPACK_ENCODER)
         if self._local_decoder_stream_id is None:
@@ -327,7 +328,7 @@ class H3Connection(H3ConnectionCore):
         return self._local_encoder_stream_id, self._local_decoder_stream_id
 
     def _check_received_settings(self) -> None:
-        """Has a subclass check the peer's SETTINGS."""
+        """Calls a subclass's check of the peer's SETTINGS."""
         settings = self.received_settings or {}
         try:
             self._validate_settings(settings)
@@ -337,7 +338,7 @@ class H3Connection(H3ConnectionCore):
             self._set_received_settings(settings)
 
     def _hand_frame(self, event: H3Event) -> list[H3Event]:
-        """Has a subclass say what becomes of a frame that has led to ``event``."""
+        """Passes a frame's ``event`` to a subclass and returns the events to report."""
         frame_data: bytes | None = None
         if isinstance(event, DataReceived):
             frame_type, frame_data = FrameType.DATA, event.data

@@ -1,9 +1,9 @@
-"""What an HTTP/3 connection tells its user: aioquic's events, and two of our own:
-:class:`MessageAborted` for streams given up and :class:`GoAwayReceived` for the server's GOAWAY.
+"""The events of an HTTP/3 connection: aioquic's, and two of our own:
+:class:`MessageAborted` for aborted streams and :class:`GoAwayReceived` for the server's GOAWAY.
 
-The classes are Rust. Their fields are immutable; they take positional and keyword arguments, and
-attributes of a program's own, compare by value, work with ``match``, are copied and pickled, and pass for
-dataclasses.
+The classes are implemented in Rust. Their fields are immutable. They accept positional and keyword arguments,
+and a program's own attributes, compare by value, work with ``match`` and ``dataclasses``, and can be copied
+and pickled.
 """
 
 from __future__ import annotations

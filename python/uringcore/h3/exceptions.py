@@ -1,4 +1,4 @@
-"""Misuse of an HTTP/3 connection by its user. A peer's faults close the connection instead."""
+"""Misuse of an HTTP/3 connection by its user. A peer's errors close the connection instead."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class H3Error(Exception):
 
 
 class InvalidStreamTypeError(H3Error):
-    """The stream is of a kind on which this cannot be sent."""
+    """The type of the stream does not allow sending this."""
 
 
 class NoAvailablePushIDError(H3Error):
-    """The client takes no push, or no further one."""
+    """The client allows no push, or no further one."""
 
 
 class GoingAwayError(H3Error):
