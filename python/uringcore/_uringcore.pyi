@@ -26,7 +26,7 @@ def _ready_push(slf: LoopCore, handle: Any, first: bool) -> None: ...
 def _ready_remove(slf: LoopCore, handle: Any) -> bool: ...
 def _watched(slf: LoopCore) -> list[tuple[int, bool, Any, Any]]: ...
 
-# The result, a future of it, or None for what asyncio's own code has to deal with.
+# The result, a future of it, or None if asyncio's own code must handle the call.
 def _sock_receive(loop: LoopCore, sock: Any, size: Any) -> Any: ...
 def _sock_receive_into(loop: LoopCore, sock: Any, buf: Any) -> Any: ...
 def _sock_accept(loop: LoopCore, sock: Any) -> Any: ...
@@ -137,7 +137,7 @@ class LoopCore:
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle: ...
     def create_future(self) -> asyncio.Future[Any]: ...
-    create_task: Any  # takes what the running version's takes
+    create_task: Any  # the arguments of the running version's method
     def get_debug(self) -> bool: ...
     def is_closed(self) -> bool: ...
     def is_running(self) -> bool: ...
@@ -539,7 +539,7 @@ class StreamWritable(QuicEvent):
 class BufferReadError(ValueError): ...
 class BufferWriteError(ValueError): ...
 
-# aioquic's name; the type of readable buffers is collections.abc.Buffer (import it as ReadableBuffer).
+# aioquic's name; the type of readable buffers is collections.abc.Buffer (imported here as ReadableBuffer).
 @disjoint_base
 class Buffer:
     def __new__(cls, capacity: int | None = 0, data: ReadableBuffer | None = None) -> Buffer: ...
@@ -1022,7 +1022,7 @@ class WebTransportClient:
 @final
 class Waiting(Coroutine[object, None, _T_co]):
     def __await__(self) -> Generator[object, None, _T_co]: ...
-    # Not Self: type checkers would take it for a generator.
+    # Not Self: type checkers would take the object for a generator.
     def __iter__(self) -> Iterator[object]: ...
     def __next__(self) -> object: ...
     def send(self, _value: None) -> object: ...
@@ -1130,7 +1130,7 @@ class BidirectionalStream(SendStream, ReceiveStream): ...
 
 @disjoint_base
 class H3ConnectionCore:
-    """An HTTP/3 connection without its settings: a base of :class:`uringcore.h3.connection.H3Connection`."""
+    """An HTTP/3 connection without its settings: the base of :class:`uringcore.h3.connection.H3Connection`."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def _begin(
@@ -1160,9 +1160,9 @@ class H3ConnectionCore:
     def _stream_ids(self) -> list[int]: ...
     def _given_up(self, stream_id: int, reset: bool) -> None: ...
     def handle_event(self, event: Any) -> list[H3Event]:
-        """Handles a QUIC event and returns the HTTP events that follow from it.
+        """Handles a QUIC event and returns the resulting HTTP events.
 
-        A fault of the peer closes the QUIC connection with the RFC's code; nothing is raised.
+        An error of the peer closes the QUIC connection with the RFC's code; nothing is raised.
         """
     def send_headers(
         self,
@@ -1183,10 +1183,10 @@ class H3ConnectionCore:
     ) -> None:
         """Sends content.
 
-        :raises FrameUnexpected: unless a header section was sent and the message is not over.
+        :raises FrameUnexpected: unless a header section was sent and the message has not ended.
         """
     def send_datagram(self, stream_id: int, data: bytes | bytearray | memoryview) -> None:
-        """Sends an HTTP datagram that belongs to a request (RFC 9297 section 2.1).
+        """Sends an HTTP datagram of a request (RFC 9297 section 2.1).
 
         :raises InvalidStreamTypeError: if the stream is not a client-initiated bidirectional one.
         """
@@ -1197,14 +1197,14 @@ class H3ConnectionCore:
 
         :raises RuntimeError: on a client.
         :raises InvalidStreamTypeError: if the stream is not a client-initiated bidirectional one.
-        :raises NoAvailablePushIDError: when the client allows no further push.
-        :raises FrameUnexpected: when the response on ``stream_id`` is over.
+        :raises NoAvailablePushIDError: if the client allows no further push.
+        :raises FrameUnexpected: if the response on ``stream_id`` has ended.
         :raises ValueError: if the fields would make a malformed request.
         """
     def create_webtransport_stream(self, session_id: int, is_unidirectional: bool = False) -> int:
         """Begins a WebTransport stream in the session of a CONNECT request.
 
-        Returns its identifier. Send on it with the QUIC connection's ``send_stream_data``.
+        Returns its ID. Data is sent on it with the QUIC connection's ``send_stream_data``.
 
         :raises InvalidStreamTypeError: if WebTransport is not enabled, or the session is not a
             client-initiated bidirectional stream.
@@ -1212,34 +1212,34 @@ class H3ConnectionCore:
     def send_goaway(self, stream_id: int | None = None) -> int:
         """Announces the end of the connection (RFC 9114 section 5.2).
 
-        A server refuses requests from ``stream_id`` on, by default all that have not begun.
-        Returns the identifier that was sent.
+        A server rejects requests from ``stream_id`` on, by default all that have not begun.
+        Returns the ID that was sent.
 
-        :raises ValueError: if it is above that of an earlier GOAWAY, or is no request stream.
+        :raises ValueError: if it is above that of an earlier GOAWAY, or is not a request stream.
         """
     def cancel_request(self, stream_id: int, error_code: int = 0x10C) -> None:
-        """Gives a request up: resets what is still sent, refuses what is still received.
+        """Cancels a request: resets the sending side and stops the receiving side.
 
-        Nothing happens if the request is over already. The default code is H3_REQUEST_CANCELLED.
+        Does nothing if the request has ended. The default code is H3_REQUEST_CANCELLED.
         """
     @property
     def received_settings(self) -> dict[int, int] | None:
         """The peer's SETTINGS by identifier, or None before they arrived."""
     @property
     def received_origins(self) -> frozenset[str] | None:
-        """The origins that the server's ORIGIN frames have named (RFC 9412), or None before there was one.
+        """The origins in the server's ORIGIN frames (RFC 9412), or None before the first one.
 
-        Only those of ``https``; the connection's own is not among them unless it was named.
+        Only origins with ``https``; the connection's own is included only if a frame names it.
         """
     @property
     def sent_settings(self) -> dict[int, int]:
         """Our SETTINGS by identifier."""
     @property
     def open_requests(self) -> int:
-        """How many requests and bidirectional WebTransport streams have state here."""
+        """The number of requests and bidirectional WebTransport streams with state here."""
 
 class H3Event:
-    """What an HTTP/3 connection tells its user: the base class of all events."""
+    """Base class of the events of an HTTP/3 connection."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
 
@@ -1254,16 +1254,16 @@ class DataReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def data(self) -> bytes:
-        """The content; empty when only the end arrived."""
+        """The content; empty if only the end arrived."""
     @property
     def stream_id(self) -> int:
         """The request's stream."""
     @property
     def stream_ended(self) -> bool:
-        """True if the message ends here."""
+        """True if this is the end of the message."""
     @property
     def push_id(self) -> int | None:
-        """The push that it belongs to; ``None`` in the answer to a request."""
+        """The push ID; ``None`` in the response to a request."""
 
 @final
 class DatagramReceived(H3Event):
@@ -1274,7 +1274,7 @@ class DatagramReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def data(self) -> bytes:
-        """Its payload."""
+        """The payload."""
     @property
     def stream_id(self) -> int:
         """The request's stream."""
@@ -1296,23 +1296,23 @@ class HeadersReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def early_data(self) -> bool:
-        """True if any of it came as 0-RTT data, which an attacker can replay (RFC 8470)."""
+        """True if any part arrived as 0-RTT data, which an attacker can replay (RFC 8470)."""
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The field lines in order: name and value."""
+        """The field lines in order, as pairs of name and value."""
     @property
     def stream_id(self) -> int:
         """The request's stream."""
     @property
     def stream_ended(self) -> bool:
-        """True if the message ends here."""
+        """True if this is the end of the message."""
     @property
     def push_id(self) -> int | None:
-        """The push that it belongs to; ``None`` in the answer to a request."""
+        """The push ID; ``None`` in the response to a request."""
 
 @final
 class PushPromiseReceived(H3Event):
-    """A server will answer a request that was not made: these are its field lines."""
+    """A server announces the response to a request that the client has not sent (RFC 9114 section 4.6)."""
 
     __match_args__ = ("headers", "push_id", "stream_id")
     def __new__(cls, headers: list[tuple[bytes, bytes]], push_id: int, stream_id: int) -> Self: ...
@@ -1325,7 +1325,7 @@ class PushPromiseReceived(H3Event):
         """The push ID."""
     @property
     def stream_id(self) -> int:
-        """The stream of the request that the push belongs to."""
+        """The stream of the request that the push is associated with."""
 
 @final
 class WebTransportStreamDataReceived(H3Event):
@@ -1336,36 +1336,36 @@ class WebTransportStreamDataReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def data(self) -> bytes:
-        """The data; empty when only the end arrived."""
+        """The data; empty if only the end arrived."""
     @property
     def stream_id(self) -> int:
-        """The stream."""
+        """The stream ID."""
     @property
     def stream_ended(self) -> bool:
         """True if the peer has finished sending on this stream."""
     @property
     def session_id(self) -> int:
-        """The session: the stream of its CONNECT request."""
+        """The session ID: the stream ID of its CONNECT request."""
 
 @final
 class MessageAborted(H3Event):
-    """A message was malformed and its stream given up (only with ``close_on_malformed=False``)."""
+    """A message was malformed and its stream was aborted (only with ``close_on_malformed=False``)."""
 
     __match_args__ = ("stream_id", "error_code")
     def __new__(cls, stream_id: int, error_code: int) -> Self: ...
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def stream_id(self) -> int:
-        """The request's stream. It is reset already."""
+        """The request's stream, which has been reset."""
     @property
     def error_code(self) -> int:
         """The code that was sent, such as H3_MESSAGE_ERROR."""
 
 @final
 class GoAwayReceived(H3Event):
-    """The server takes no more requests (RFC 9114 section 5.2). May come again with a lower ID.
+    """The server accepts no more requests (RFC 9114 section 5.2). May be repeated with a lower ID.
 
-    Clients only: what a client's GOAWAY names is a push.
+    Clients only: a client's GOAWAY contains a push ID.
     """
 
     __match_args__ = ("stream_id",)
@@ -1373,26 +1373,26 @@ class GoAwayReceived(H3Event):
     def __eq__(self, other: object, /) -> bool: ...
     @property
     def stream_id(self) -> int:
-        """Requests on this stream and those above it are not processed; they may be retried."""
+        """Requests on this stream and higher ones are not processed and may be retried."""
 
 @final
 class QpackEncoder:
-    """Turns field lines into field sections (RFC 9204)."""
+    """Encodes field lines as field sections (RFC 9204)."""
 
     def __new__(cls, max_table_capacity: int = 4096, *, may_block: bool = False) -> Self: ...
     def apply_settings(self, max_table_capacity: int, blocked_streams: int) -> bytes:
-        """Takes the peer's SETTINGS and returns the bytes for the encoder stream."""
+        """Applies the peer's SETTINGS and returns the bytes for the encoder stream."""
     def encode(self, stream_id: int, headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-        """Encodes a field section: the bytes for the encoder stream, and the section."""
+        """Encodes a field section. Returns the bytes for the encoder stream, and the section."""
     def feed_decoder(self, data: ReadableBuffer) -> None:
-        """Takes bytes of the peer's decoder stream.
+        """Processes bytes of the peer's decoder stream.
 
         :raises ValueError: if they are invalid.
         """
 
 @final
 class QpackDecoder:
-    """Turns field sections into field lines (RFC 9204)."""
+    """Decodes field sections to field lines (RFC 9204)."""
 
     def __new__(
         cls,
@@ -1401,48 +1401,49 @@ class QpackDecoder:
         max_field_section_size: int = 65536,
     ) -> Self: ...
     def feed_encoder(self, data: ReadableBuffer) -> int:
-        """Takes bytes of the peer's encoder stream; returns how many insertions there ever were.
+        """Processes bytes of the peer's encoder stream. Returns the total number of insertions.
 
         :raises ValueError: if they are invalid.
         """
     def decode(self, stream_id: int, section: ReadableBuffer) -> list[tuple[bytes, bytes]] | None:
-        """Decodes a field section, or returns None if it has to wait for the encoder stream.
+        """Decodes a field section. Returns None if it has to wait for the encoder stream.
 
         :raises ValueError: if it is invalid or too large.
         """
     def cancel_stream(self, stream_id: int) -> None:
-        """Gives the sections of a stream up."""
+        """Discards the field sections of a stream."""
     def take_instructions(self) -> bytes:
-        """The bytes for the decoder stream since the last call."""
+        """Returns the bytes for the decoder stream since the last call."""
 
 @final
 class FileOperation:
-    """A file operation on the ring, under way or over."""
+    """A file operation on the ring."""
 
     @property
     def future(self) -> asyncio.Future[Any]:
-        """What the one coroutine that started the operation awaits."""
+        """Awaited by the one coroutine that started the operation."""
     def abandon(self, late: Callable[[Any, BaseException | None], None]) -> None:
-        """Asks the kernel to end it; ``late(result, error)`` is called when it is over."""
+        """Asks the kernel to cancel the operation; ``late(result, error)`` is called when it has ended."""
 
 @final
 class DirectReads:
-    """Reads of what the kernel has in memory, for the files of one loop."""
+    """Reads from the page cache, for the files of one loop."""
 
     def __new__(cls, owner: LoopCore | None = None) -> Self: ...
     def read(self, fd: int, size: int, offset: int) -> bytes | bool | None:
         """Reads up to ``size`` bytes at ``offset``, or at the file's position if that is negative.
 
-        ``bytes``: what was there, empty at the end of the file. ``None``: it would have to wait.
-        ``False``: this kind of file cannot tell. ``True``: nothing was tried, let others run first.
+        Returns ``bytes`` if data was cached, empty at the end of the file; ``None`` if the read would wait;
+        ``False`` if this kind of file does not support the check; ``True`` if nothing was tried, because
+        other tasks must run first.
         """
     def is_due(self) -> bool:
-        """True if it is time to let others run."""
+        """True if other tasks must run first."""
     def rested(self) -> None:
-        """Others have run: a new slice of time begins."""
+        """Starts a new time slice after other tasks have run."""
 
 def file_describe(fd: int) -> tuple[int, int, int, int | None]:
-    """``(mode, size, block_size, position)`` as far as the kernel knows it without asking a disk."""
+    """Returns ``(mode, size, block_size, position)`` as far as the kernel has them without disk access."""
 
 def file_open(
     slf: LoopCore,

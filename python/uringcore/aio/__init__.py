@@ -14,13 +14,13 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_open`` | ``open``: from a path and a mode to a file object |
 | ``_base`` | the methods that binary and text files share |
 | ``_text``, ``_reader`` | text files; their decoder and its positions |
-| ``_buffered``, ``_raw`` | binary files with a buffer, and without |
+| ``_file`` | position and close of binary files |
 | ``_file`` | what both have: position and end |
 | ``_buffer`` | bytes read ahead, and bytes that wait to be written |
 | ``_descriptor`` | single operations on an open descriptor |
 | ``_turns`` | the order of operations on one file |
-| ``_operation`` | one operation under way, and its result after a cancel |
-| ``_files`` | the two ways to carry operations out: the ring, and threads |
+| ``_operation`` | one operation in progress, and its result after a cancellation |
+| ``_files`` | the two implementations of operations: the ring, and threads |
 | ``os``, ``ospath`` | functions of ``os`` and ``os.path`` |
 | ``tempfile``, ``_temporary`` | temporary files and directories; the classes of two of them |
 | ``_standard`` | standard input, output and error |
@@ -28,21 +28,21 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 
 On a uringcore loop with io_uring every operation that may wait is an operation of the ring: opening,
 reading, writing, syncing, resizing, closing, and most of :mod:`uringcore.aio.os`. io_uring has no
-operation for reading directories, ``readlink``, ``access`` and the like; those go to the loop's
-executor, and so do ``ftruncate`` before Linux 6.9 and the making of temporary files. On the epoll
-backend, on stock asyncio and on uvloop everything that may wait goes to the executor. On all of them,
-bytes that the kernel has in memory are read at once, without a turn of the loop; a coroutine that
-reads nothing else lets others run every half a millisecond.
+operation for reading directories, ``readlink``, ``access`` and some others; those use the loop's
+executor, and so do ``ftruncate`` before Linux 6.9 and the creation of temporary files. On the epoll
+backend, on stock asyncio and on uvloop all operations that may wait use the executor. On all of them,
+cached bytes are read at once, without an iteration of the loop; a coroutine that
+only reads such bytes lets other tasks run every half a millisecond.
 
 Several tasks may use one file: its operations run one after the other, in the order of the calls;
-``pread`` and ``pwrite`` run beside each other. There is no bound on files or on callers; a loop's
-ring carries out at most 1,048,576 operations at once and answers one more with ``OSError(ENOBUFS)``.
+``pread`` and ``pwrite`` run concurrently. The number of files and callers has no limit; a loop's
+ring runs at most 1,048,576 operations at once and fails one more with ``OSError(ENOBUFS)``.
 
-A cancelled read has taken nothing from the file. A cancelled write is either not begun or accepted
-whole, to be carried out by the next flush, write or close (see ``AsyncBufferedIOBase``). A cancelled
-``close`` goes on by itself.
+A cancelled read leaves the position where it was. A cancelled write has either not begun or is accepted
+whole; the next flush, write or close completes it (see ``AsyncBufferedIOBase``). A cancelled
+``close`` completes in the background.
 
-One thing differs from aiofiles: the objects below a file (``buffer``, ``raw``, the result of
+There is one difference from aiofiles: the objects below a file (``buffer``, ``raw``, the result of
 ``detach``) are asynchronous too, and ``f._file`` does not exist.
 """
 

@@ -1,8 +1,8 @@
 """The methods that binary and text files share.
 
-``_taken`` holds what was read ahead, bytes or text, and ``_at`` is the place in it. A call that this
+``_taken`` holds bytes or text that were read ahead, and ``_at`` is the position in it. A call that it
 can answer does not suspend. ``_below()`` is the binary file: that of a text file, or the file itself.
-Not here: where ``_taken`` comes from, and positions (``_file``, ``_text``).
+``_file`` and ``_text`` fill ``_taken`` and handle positions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
 
     _taken: AnyStr
     _at: int
-    # The end of a line if that is always the same; None to have `_collect` find it.
+    # The end of a line if it is always this string; None if `_collect` has to find it.
     _line_end: AnyStr | None
 
     def _below(self) -> Buffer:
@@ -36,11 +36,11 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         self._below()._check_open()
 
     async def _begin_reading(self) -> None:
-        """Wait for this task's turn, with everything done that has to come before reading."""
+        """Wait for this task's turn, after everything that has to happen before reading."""
         raise NotImplementedError
 
     def _reads_no_line(self) -> bool:
-        """True if a line of no characters may be read though the file cannot be."""
+        """True if reading a line of at most 0 characters succeeds although the file is not readable."""
         return False
 
     async def _collect(self, limit: int, line: bool) -> AnyStr:
@@ -115,7 +115,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         mark = self._line_end
         if mark and not self._busy and (size is None or size == -1):
             at = self._at
-            # A closed file has nothing left that could be found.
+            # A closed file has no bytes left that could be found.
             end = self._taken.find(mark, at) + 1
             if end:
                 self._at = end
@@ -178,7 +178,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         for written bytes that are still in the buffer, which are flushed first.
 
         Args:
-            size: how many bytes at most; fewer only at the end of the file.
+            size: the maximum number of bytes; fewer only at the end of the file.
             offset: bytes from the start of the file.
 
         Raises:
@@ -220,7 +220,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
     async def pwrite(self, data: Any, offset: int, /) -> int:
         """Write all of ``data`` at an offset, without moving the position.
 
-        It is not buffered. A file in append mode writes at its end whatever the offset, as
+        It is not buffered. A file in append mode writes at its end regardless of the offset, as
         ``pwrite(2)`` does on Linux.
 
         Args:
@@ -228,7 +228,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
             offset: bytes from the start of the file.
 
         Returns:
-            The number of bytes, which is all of them.
+            The number of bytes, which is always all of them.
 
         Raises:
             OSError: the write failed, perhaps after a part of the data.
@@ -245,7 +245,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         while piece:
             below._check_open()
             count = await below._at_offset(below._files.write(below._fd, piece, offset))
-            # Short only in trouble, so the copy does not matter.
+            # Writes are short only after errors, so the copy does not matter.
             piece = piece[count:]
             offset += count
         return size
@@ -253,10 +253,10 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
     # The file as a whole --------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Hand everything that is buffered to the kernel.
+        """Pass all buffered bytes to the kernel.
 
         Raises:
-            OSError: writing failed. What was not written stays in the buffer.
+            OSError: writing failed. Unwritten bytes stay in the buffer.
             ValueError: the file is closed.
         """
         self._check_open()
@@ -266,7 +266,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         """Flush, and wait until the file's contents and attributes are on the disk.
 
         Raises:
-            OSError: the device failed; what was written may be lost.
+            OSError: the device failed; written data may be lost.
             ValueError: the file is closed.
         """
         await self._sync(data_only=False)
@@ -281,7 +281,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
         await below._at_offset(below._files.sync(fd, data_only))
 
     async def stat(self) -> os.stat_result:
-        """The file's attributes, as ``os.fstat``; buffered bytes are not in them.
+        """Returns the file's attributes, as ``os.fstat``, without buffered bytes.
 
         Raises:
             ValueError: the file is closed.
@@ -304,7 +304,7 @@ class AsyncIOBase(Turns, Generic[AnyStr]):
 
 
 def as_size(size: Any) -> int:
-    """The argument of a read: -1 for ``None``.
+    """Returns the size argument of a read as an integer: -1 for ``None``.
 
     Raises:
         TypeError: ``size`` is neither an integer nor ``None``.
@@ -319,7 +319,7 @@ def as_size(size: Any) -> int:
 
 
 def as_bytes(data: Any) -> bytes:
-    """The argument of a write as immutable bytes: a mutable object may change before it is written.
+    """Returns the argument of a write as immutable bytes: a mutable object may change before it is written.
 
     Raises:
         TypeError: it is not bytes-like.

@@ -1,8 +1,8 @@
 """The buffer of a binary file: bytes read ahead, or bytes that wait to be written.
 
 At any time either bytes were read ahead (``_taken``) or bytes wait to be written (``_out``), never
-both. An unbuffered file reads ahead only what a cancelled read leaves, and holds no bytes to write.
-Not here: single operations (``_descriptor``), a file's methods (``_file``).
+both. An unbuffered file has read-ahead bytes only after a cancelled read, and no bytes to write.
+``_descriptor`` implements single operations, and ``_file`` a file's methods.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ._files import Files, Opened
 
 __all__ = ["Buffer"]
 
-# Reading ahead: this much at first and after a jump, then twice as much each time.
+# Read-ahead sizes: the minimum at first and after a seek, then doubled each time up to the maximum.
 _AHEAD_MIN_BYTES = 8 * 1024
 _AHEAD_MAX_BYTES = 64 * 1024
 _WRITE_BYTES = 64 * 1024
-# Reading to the end of a file whose size says nothing (/proc, a pipe).
+# For reading to the end of a file of unknown size (/proc, a pipe).
 _UNKNOWN_PIECE_BYTES = 64 * 1024
 _PIECE_MIN_BYTES = 1024 * 1024
 _LINE_END = ord("\n")
@@ -31,7 +31,7 @@ _LINE_END = ord("\n")
 class Buffer(Descriptor):
     """The part of a binary file that reads and writes in sequence."""
 
-    # An unbuffered file moves its position by what each call reads, and writes at once.
+    # An unbuffered file advances its position by the bytes of each read, and writes at once.
     _is_buffered = True
 
     def __init__(
@@ -46,7 +46,7 @@ class Buffer(Descriptor):
         super().__init__(files, opened, name, mode, closefd)
         self._ahead_first = self._ahead = buffer_size or _AHEAD_MIN_BYTES
         self._ahead_max = buffer_size or _AHEAD_MAX_BYTES
-        # How many bytes may wait to be written; the pieces that wait, in order, and their bytes.
+        # The maximum number of unwritten bytes; the unwritten pieces in order, and their total size.
         self._limit = (buffer_size or _WRITE_BYTES) if self._writable and self._is_buffered else 0
         self._out: list[bytes] = []
         self._unwritten = 0
@@ -75,7 +75,7 @@ class Buffer(Descriptor):
             raise
 
     def _take(self, size: int, line: bool = False) -> bytes:
-        """Of the bytes read ahead at most ``size``, or all if negative, to the end of a line."""
+        """Take at most ``size`` read-ahead bytes, or all if negative, up to the end of a line."""
         at = self._at
         end = len(self._taken) if size < 0 else min(at + size, len(self._taken))
         if line:
@@ -86,7 +86,7 @@ class Buffer(Descriptor):
     async def _collect(self, limit: int, line: bool) -> bytes:
         """Read up to ``limit``, the end of the file or the end of a line; negative for no limit.
 
-        If the read is cancelled or fails, all that it had comes first in the next one.
+        If the read is cancelled or fails, the bytes it had read are returned first by the next one.
         """
         if limit < -1 and not line:
             raise ValueError("read length must be non-negative or -1")
@@ -97,7 +97,7 @@ class Buffer(Descriptor):
                 if self._at < len(self._taken):
                     part = self._take(left, line)
                 elif not line and not 0 <= left < self._ahead:
-                    # More than would be read ahead goes straight to the caller.
+                    # A read larger than the read-ahead size skips the buffer.
                     part = await self._read_once(self._piece(left))
                 else:
                     self._taken, self._at = await self._fetch(), 0
@@ -120,21 +120,21 @@ class Buffer(Descriptor):
         return got
 
     def _piece(self, size: int) -> int:
-        """How much to ask for when ``size`` is wanted: no memory for bytes that the file lacks."""
+        """Returns the size of a read if ``size`` is wanted, to avoid memory for bytes that do not exist."""
         if 0 <= size <= _PIECE_MIN_BYTES:
             return size
         _, length, _, position = _uringcore.file_describe(self._fd)
         if position is None or length <= position:
             rest = _UNKNOWN_PIECE_BYTES
         else:
-            # One more than there seems to be, so that a single read meets the end.
+            # One byte more than the size, so that a single read finds the end.
             rest = length - position + 1
         return rest if size < 0 else min(size, max(rest, _PIECE_MIN_BYTES))
 
     # Writing --------------------------------------------------------------------------------------
 
     async def _settle(self, step_back: bool = False) -> None:
-        """Write what is buffered, or will be by operations under way; on demand undo reading ahead."""
+        """Write buffered bytes and those of pending operations; with ``step_back`` undo reading ahead."""
         if not (step_back or self._unwritten or (self._busy and self._limit)):
             return
         await self._begin()
@@ -159,10 +159,10 @@ class Buffer(Descriptor):
             self._unwritten -= count
 
     def _write_out_blocking(self, only_ready: bool = False) -> None:
-        """Write what is buffered in this thread.
+        """Write the buffered bytes in this thread.
 
         Args:
-            only_ready: drop what a pipe, socket or terminal does not take at once.
+            only_ready: drop bytes that a pipe, socket or terminal does not accept at once.
         """
         for piece in self._out:
             rest = memoryview(piece)

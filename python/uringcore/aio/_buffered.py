@@ -1,13 +1,13 @@
-"""Buffered binary files: what ``io.BufferedReader``, ``BufferedWriter`` and ``BufferedRandom`` do.
+"""Buffered binary files, as ``io.BufferedReader``, ``BufferedWriter`` and ``BufferedRandom``.
 
 A call that the buffer can answer does not suspend. After a cancelled call:
 
-- a read has taken nothing, and bytes that had arrived are there for the next one;
-- a write that had begun is accepted whole and goes out in order, with the next ``flush``, ``write``
+- a read has consumed nothing, and bytes that had arrived are available to the next one;
+- a write that had begun is accepted whole and is written in order, with the next ``flush``, ``write``
   or ``close``;
-- a call that still waited for its turn has done nothing.
+- a call that was still waiting for its turn has done nothing.
 
-Not here: the buffer itself (``_buffer``), text (``_text``).
+``_buffer`` implements the buffer, and ``_text`` text files.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader"]
 
 
 class AsyncBufferedIOBase(AsyncFile):
-    """A buffered binary file that is only written and so has no ``peek``."""
+    """A buffered binary file that is only written, so it has no ``peek``."""
 
     _raw: AsyncFileIO | None = None
-    # Called when this file is closed or given up: text above it has nothing more to read.
+    # Called when this file is closed or detached, to discard the text above it.
     _forget_above: weakref.WeakMethod[Callable[[], None]] | None = None
 
     @property
     def raw(self) -> AsyncFileIO:
-        """The same descriptor without a buffer. Closing it does not close this file."""
+        """An unbuffered file on this descriptor. Closing it does not close this file."""
         self._check_open()
         if self._raw is None or self._raw.closed:
             self._raw = self._unbuffered(closefd=False)
         return self._raw
 
     def detach(self) -> AsyncFileIO:
-        """Give the descriptor up to an unbuffered file. Not a coroutine, as in aiofiles.
+        """Transfer the descriptor to an unbuffered file. Not a coroutine, as in aiofiles.
 
-        Buffered bytes are written before, in the calling thread.
+        Buffered bytes are written first, in the calling thread.
 
         Raises:
-            ValueError: the file is closed, or an operation is under way.
+            ValueError: the file is closed, or an operation is in progress.
         """
         self._check_open()
         if self._busy or self._positional:
@@ -58,7 +58,7 @@ class AsyncBufferedIOBase(AsyncFile):
         return raw
 
     def _give_up_descriptor(self) -> int:
-        # The number may soon be that of another file.
+        # The number may soon belong to another file.
         if self._raw is not None:
             self._raw._fd = -1
         forget = self._forget_above and self._forget_above()
@@ -88,14 +88,14 @@ class AsyncBufferedIOBase(AsyncFile):
             self._end()
 
     async def write(self, data: Any, /) -> int:
-        """Write all of ``data``: into the buffer while it has room, else to the file.
+        """Write all of ``data``: into the buffer while there is space, otherwise to the file.
 
         Returns:
             The number of bytes of ``data``.
 
         Raises:
-            OSError: writing failed (``ENOSPC``...). Earlier bytes stay in the buffer; of ``data``
-                a part may have been written.
+            OSError: writing failed (``ENOSPC``...). Earlier bytes stay in the buffer; a part of ``data``
+                may have been written.
             TypeError: ``data`` is not bytes-like.
             ValueError: the file is closed.
             io.UnsupportedOperation: the file is not open for writing.
@@ -113,7 +113,7 @@ class AsyncBufferedIOBase(AsyncFile):
             self._end()
 
     async def _put(self, piece: bytes) -> None:
-        """Write all of ``piece``, in the file's turn."""
+        """Write all of ``piece``, during the file's turn."""
         self._check_open()
         size = len(piece)
         if self._taken:
@@ -126,13 +126,13 @@ class AsyncBufferedIOBase(AsyncFile):
             try:
                 await self._write_out()
             except OSError:
-                # The caller has the error and the data, so the buffer keeps nothing of it.
+                # The caller has the error and the data, so the buffer drops the data.
                 self._out.clear()
                 self._unwritten = 0
                 raise
 
     def _accept(self, piece: bytes) -> bool:
-        """Put ``piece`` into the buffer, if nothing else is to be done before."""
+        """Put ``piece`` into the buffer, if nothing else has to be done first. Returns True on success."""
         size = len(piece)
         if self._busy or self._taken or self._unwritten + size > self._limit:
             return False
@@ -145,9 +145,9 @@ class AsyncBufferedReader(AsyncBufferedIOBase):
     """A buffered binary file that is read, or read and written."""
 
     async def peek(self, size: int = 0, /) -> bytes:
-        """Bytes that are read ahead, without moving; at most one read if there are none.
+        """Return read-ahead bytes without moving the position; reads at most once if there are none.
 
-        ``size`` is not looked at, as in ``io.BufferedReader``.
+        ``size`` is ignored, as in ``io.BufferedReader``.
 
         Raises:
             As :meth:`read`.

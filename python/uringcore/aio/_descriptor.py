@@ -1,8 +1,8 @@
 """An open descriptor: single operations on it, and its position.
 
-``_taken`` holds bytes that were read from the descriptor and not returned yet, from ``_at`` on; they
-come first in every read. Sequential reads and writes use the descriptor's own position, so it is
-right for others who share it (a child process, a duplicate). Not here: a file's methods (``_file``).
+``_taken`` holds bytes that were read from the descriptor and not returned yet, from ``_at`` on; every
+read returns them first. Sequential reads and writes use the descriptor's own position, so it is
+correct for others that share it (a child process, a duplicate). ``_file`` implements a file's methods.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ._turns import Turns
 
 __all__ = ["PIPE_BUF_BYTES", "Descriptor"]
 
-# As much as a pipe takes without blocking once it is ready.
+# A pipe accepts this many bytes without blocking once it is ready.
 PIPE_BUF_BYTES = 4096
 
 
 class Descriptor(Turns):
-    """The part of a binary file below its methods. All of it runs in the file's turn."""
+    """The part of a binary file below its methods. All of it runs during the file's turn."""
 
     _fd = -1
-    # A duplicate to watch for readiness, so that the user may watch the descriptor itself.
+    # A duplicate that is watched for readiness, so that the user may watch the descriptor itself.
     _watched = -1
 
     def __init__(self, files: Files, opened: Opened, name: Any, mode: str, closefd: bool) -> None:
@@ -44,11 +44,11 @@ class Descriptor(Turns):
         """True if closing the file closes the descriptor."""
         self._readable = "r" in mode or "+" in mode
         self._writable = "r" not in mode or "+" in mode
-        # Writes go to the end, whatever offset they are given.
+        # In append mode writes go to the end, regardless of their offset.
         self._append = self._writable and bool(fcntl(opened.fd, F_GETFL) & os.O_APPEND)
         self._regular = stat.S_ISREG(opened.mode)
         self._pollable = not (self._regular or stat.S_ISBLK(opened.mode))
-        # False once a read that does not wait proved impossible on this file.
+        # False once a non-blocking read failed as unsupported by this file.
         self._direct = self._readable
         self._taken = opened.taken
         self._at = 0
@@ -84,7 +84,7 @@ class Descriptor(Turns):
             self._idle.set_result(None)
 
     async def _in_turn(self, operation: Operation[Any]) -> Any:
-        """Wait for an operation that needs the turn and whose result a cancelled task may lose."""
+        """Wait for an operation that needs the turn. Its result is lost if the task is cancelled."""
         try:
             return await operation.future
         except (asyncio.CancelledError, GeneratorExit):
@@ -92,7 +92,7 @@ class Descriptor(Turns):
             raise
 
     def _abandon(self, operation: Operation[Any], late: Callable[[Any], None] | None) -> None:
-        """The task leaves; the turn lasts until the operation is over and ``late`` has its result."""
+        """Leave an operation behind: the turn lasts until it ends and ``late`` has its result."""
         self._busy += 1
 
         def over(result: Any, error: BaseException | None) -> None:
@@ -109,10 +109,10 @@ class Descriptor(Turns):
     async def _read_once(self, size: int) -> bytes:
         """Read at most ``size`` bytes at the position; empty at the end of the file.
 
-        If the read is cancelled, bytes that arrive nevertheless are appended to ``_taken``.
+        If the read is cancelled, bytes that still arrive are appended to ``_taken``.
         """
         if self._pollable:
-            # Any bytes that are there are an answer: no thread has to wait for more.
+            # A read returns whatever bytes are available: no thread has to wait for more.
             size = min(size, DIRECT_MAX_BYTES)
         while self._direct and size <= DIRECT_MAX_BYTES:
             got = self._files.direct.read(self._fd, size, -1)
@@ -130,7 +130,8 @@ class Descriptor(Turns):
         return data
 
     async def _transfer(self, what: Any, write: bool) -> Any:
-        """Write the bytes ``what`` once, and return how many of them; or read so many, and return them.
+        """Write the bytes ``what`` once and return the number of written bytes, or read up to ``what`` bytes
+        and return them.
 
         If it is cancelled, ``_wrote_late`` gets the number, or ``_taken`` the bytes.
         """
@@ -140,8 +141,8 @@ class Descriptor(Turns):
                 await self._wait_ready(write)
                 if write:
                     what = memoryview(what)[:PIPE_BUF_BYTES]
-            # The ring gets an offset, and the position moves afterwards: when an error or a cancel
-            # cuts a transfer short, the kernel leaves the position where it was (Linux 6.18).
+            # The ring gets an offset, and the position moves afterwards: if an error or a cancellation
+            # interrupts a transfer, the kernel does not move the position (Linux 6.18).
             start = -1
             if not (self._pollable or files.moves_position or (write and self._append)):
                 start = os.lseek(self._fd, 0, os.SEEK_CUR)
@@ -152,7 +153,7 @@ class Descriptor(Turns):
                 self._abandon(operation, partial(self._transferred_late, write, start))
                 raise
             except BlockingIOError:
-                # Another process took the bytes, or the room, that made the descriptor ready.
+                # Another process took the bytes, or the space, that made the descriptor ready.
                 if not self._pollable:
                     raise
             else:
@@ -171,10 +172,10 @@ class Descriptor(Turns):
             os.lseek(self._fd, start + count, os.SEEK_SET)
 
     def _wrote_late(self, count: int) -> None:
-        """An abandoned write has written ``count`` bytes."""
+        """Called when an abandoned write has written ``count`` bytes."""
 
     async def _rest_if_due(self) -> None:
-        """Let other tasks run, in calls that the buffer alone can answer again and again."""
+        """Let other tasks run, in calls that the buffer alone can answer repeatedly."""
         if self._files.direct.is_due():
             await self._rest()
 
@@ -193,7 +194,7 @@ class Descriptor(Turns):
         try:
             add(self._watched, lambda: None if ready.done() else ready.set_result(None))
         except (PermissionError, ValueError):
-            # /dev/zero and the like are always ready, and no loop can watch them.
+            # /dev/zero and similar devices are always ready, and no loop can watch them.
             self._unwatch()
             self._pollable = False
             return
@@ -217,7 +218,7 @@ class Descriptor(Turns):
         return True
 
     async def _move(self, offset: int, whence: int) -> int:
-        """``lseek``, without waiting for a file server in the loop's thread."""
+        """``lseek``, without blocking the loop's thread on a network file system."""
         if whence in (os.SEEK_SET, os.SEEK_CUR) or self._pollable:
             return os.lseek(self._fd, offset, whence)
         if whence == os.SEEK_END and self._regular:
@@ -229,7 +230,7 @@ class Descriptor(Turns):
         return position
 
     def _step_back(self) -> None:
-        """Undo reading ahead: move the descriptor to the file's position."""
+        """Undo reading ahead: move the descriptor's position to the file's."""
         if ahead := len(self._taken) - self._at:
             os.lseek(self._fd, -ahead, os.SEEK_CUR)
         self._taken, self._at = b"", 0

@@ -1,7 +1,7 @@
-"""An open binary file, with or without a buffer: its position and its end.
+"""An open binary file, with or without a buffer: its position and its close.
 
-Not here: reading and writing in sequence (``_buffer``, ``_buffered``, ``_raw``), the methods that
-text files have as well (``_base``).
+``_buffer``, ``_buffered`` and ``_raw`` read and write in sequence; ``_base`` has the methods that
+text files share.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             if whence == os.SEEK_CUR:
                 offset -= ahead
             if ahead and self._is_buffered and whence in (os.SEEK_SET, os.SEEK_CUR):
-                # A short way is gone inside of what was read ahead.
+                # A short move stays inside the read-ahead bytes.
                 end = os.lseek(self._fd, 0, os.SEEK_CUR)
                 back = end - offset if whence == os.SEEK_SET else -offset
                 if 0 <= back <= len(self._taken):
@@ -99,7 +99,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             self._end()
 
     async def tell(self) -> int:
-        """The position in bytes.
+        """Returns the position in bytes.
 
         Raises:
             OSError: the file has no position.
@@ -120,7 +120,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         return position - (len(self._taken) - self._at) + self._unwritten
 
     async def truncate(self, size: int | None = None, /) -> int:
-        """Cut or extend the file to ``size`` bytes, by default to the position, which stays.
+        """Cut or extend the file to ``size`` bytes, by default to the position, which does not move.
 
         Returns:
             The new size.
@@ -149,14 +149,14 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
     # Closing --------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Write what is buffered and close the file. Idempotent.
+        """Write buffered bytes and close the file. Idempotent.
 
-        It waits for operations of other tasks that are under way. A cancelled close goes on by
-        itself, even if `asyncio.run` cancels it at the end of the program.
+        It waits for pending operations of other tasks. A cancelled close completes in the
+        background, even if `asyncio.run` cancels it at the end of the program.
 
         Raises:
             OSError: buffered bytes could not be written, or closing failed. The file is closed
-                nevertheless.
+                in any case.
         """
         if self._closing is None:
             if self._fd < 0:
@@ -170,7 +170,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         await asyncio.shield(self._closing)
 
     async def _close_in_turn(self, turn: asyncio.Future[None] | None) -> None:
-        """Close the file once this task has its turn, and nevertheless if the task is cancelled."""
+        """Close the file when this task gets its turn, and also if the task is cancelled."""
         try:
             try:
                 await self._wait_until_idle(turn)
@@ -180,8 +180,8 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
                 finally:
                     self._end()
             except asyncio.CancelledError:
-                # `asyncio.run` cancels all tasks at its end, and waits for them. A write that this
-                # left behind has the turn until it is over.
+                # `asyncio.run` cancels all tasks at its end and waits for them. An abandoned write
+                # holds the turn until it ends.
                 if self._fd >= 0:
                     await self._wait_until_idle(self._ask())
                     self._close_blocking()
@@ -190,7 +190,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             self._closing = None
 
     async def _wait_until_idle(self, turn: asyncio.Future[None] | None) -> None:
-        """Wait for the turn, which was asked for, and for the positional operations."""
+        """Wait for the requested turn, and for the positional operations."""
         if turn is not None:
             await self._wait_for(turn)
         try:
@@ -214,7 +214,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
     def _closing_ended(
         self, turn: asyncio.Future[None] | None, closing: asyncio.Task[None]
     ) -> None:
-        """Close the file if the task that was to do it was cancelled before it began."""
+        """Close the file if the closing task was cancelled before it began."""
         if self._closing is not closing:
             return
         self._closing = None
@@ -226,9 +226,9 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             )
 
     def _close_blocking(self) -> None:
-        """Write what is buffered and close the file in the loop's thread; then end the turn."""
+        """Write buffered bytes and close the file in the loop's thread; then end the turn."""
         try:
-            # A positional operation may not have begun: then the last reference closes the file.
+            # A positional operation may not have begun; then the finaliser closes the file.
             if self._fd >= 0 and not self._positional:
                 try:
                     self._write_out_blocking(only_ready=self._pollable)
@@ -240,7 +240,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             self._end()
 
     def _give_up_descriptor(self) -> int:
-        """The file is closed from now on. Returns the descriptor."""
+        """Mark the file as closed and return the descriptor."""
         fd, self._fd = self._fd, -1
         self._taken, self._at = b"", 0
         self._unwatch()
@@ -264,13 +264,13 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
         try:
             operation = self._files.close(fd)
         except RuntimeError:
-            # The executor takes no more calls.
+            # The executor accepts no more calls.
             os.close(fd)
             return
         try:
             await operation.future
         except (asyncio.CancelledError, GeneratorExit):
-            # The descriptor is gone, and nobody is left to get an error.
+            # The descriptor is closed in any case, and no caller is left for an error.
             operation.abandon(lambda result, error: None)
             raise
 
@@ -280,7 +280,7 @@ class AsyncFile(Buffer, AsyncIOBase[bytes]):
             return
         if self.closefd:
             warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
-        # With a write of unknown outcome under way, writing again might write twice.
+        # After an abandoned write with unknown result, writing again might write bytes twice.
         try:
             if not self._busy:
                 self._write_out_blocking()

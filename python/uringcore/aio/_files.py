@@ -1,9 +1,9 @@
-"""The two ways to carry out file operations: the ring of a loop, or an executor's threads.
+"""The two implementations of file operations: the ring of a loop, or an executor's threads.
 
-One object per loop (and executor), with one method per operation; most start the operation and
+There is one object per loop (and executor), with one method per operation; most start the operation and
 return it (``_operation``). :class:`RingFiles` uses the loop's ring wherever io_uring has the
-operation and threads for the rest; :class:`Files` serves the epoll backend and every other asyncio
-loop. Not here: buffers, positions, text (``_file``, ``_text``), paths (``os``).
+operation, and threads otherwise; :class:`Files` serves the epoll backend and every other asyncio
+loop. ``_file`` and ``_text`` handle buffers, positions and text, and ``os`` paths.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Parameters of nearly every function here: the running loop, and its own executor, for None.
+# Parameters of nearly every function here: None is the running loop, and the loop's executor.
 Loop = asyncio.AbstractEventLoop | None
 Pool = Executor | None
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -45,13 +45,13 @@ PathOrFd = int | str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 AT_EMPTY_PATH = 0x1000
 _AT_FDCWD = -100
-# The most that one operation reads, whatever is wanted: its memory is taken before anybody knows how
-# much there is to read.
+# Maximum size of one read, whatever is requested: its memory is allocated before the number of
+# available bytes is known.
 PIECE_MAX_BYTES = 64 * 1024 * 1024
 # Copying more than this takes a tenth of a millisecond, so another thread does it.
 DIRECT_MAX_BYTES = 256 * 1024
-# The kernel has four threads and more for what waits in opening a file; all other file operations
-# need some of them as well.
+# The kernel has at least four threads for blocking opens; all other file operations share some of
+# them.
 _BLOCKING_OPENS_MAX = 2
 _RETRY_SECONDS = 0.02
 
@@ -63,18 +63,18 @@ class Opened(NamedTuple):
     mode: int
     """``st_mode``."""
     taken: bytes = b""
-    """Bytes that were read from it already."""
+    """Bytes that have already been read from it."""
 
 
 class Files:
-    """File operations in the threads of an executor (the loop's default one for ``None``).
+    """File operations in the threads of an executor (``None`` is the loop's default one).
 
     Args:
         loop: the loop whose coroutines wait.
-        executor: where blocking calls are made.
+        executor: runs the blocking calls.
     """
 
-    # A read or write without an offset moves the position by what was transferred, even if it fails.
+    # A read or write without an offset moves the position by the transferred bytes, even if it fails.
     moves_position = True
     # A read of an empty pipe would occupy a thread until bytes come.
     waits_in_threads = True
@@ -102,7 +102,7 @@ class Files:
         return _opened(fd)
 
     def close(self, fd: int) -> Operation[Any]:
-        """Close a descriptor; its number is free even if that fails."""
+        """Close a descriptor; its number is free even if an error is raised."""
         return self.call(os.close, fd)
 
     def read(self, fd: int, size: int, offset: int) -> Operation[bytes]:
@@ -126,7 +126,7 @@ class Files:
         return self.call(os.ftruncate, fd, length)
 
     def fstat(self, fd: int) -> Operation[Any]:
-        """``fstat``, as what ``os.stat_result`` is made from."""
+        """``fstat``, as the arguments of ``os.stat_result``."""
         return self.call(os.fstat, fd)
 
 
@@ -136,7 +136,7 @@ class RingFiles(Files):
     moves_position = False
     waits_in_threads = False
     loop: UringEventLoop
-    # Opens that wait in a kernel thread for the other end of a FIFO.
+    # Opens that block a kernel thread until the other end of a FIFO is opened.
     _blocking = 0
 
     async def open(self, path: str | bytes, flags: int, mode: int) -> Opened:
@@ -144,7 +144,7 @@ class RingFiles(Files):
             opened = await self._open(path, flags, mode, wait=False)
         except OSError as error:
             if error.errno == errno.EAGAIN and not flags & os.O_NONBLOCK:
-                # Another process has a lease on the file, and the kernel asks it to give that up.
+                # Another process has a lease on the file, and the kernel asks it to release that.
                 return await self._open(path, flags, mode, wait=True)
             # A FIFO without a reader: unless `wait` is set, the ring opens without blocking.
             if error.errno != errno.ENXIO or flags & os.O_NONBLOCK:
@@ -159,7 +159,7 @@ class RingFiles(Files):
             raise
 
     async def _wait_for_reader(self, path: str | bytes, flags: int, mode: int) -> Opened:
-        """Open a FIFO for writing once another process has it open for reading."""
+        """Open a FIFO for writing after another process has opened it for reading."""
         if self._blocking < _BLOCKING_OPENS_MAX:
             self._blocking += 1
             return await self._open_blocking(path, flags, mode)
@@ -174,9 +174,9 @@ class RingFiles(Files):
     async def _wait_for_writer(self, fd: int, path: str | bytes, flags: int) -> bytes:
         """Wait until a FIFO that is open for reading has a writer, as a blocking open would.
 
-        A second, blocking open ends when a writer comes. A writer that came before it began may be
-        gone already, which the first descriptor shows: by bytes, or by the end of the file. Returns
-        the bytes that were read to find out.
+        A second, blocking open returns when a writer arrives. A writer from before it began may already
+        have closed the FIFO; the first descriptor then has bytes or the end of the file. Returns
+        the bytes that this check read.
         """
         seen = self.loop.create_future()
         self.loop.add_reader(fd, lambda: None if seen.done() else seen.set_result(None))
@@ -189,7 +189,7 @@ class RingFiles(Files):
                 return await self._look_for_writer(fd, seen)
             await asyncio.wait({seen, blocking}, return_when=asyncio.FIRST_COMPLETED)
             if blocking.done() and blocking.exception() is not None:
-                # The name was removed; processes that have the FIFO open remain.
+                # The name was removed; processes that have opened the FIFO remain.
                 return await self._look_for_writer(fd, seen)
         finally:
             self.loop.remove_reader(fd)
@@ -210,7 +210,7 @@ class RingFiles(Files):
                 if got := os.read(fd, 1):
                     return got
         except BlockingIOError:
-            # Nothing to read and not the end of the file: a writer is there that has not written.
+            # No bytes and no end of file: there is a writer that has not written.
             return b""
         finally:
             os.set_blocking(fd, True)
@@ -222,8 +222,8 @@ class RingFiles(Files):
             self._blocking -= 1
 
     async def _open(self, path: str | bytes, flags: int, mode: int, wait: bool) -> Opened:
-        # The kernel opens with O_CREAT in a thread of its own from the start, which would wait there
-        # for the other end of a FIFO. To other files O_NONBLOCK makes no difference.
+        # With O_CREAT the kernel always opens in one of its threads, which would block there
+        # until the other end of a FIFO is opened. O_NONBLOCK has no effect on other files.
         nonblocking = not wait and bool(flags & os.O_CREAT) and not flags & os.O_NONBLOCK
         asked = flags | os.O_NONBLOCK if nonblocking else flags
         name = os.fsencode(path)
@@ -255,7 +255,7 @@ class RingFiles(Files):
 
 
 def files_of(loop: Loop = None, executor: Pool = None) -> Files:
-    """The object for the file operations of ``loop`` (the running one for ``None``).
+    """Returns the object for the file operations of ``loop`` (``None`` is the running one).
 
     Raises:
         RuntimeError: no loop was given and none is running.
@@ -268,13 +268,13 @@ def files_of(loop: Loop = None, executor: Pool = None) -> Files:
     on_ring = isinstance(loop, UringEventLoop) and loop.backend == "uring"
     files = RingFiles(loop, executor) if on_ring else Files(loop, executor)
     if executor is None:
-        # An attribute, not a table by loop: `Files` refers to its loop and would keep it alive there.
+        # An attribute instead of a table by loop: `Files` refers to its loop and would keep it alive.
         cast(Any, loop)._uringcore_files = files
     return files
 
 
 def at_directory(dir_fd: int | None) -> int:
-    """A ``dir_fd`` argument as system calls take it."""
+    """Returns a ``dir_fd`` argument as system calls expect it."""
     return _AT_FDCWD if dir_fd is None else dir_fd
 
 
@@ -292,5 +292,5 @@ def _kernel_version() -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
-# Older kernels answer EINVAL, which a negative length answers as well.
+# Older kernels return EINVAL, and so do all kernels for a negative length.
 _has_ftruncate = _kernel_version() >= (6, 9)

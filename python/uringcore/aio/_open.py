@@ -1,7 +1,7 @@
 """``open``: from a path and a mode to a file object.
 
-Arguments mean what they mean to the built-in ``open``, which refuses wrong ones in its own words. Not
-here: the objects (``_raw``, ``_buffered``, ``_text``), how a descriptor is opened (``_files``).
+Arguments have the meaning of the built-in ``open``, which also raises the errors for invalid ones.
+``_raw``, ``_buffered`` and ``_text`` implement the objects, and ``_files`` opens descriptors.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Opener = Callable[[Any, int], int]
 
 
 class Opening(Generic[T], Awaitable[T], AbstractAsyncContextManager[T]):
-    """An object about to be made, as ``aiofiles.base.AiofilesContextManager``: ``await`` returns it,
+    """The result of ``open``, as ``aiofiles.base.AiofilesContextManager``: ``await`` returns the object, and
     ``async with`` closes it at the end.
 
     Args:
         making: the coroutine that makes the object.
-        shown: makes of the object what ``async with ... as`` binds; the object itself for ``None``.
+        shown: maps the object to the target of ``async with ... as``; ``None`` is the object itself.
         at_exit: called after the object was closed at the end of ``async with``.
     """
 
@@ -96,7 +96,7 @@ def open(  # noqa: A001
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[AsyncTextIOWrapper]: ...
-# 0 is an int like others, and gives another file.
+# 0 is an int like others, but returns another type.
 @overload
 def open(  # type: ignore[overload-overlap]  # noqa: A001
     file: AnyPath,
@@ -171,33 +171,33 @@ def open(  # noqa: A001 - the name is the point
     Args:
         file: a path, or a descriptor.
         mode: ``r``, ``w``, ``a`` or ``x``, with ``b`` or ``t`` and ``+``.
-        buffering: 0 for none (binary only), 1 for lines (text only), else bytes; -1 to fit the
-            buffer to what is done.
+        buffering: 0 for none (binary only), 1 for lines (text only), else the size in bytes; -1 for an
+            adaptive size.
         encoding: for text; ``None`` is the locale's.
         errors: for text, how errors of the encoding are handled.
-        newline: for text, as the built-in's.
-        closefd: False to leave a descriptor that was given open at the end.
-        opener: called with path and flags in a thread, returns a descriptor.
-        loop: the loop whose coroutines use the file; the running one for ``None``.
-        executor: for calls that need a thread; the loop's own for ``None``. On the ring that is a
-            few (see :mod:`uringcore.aio`), elsewhere all that may wait.
+        newline: for text, as in the built-in.
+        closefd: False to leave a given descriptor open after the close.
+        opener: called with path and flags in a thread; returns a descriptor.
+        loop: the loop whose coroutines use the file; ``None`` is the running one.
+        executor: for calls that need a thread; ``None`` is the loop's own. On the ring these are few
+            (see :mod:`uringcore.aio`), elsewhere all calls that may wait.
 
     Returns:
-        An object to be awaited or entered. It gives an :class:`AsyncTextIOWrapper`, an
+        An object to await or to enter. It yields an :class:`AsyncTextIOWrapper`, an
         :class:`AsyncBufferedReader` (read, or read and written), an :class:`AsyncBufferedIOBase`
         (written only) or an :class:`AsyncFileIO` (no buffer).
 
     Raises:
         OSError: opening failed (``FileNotFoundError``, ``IsADirectoryError``...), with ``filename``.
-        ValueError: the mode, or a combination of arguments, makes no sense.
-        TypeError: an argument is of a wrong type.
-        LookupError: the encoding is not known.
+        ValueError: the mode, or a combination of arguments, is invalid.
+        TypeError: an argument has a wrong type.
+        LookupError: the encoding is unknown.
     """
     text = (encoding, errors, newline)
 
     async def make() -> AnyFile:
         is_number = isinstance(file, int)
-        # The built-in opens a number at once, and asks its opener only about paths.
+        # The built-in opens a descriptor at once, and calls its opener only for paths.
         path: Any = f"/dev/fd/{file!r}" if is_number else file
         flags = check(path, mode, buffering, *text, closefd or is_number)
         name: Any = file if is_number else os.fspath(path)
@@ -236,7 +236,7 @@ async def _open(files: Files, file: int | str | bytes, flags: int, opener: Opene
 
 
 class _WouldOpenError(Exception):
-    """Ends a call of the built-in ``open`` that has found nothing wrong with its arguments."""
+    """Ends a call of the built-in ``open`` that has accepted its arguments."""
 
 
 def check(
@@ -248,7 +248,7 @@ def check(
     newline: str | None,
     closefd: bool = True,
 ) -> int:
-    """Have the standard library check the arguments of ``open`` before anything is opened or created.
+    """Check the arguments of ``open`` by the standard library before anything is opened or created.
 
     Returns:
         The flags for ``os.open``.
@@ -283,7 +283,7 @@ def make_file(
     newline: str | None,
     closefd: bool = True,
 ) -> AnyFile:
-    """The object that ``open`` returns for an open descriptor; arguments as its own."""
+    """Make the object that ``open`` returns for an open descriptor; the arguments are those of ``open``."""
     raw_mode = _raw_mode(mode)
     if "b" in mode and buffering == 0:
         return AsyncFileIO(files, opened, name, raw_mode, closefd)

@@ -1,9 +1,9 @@
-"""One file operation under way, and its result if the coroutine that waits for it is cancelled.
+"""One file operation in progress, and its result if the waiting coroutine is cancelled.
 
-A thread or the kernel may finish an operation after its waiter is gone. So a cancelled waiter names
-a function that gets the result (:meth:`Operation.abandon`); until then the file stays occupied.
+A thread or the kernel may finish an operation after its waiter is gone. So a cancelled waiter passes
+a function that receives the result (:meth:`Operation.abandon`); until then the file stays locked.
 Operations on the ring are :class:`uringcore._uringcore.FileOperation`, which has these two members
-as well. Not here: which operations there are (``_files``).
+as well. ``_files`` makes the operations.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Late = Callable[[Any, BaseException | None], None]
 
 
 class Operation(Protocol[T]):
-    """The members that both kinds of operation have."""
+    """The members of both kinds of operation."""
 
     @property
     def future(self) -> asyncio.Future[T]:
         """Awaited by exactly one coroutine."""
 
     def abandon(self, late: Late) -> None:
-        """Have ``late(result, error)`` called once the operation is over, at once if it is already.
+        """Call ``late(result, error)`` when the operation has ended, or at once if it already has.
 
         ``error`` is ``None`` for a success.
         """
@@ -35,8 +35,8 @@ class Operation(Protocol[T]):
 class ThreadOperation(Generic[T]):
     """A blocking call in an executor's thread.
 
-    ``inner`` is the executor's future. It is never cancelled, because a cancelled future would look
-    as if the thread no longer used the descriptor.
+    ``inner`` is the executor's future. It is never cancelled, because a cancelled future would suggest
+    that the thread no longer uses the descriptor.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inner: asyncio.Future[T]) -> None:
@@ -57,7 +57,7 @@ class ThreadOperation(Generic[T]):
         if self._late is not None:
             self._late(result, error)
         elif self.future.done():
-            # Cancelled in this turn of the loop: `abandon` follows when the coroutine runs.
+            # Cancelled in this iteration of the loop: `abandon` follows when the coroutine runs.
             return
         elif error is not None:
             self.future.set_exception(error)
@@ -73,11 +73,11 @@ def _outcome(future: asyncio.Future[Any]) -> tuple[Any, BaseException | None]:
 
 
 async def finish(operation: Operation[T], release: Callable[[T], Any] | None = None) -> T:
-    """Wait for an operation that belongs to no file object.
+    """Wait for an operation without a file object.
 
     Args:
         operation: the operation. Cancelling the wait does not undo it.
-        release: called with the result if the wait was cancelled, to close a descriptor for instance.
+        release: called with the result if the wait was cancelled, for example to close a descriptor.
 
     Raises:
         OSError: the operation failed.

@@ -1,6 +1,6 @@
-"""Unbuffered binary files: what ``io.FileIO`` does, one operation for one call.
+"""Unbuffered binary files, as ``io.FileIO``: one operation for one call.
 
-Not here: everything that buffered files do in the same way (``_file``, ``_buffer``).
+``_file`` and ``_buffer`` have the code that buffered files share.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class AsyncFileIO(AsyncFile):
     """An unbuffered binary file.
 
     Its ``readline`` reads too much and moves the position back, so it is slow; a file without
-    positions is read byte by byte.
+    a position is read byte by byte.
     """
 
     _is_buffered = False
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """Read at most ``size`` bytes with one read; everything that is left if negative.
+        """Read at most ``size`` bytes with one read; all remaining bytes if negative.
 
         Returns:
-            The bytes that were there; empty at the end of the file.
+            The available bytes; empty at the end of the file.
 
         Raises:
             OSError: reading failed.
@@ -46,16 +46,16 @@ class AsyncFileIO(AsyncFile):
             self._end()
 
     async def readall(self) -> bytes:
-        """Read everything that is left. Errors as :meth:`read`."""
+        """Read all remaining bytes. Errors as :meth:`read`."""
         return await self.read(-1)
 
     async def write(self, data: Any, /) -> int:
         """Write ``data`` with one write.
 
-        A cancelled write may have been done or not.
+        After a cancellation the data may have been written or not.
 
         Returns:
-            How many bytes were written, perhaps fewer than there are.
+            The number of written bytes, which may be less than the length of ``data``.
 
         Raises:
             OSError: writing failed.
@@ -89,7 +89,7 @@ class AsyncFileIO(AsyncFile):
         if 0 < len(got) < size and self._regular:
             _, length, _, position = _uringcore.file_describe(self._fd)
             if position is not None and position < length:
-                # These were in memory; the others have to be fetched.
+                # These were cached; the others have to be read from the device.
                 try:
                     got += await self._read_once(size - len(got))
                 except BaseException:

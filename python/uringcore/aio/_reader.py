@@ -1,8 +1,8 @@
 """The decoder of a text file: characters and positions from the bytes of a buffered file.
 
-One rule holds throughout: ``_taken`` is exactly what the decoder made of the bytes in ``_pieces``,
+One invariant holds throughout: ``_taken`` is the decoded text of the bytes in ``_pieces``,
 and ``_at`` of its characters were returned. So the position is always known, and a cancelled or
-failed read only leaves more text for the next one. Not here: a text file's methods (``_text``).
+failed read only leaves more text for the next one. ``_text`` implements a text file's methods.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ._buffered import AsyncBufferedIOBase
 
 __all__ = ["TextReader"]
 
-# As io.TextIOWrapper's, so that writing after reading meets the same place in the file.
+# As in io.TextIOWrapper, so that writing after reading continues at the same place in the file.
 _CHUNK_BYTES = 8192
-# A position in text, in the layout of io.TextIOWrapper. In most cases it is that of a byte. In general
-# it names a byte (8) to decode from, the decoder's state there (4), how many bytes to decode (4), how
-# many of their characters come before the position (4), and if the decoder takes the end of these
-# bytes for the end of the file (1).
+# A position in text, in the layout of io.TextIOWrapper. Usually it is the offset of a byte. In general
+# it contains the offset of a byte to decode from (8), the decoder's state there (4), the number of bytes to
+# decode (4), the number of decoded characters before the position (4), and a flag if the end of these bytes
+# is the end of the file for the decoder (1).
 _COOKIE = struct.Struct("<QIIIB")
 
 
 class _Piece(NamedTuple):
-    """Bytes that were decoded at once."""
+    """Bytes that were decoded together."""
 
     data: bytes
     pending: int
-    """How many of the bytes the decoder had left over from the piece before."""
+    """The number of leading bytes that the decoder had left over from the previous piece."""
     flags: int
-    """The decoder's state before them."""
+    """The decoder's state before these bytes."""
     offset: int
-    """Where their characters begin in ``_taken``."""
+    """The start of their characters in ``_taken``."""
 
 
 class TextReader(AsyncIOBase[str]):
@@ -50,7 +50,7 @@ class TextReader(AsyncIOBase[str]):
         newline: str | None,
     ) -> None:
         super().__init__(buffer._loop)
-        # The standard library decides what the arguments mean, and refuses those that mean nothing.
+        # The standard library interprets the arguments, and raises errors for invalid ones.
         model = io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
         self.encoding: Final[str] = model.encoding
         """The encoding's name."""
@@ -75,7 +75,7 @@ class TextReader(AsyncIOBase[str]):
         await self._begin()
 
     def _forget_text(self) -> None:
-        """From now on the position is that of the binary file."""
+        """Discard decoded text: the position is that of the binary file from now on."""
         self._taken, self._at = "", 0
         self._pieces: list[_Piece] = []
 
@@ -95,7 +95,7 @@ class TextReader(AsyncIOBase[str]):
             rest: str = self._taken[self._at :] + self._get_decoder().decode(data, True)
             self._forget_text()
             return rest
-        # Only this variable refers to the text, so that CPython appends to it in place.
+        # The only reference to the text, so that CPython appends to it in place.
         text, self._taken = self._taken, ""
         start = searched = self._at
         more: str | None = ""
@@ -114,29 +114,29 @@ class TextReader(AsyncIOBase[str]):
         if line and more is None:
             self._forget_text()
         elif self._pieces and 0 < self._pieces[-1].offset <= end:
-            # The position is in the last piece, so the others need not be kept.
+            # The position is in the last piece, so the others are dropped.
             offset = self._pieces[-1].offset
             self._pieces = [self._pieces[-1]._replace(offset=0)]
             self._taken, self._at = text[offset:], end - offset
         return text[start:end]
 
     async def _decode(self, offset: int, characters: int) -> str | None:
-        """Decode the next piece, whose text is to be appended at ``offset``. ``None`` at the end."""
+        """Decode the next piece, for appending at ``offset``. Returns ``None`` at the end of the file."""
         decoder, below = self._get_decoder(), self._below()
         await below._rest_if_due()
         pending, flags = decoder.getstate()
-        # A character is a byte or more, but for a few codecs, which then read ahead.
+        # A character takes at least one byte, except in a few codecs, which then read ahead.
         data = await below.read1(max(characters, _CHUNK_BYTES))
         text: str = decoder.decode(data, not data)
         self._pieces.append(_Piece(pending + data, len(pending), flags, offset))
         return text if data or text else None
 
     def _find_end(self, text: str, start: int, searched: int, limit: int, line: bool) -> int:
-        """The end of what is to be returned, from ``start`` on; -1 if it has not been decoded yet."""
+        """Returns the end of the result that starts at ``start``; -1 if it has not been decoded yet."""
         if not line:
             return start + limit if len(text) - start >= limit else -1
         if len(text) == start:
-            # Even a line of no characters looks at the file.
+            # Even a line of at most 0 characters has to access the file.
             return -1
         end = self._find_line_end(text, searched)
         if limit >= 0 and len(text) - start >= limit and not 0 <= end <= start + limit:
@@ -151,13 +151,13 @@ class TextReader(AsyncIOBase[str]):
         feed, carriage = text.find("\n", searched), text.find("\r", searched)
         if carriage < 0 or 0 <= feed < carriage:
             return feed + 1 or -1
-        # The decoder returns a "\r" only when it has the character behind it.
+        # The decoder returns a "\r" only together with the next character.
         return carriage + 2 if feed == carriage + 1 else carriage + 1
 
     # Positions ------------------------------------------------------------------------------------
 
     async def _cookie(self) -> int:
-        """The position, as the built-in's ``tell`` returns it.
+        """Returns the position, as the built-in's ``tell`` does.
 
         Raises:
             OSError, UnicodeDecodeError, OverflowError: the decoder has no state for this position.
@@ -169,10 +169,10 @@ class TextReader(AsyncIOBase[str]):
         fed = b"".join(
             piece.data[piece.pending if index else 0 :] for index, piece in enumerate(self._pieces)
         )
-        # One byte before: at the start of a file the built-in resets the decoder, whatever its state.
+        # Shifted by one byte, because at the start of a file the built-in resets the decoder's state.
         model = io.TextIOWrapper(io.BytesIO(b"\0" + fed), self.encoding, self.errors, self._newline)
         model.seek(1 | flags << 64)
-        # Bytes at the end that are no characters (a byte order mark) are before the position as well.
+        # Trailing bytes that are not characters (a byte order mark) are before the position as well.
         at_end = (
             len(self._pieces) > 1 and self._at == len(self._taken) and not self._pieces[-1].data
         )

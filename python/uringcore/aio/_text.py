@@ -1,6 +1,6 @@
-"""Text files: what ``io.TextIOWrapper`` does over a buffered file.
+"""Text files: ``io.TextIOWrapper``'s interface over a buffered file.
 
-Not here: decoding and positions (``_reader``), bytes (``_buffered``).
+``_reader`` decodes and handles positions, and ``_buffered`` handles bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class AsyncTextIOWrapper(TextReader):
     """Text over a buffered binary file.
 
     Args:
-        buffer: the file; it belongs to this object from now on.
-        encoding: as ``open``'s; ``None`` is the locale's.
-        errors: as ``open``'s.
-        newline: as ``open``'s.
+        buffer: the file, which this object owns from now on.
+        encoding: as in ``open``; ``None`` is the locale's.
+        errors: as in ``open``.
+        newline: as in ``open``.
         line_buffering: flush at the end of each line.
-        write_through: accepted for likeness; text is never held back here.
+        write_through: ignored; text is never buffered above the binary file.
         mode: the value of :attr:`mode`.
 
     Raises:
-        LookupError: the encoding or the error handler is not known, or is not one of text.
+        LookupError: the encoding or the error handler is unknown, or not for text.
         ValueError: ``newline`` is not one of ``None``, ``""``, ``"\\n"``, ``"\\r"``, ``"\\r\\n"``.
     """
 
@@ -49,7 +49,7 @@ class AsyncTextIOWrapper(TextReader):
         self.line_buffering: Final = line_buffering
         """True if the end of a line flushes."""
         self.write_through: Final = write_through
-        """As given; text is never held back above the buffer."""
+        """The given value; text is never buffered above the binary file."""
         self._write_newline = newline if newline in ("\r", "\r\n") else None
         self._encoder: Any = None
         if buffer._writable and buffer._has_position():
@@ -66,7 +66,7 @@ class AsyncTextIOWrapper(TextReader):
 
     @property
     def newlines(self) -> str | tuple[str, ...] | None:
-        """The line ends met so far, if line ends are recognised."""
+        """The line ends found so far, if line ends are recognised."""
         return getattr(self._decoder, "newlines", None)
 
     @property
@@ -79,10 +79,10 @@ class AsyncTextIOWrapper(TextReader):
         return self._below().readable()
 
     def detach(self) -> AsyncBufferedIOBase:
-        """Give the binary file up. Not a coroutine, as in aiofiles.
+        """Separate the binary file from this object and return it. Not a coroutine, as in aiofiles.
 
         Raises:
-            ValueError: it was given up before.
+            ValueError: it was already detached.
         """
         below = self._below()
         self._buffer = below._forget_above = None
@@ -95,14 +95,14 @@ class AsyncTextIOWrapper(TextReader):
         return f"<{kind}{name} mode={self._mode!r} encoding={self.encoding!r}>"
 
     async def close(self) -> None:
-        """Write what is buffered and close the file. Idempotent. Errors as the binary file's."""
+        """Write buffered text and close the file. Idempotent. Errors as the binary file's."""
         if self._buffer is not None:
             await self._buffer.close()
 
     # Writing --------------------------------------------------------------------------------------
 
     async def write(self, text: str, /) -> int:
-        """Write ``text``, as the binary file's ``write``.
+        """Write ``text``, with the buffering of the binary file's ``write``.
 
         Returns:
             The number of characters.
@@ -132,7 +132,7 @@ class AsyncTextIOWrapper(TextReader):
         out = text
         if self._write_newline is not None:
             out = text.replace("\n", self._write_newline)
-        # Encoding changes the encoder, so it is done when nothing keeps the bytes from being written.
+        # Encoding changes the encoder's state, so it happens only when the bytes can be written at once.
         if below._busy:
             await below._begin()
             try:
@@ -161,7 +161,7 @@ class AsyncTextIOWrapper(TextReader):
         return self._encoder
 
     def _start_encoding_at(self, position: int) -> None:
-        """A byte order mark belongs to the start of the file only."""
+        """Set the encoder's state: a byte order mark belongs to the start of the file only."""
         if position:
             self._get_encoder().setstate(0)
         else:
@@ -170,10 +170,10 @@ class AsyncTextIOWrapper(TextReader):
     # Position -------------------------------------------------------------------------------------
 
     async def tell(self) -> int:
-        """The position, as a cookie for :meth:`seek`. In append mode buffered text is written before.
+        """Returns the position, as a cookie for :meth:`seek`. In append mode buffered text is written first.
 
         Raises:
-            OSError: the decoder cannot be brought to this position again.
+            OSError: the decoder's state at this position cannot be restored.
             ValueError: the file is closed.
             io.UnsupportedOperation: the file has no position.
         """
@@ -181,7 +181,7 @@ class AsyncTextIOWrapper(TextReader):
         try:
             below = self._below()
             if below._append:
-                # It goes to the end of the file, wherever that is then.
+                # Buffered text goes to the end of the file at the time of the write.
                 await below._settle()
             return await self._cookie()
         finally:
@@ -196,7 +196,7 @@ class AsyncTextIOWrapper(TextReader):
         Raises:
             OSError: no such position.
             ValueError: a negative position, an unknown ``whence``, or the file is closed.
-            io.UnsupportedOperation: the file has no position, or the way is not from the start.
+            io.UnsupportedOperation: the file has no position, or the offset is not relative to the start.
         """
         await self._begin_positioning()
         try:
@@ -228,7 +228,7 @@ class AsyncTextIOWrapper(TextReader):
         await self._begin()
 
     async def truncate(self, position: int | None = None, /) -> int:
-        """Cut or extend the file to ``position`` bytes, by default to the position, which stays.
+        """Cut or extend the file to ``position`` bytes, by default to the position, which does not move.
 
         Raises:
             As the binary file's ``truncate``.

@@ -1,7 +1,7 @@
 """The order of operations on one file: those of several tasks run one after the other.
 
-A lock that costs one attribute while nobody else wants it. It outlasts the task that holds it when
-an operation was left behind in the kernel or in a thread. Not here: the operations themselves.
+A lock that costs one attribute while there is no contention. It outlives the task that holds it if
+an operation was left behind in the kernel or in a thread.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["Turns"]
 class Turns:
     """The lock, which every file class inherits.
 
-    While ``_busy`` is 0 nothing of the file is under way, and a method that does not have to wait
+    While ``_busy`` is 0 no operation of the file is in progress, and a method that does not have to wait
     may do all its work without the lock.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # Holders of this turn: its task, and an operation that the task abandoned.
+        # Number of holders of the turn: its task, and an operation that the task abandoned.
         self._busy = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
@@ -32,7 +32,7 @@ class Turns:
             await self._wait_for(turn)
 
     def _ask(self) -> asyncio.Future[None] | None:
-        """Ask for a turn: ``None`` if it is granted at once, else a future to wait for."""
+        """Request a turn. Returns ``None`` if it is granted at once, else a future to wait for."""
         if not self._busy:
             self._busy = 1
             return None
@@ -51,11 +51,11 @@ class Turns:
             raise
 
     def _end(self) -> None:
-        """One holder lets go. After the last one the next task in the queue gets the turn."""
+        """Release one hold. After the last one the next task in the queue gets the turn."""
         self._busy -= 1
         while not self._busy and self._queue:
             turn = self._queue.popleft()
-            # A closed loop runs none of the tasks that wait.
+            # The tasks of a closed loop never run.
             if not turn.done() and not self._loop.is_closed():
                 turn.set_result(None)
                 self._busy = 1

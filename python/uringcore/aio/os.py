@@ -1,13 +1,13 @@
-"""Functions of :mod:`os` as coroutines, named as ``aiofiles.os`` has them.
+"""Functions of :mod:`os` as coroutines, with the names of ``aiofiles.os``.
 
-Arguments, results and errors are those of the function of the same name; each also takes ``loop``
-(the running one for ``None``) and ``executor``. On the ring ``stat``, ``lstat``, ``rename``,
-``replace``, ``unlink``, ``remove``, ``mkdir``, ``rmdir``, ``symlink`` and ``link`` are operations of
-the kernel's. The executor carries out ``makedirs``, ``removedirs`` and ``renames``, which take many
-steps, and those for which io_uring has no operation: ``access``, ``listdir``, ``readlink``,
-``scandir``, ``sendfile`` and ``statvfs``. Elsewhere it carries out all.
+Arguments, results and errors are those of the :mod:`os` function; each also accepts ``loop``
+(``None`` is the running one) and ``executor``. On the ring ``stat``, ``lstat``, ``rename``,
+``replace``, ``unlink``, ``remove``, ``mkdir``, ``rmdir``, ``symlink`` and ``link`` are kernel
+operations. The executor runs ``makedirs``, ``removedirs`` and ``renames``, which take many
+steps, and functions for which io_uring has no operation: ``access``, ``listdir``, ``readlink``,
+``scandir``, ``sendfile`` and ``statvfs``. Elsewhere it runs all of them.
 
-A cancelled call may have been carried out or not.
+A cancelled call may have taken effect or not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _AT_SYMLINK_FOLLOW = 0x400
 def wrap(function: Callable[_P, _T]) -> Callable[..., Coroutine[Any, Any, _T]]:
     """A blocking function as a coroutine that calls it in a thread, as ``aiofiles.os.wrap``.
 
-    The coroutine takes ``loop`` and ``executor`` besides the function's own arguments.
+    The coroutine function takes ``loop`` and ``executor`` besides the function's own arguments.
     """
 
     @functools.wraps(function)
@@ -78,7 +78,7 @@ statvfs: Callable[..., Coroutine[Any, Any, os.statvfs_result]] = wrap(os.statvfs
 
 
 async def getcwd(*, loop: Loop = None, executor: Pool = None) -> str:
-    """``os.getcwd``, which asks only the kernel and so never waits."""
+    """``os.getcwd``, which never waits."""
     return os.getcwd()
 
 
@@ -94,8 +94,8 @@ async def _change(
     """Call a function of ``os`` in a thread, or ``start`` its operation on the ring.
 
     Args:
-        function: raises an audit event by its name, as the operation has to.
-        arguments: its positional arguments: one or two paths, and what else the event has.
+        function: its name is that of the audit event that the operation raises as well.
+        arguments: its positional arguments: one or two paths, and the event's further arguments.
         directories: its ``dir_fd`` arguments.
         start: makes the operation from a ring's loop, the paths, and the descriptors.
         options: other keyword arguments for the function.
@@ -113,7 +113,7 @@ async def _change(
 async def unlink(
     path: AnyPath, *, dir_fd: Fd = None, loop: Loop = None, executor: Pool = None
 ) -> None:
-    """``os.unlink``, which is also called ``os.remove``."""
+    """``os.unlink``; ``os.remove`` is an alias."""
 
     def start(ring: Any, directory: int) -> Any:
         return _uringcore.file_unlink(ring, os.fsencode(path), directory, 0, (path,))
@@ -149,7 +149,7 @@ async def rename(
     loop: Loop = None,
     executor: Pool = None,
 ) -> None:
-    """``os.rename``, and ``os.replace``, which does the same on Linux."""
+    """``os.rename``, and ``os.replace``, which is equivalent on Linux."""
 
     def start(ring: Any, source_fd: int, target_fd: int) -> Any:
         source, target = os.fsencode(src), os.fsencode(dst)
@@ -192,7 +192,7 @@ async def makedirs(
     loop: Loop = None,
     executor: Pool = None,
 ) -> None:
-    """``os.makedirs`` of CPython 3.15: ``parent_mode`` is that of the folders above that it makes."""
+    """``os.makedirs`` of CPython 3.15: ``parent_mode`` is the mode of created parent folders."""
     await finish(files_of(loop, executor).call(_makedirs, name, mode, exist_ok, parent_mode))
 
 
@@ -235,8 +235,8 @@ async def link(
     executor: Pool = None,
 ) -> None:
     """``os.link``."""
-    # Until CPython 3.13 `os.link` is link(2) unless it gets directories, and on Linux that does not
-    # follow, whatever `follow_symlinks` says.
+    # Until CPython 3.13 `os.link` without directories is link(2), which does not follow links on Linux,
+    # regardless of `follow_symlinks`.
     follows = sys.version_info >= (3, 14) or src_dir_fd is not None or dst_dir_fd is not None
     flags = _AT_SYMLINK_FOLLOW if follows and follow_symlinks else 0
 

@@ -1,7 +1,7 @@
-"""Functions of :mod:`os.path` as coroutines, named as ``aiofiles.ospath`` has them, and ``stat``.
+"""Functions of :mod:`os.path` as coroutines, with the names of ``aiofiles.ospath``, and ``stat``.
 
-Each takes ``loop`` (the running one for ``None``) and ``executor`` besides its own arguments. On the
-ring all questions are ``STATX`` operations, elsewhere calls in a thread.
+Each takes ``loop`` (``None`` is the running one) and ``executor`` besides its own arguments. On the
+ring all of them use ``STATX`` operations, elsewhere calls in a thread.
 """
 
 from __future__ import annotations
@@ -140,5 +140,5 @@ async def sameopenfile(fp1: int, fp2: int, *, loop: Loop = None, executor: Pool 
 
 
 async def abspath(path: Any, *, loop: Loop = None, executor: Pool = None) -> Any:
-    """``os.path.abspath``, which asks for nothing but the working directory."""
+    """``os.path.abspath``, which needs only the working directory."""
     return os.path.abspath(path)  # noqa: ASYNC240 - it does not look at the file system

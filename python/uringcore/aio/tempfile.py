@@ -1,7 +1,7 @@
-"""Temporary files and directories, named as ``aiofiles.tempfile`` has them.
+"""Temporary files and directories, with the names of ``aiofiles.tempfile``.
 
-The standard library makes them, and removes directories, in a thread: it knows where they may be and
-which names are free. The files are then those of :func:`uringcore.aio.open`.
+The standard library creates them, and removes directories, in a thread: it chooses the folder and a
+free name. The file objects are those of :func:`uringcore.aio.open`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def TemporaryFile(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[Any]:
-    """A file without a name that is gone when it is closed; as ``tempfile.TemporaryFile``."""
+    """Create a file without a name that exists until it is closed, as ``tempfile.TemporaryFile``."""
 
     def make_unnamed() -> int:
         with tempfile.TemporaryFile(buffering=0, suffix=suffix, prefix=prefix, dir=dir) as file:
@@ -61,12 +61,12 @@ def NamedTemporaryFile(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[Any]:
-    """A file with a name; as ``tempfile.NamedTemporaryFile`` of CPython 3.12.
+    """Create a file with a name, as ``tempfile.NamedTemporaryFile`` of CPython 3.12.
 
     Args:
         delete: False to keep the file.
         delete_on_close: True to remove it when it is closed; False to remove it when the
-            ``async with`` is left, or when the file is forgotten.
+            ``async with`` block ends, or when the file is garbage-collected.
     """
     at_exit: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
@@ -86,10 +86,10 @@ def NamedTemporaryFile(
                     try:
                         await unlink(path, **where)
                     except FileNotFoundError:
-                        # Its user may remove or rename it.
+                        # The program may have removed or renamed it.
                         return
                     except RuntimeError:
-                        # The executor takes no more calls.
+                        # The executor accepts no more calls.
                         _unlink_if_there(path)
 
             if delete_on_close:
@@ -113,7 +113,7 @@ def SpooledTemporaryFile(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[AsyncSpooledTemporaryFile]:
-    """A file in memory until it has more than ``max_size`` bytes or ``fileno`` is asked for."""
+    """Create a file in memory that moves to disk above ``max_size`` bytes or when ``fileno`` is called."""
 
     def roll() -> Opening[Any]:
         return TemporaryFile(
@@ -137,7 +137,7 @@ def TemporaryDirectory(
     loop: Loop = None,
     executor: Pool = None,
 ) -> Opening[Any]:
-    """A directory that is removed with what is in it; ``async with ... as`` gives its name."""
+    """Create a directory that is removed with its content; ``async with ... as`` yields its name."""
 
     async def make() -> AsyncTemporaryDirectory:
         files = files_of(loop, executor)

@@ -1,6 +1,6 @@
-"""Where aiofiles keeps its ``open`` and its classes, for programs that import them from there.
+"""aiofiles' module with ``open`` and its classes, for programs that import them from there.
 
-Nothing lives here, and no thread pool either where there is a ring.
+It re-exports them. On the ring no thread pool is used.
 
 | file | noun |
 | --- | --- |

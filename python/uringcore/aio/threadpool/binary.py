@@ -1,4 +1,4 @@
-"""Where aiofiles keeps the classes of binary files."""
+"""aiofiles' module with the classes of binary files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where aiofiles keeps the class of text files."""
+"""aiofiles' module with the class of text files."""
 
 from __future__ import annotations
 
