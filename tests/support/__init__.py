@@ -1,1 +1,1 @@
-"""Tools that tests of several rooms use: a UDP path that harms what it carries, and its headers."""
+"""Tools that tests of several rooms use: a UDP path with impairments, a parser of its headers, and others."""

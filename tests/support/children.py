@@ -1,6 +1,6 @@
-"""``bound``: a command whose process ends with whoever has started it. ``naming``: who is there still.
+"""``bound``: a command whose process ends with the thread that started it. ``naming``: processes that remain.
 
-A test run may be killed, as its own time limit does with it: then no fixture ends what it has started.
+A test run may be killed, for example by its time limit: then no fixture ends the processes it has started.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ END_SECONDS = 60
 
 
 def bound(command: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The command, killed by the kernel when the thread that has started it is gone.
+    """Returns the command such that the kernel kills its process when the starting thread ends.
 
-    What it starts in its turn is not: whoever starts somebody binds them.
+    Its own child processes are not killed: each process that starts others has to bind them.
     """
     return ["setpriv", "--pdeathsig", "KILL", *map(os.fspath, command)]
 
 
 def naming(path: Path) -> Iterator[list[str]]:
-    """The command lines in which the path stands, as a folder that belongs to one test."""
+    """Yields the command lines that contain the path, which is a folder of one test."""
     for found in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = found.read_bytes().decode(errors="replace").split("\0")
         except OSError:
-            # It has ended meanwhile.
+            # The process has ended meanwhile.
             continue
         if any(str(path) in word for word in words):
             yield words
 
 
 def wait_gone(path: Path) -> None:
-    """Until nobody's command names the path: a process that was killed is there for a moment."""
+    """Waits until no command line contains the path: a killed process exists for another moment."""
     deadline = time.monotonic() + END_SECONDS
     while left := list(naming(path)):
         assert time.monotonic() < deadline, left

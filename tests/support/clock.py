@@ -1,8 +1,8 @@
-"""A clock for tests of what is counted by time."""
+"""A clock for tests of time limits."""
 
 
 class Clock:
-    """Seconds, as the test sets them."""
+    """Returns seconds, as the test sets them."""
 
     def __init__(self) -> None:
         self.now = 1000.0

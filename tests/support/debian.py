@@ -1,7 +1,7 @@
-"""Programs of Debian's that tests talk to: the system's own, or its packages unpacked in the user's cache.
+"""Debian's programs that tests use: the system's own, or packages unpacked in the user's cache.
 
-Nothing of the system is changed and no rights are needed: what a package would start stays unstarted.
-Whether a package may be fetched is said by programs.py.
+The system is not changed and no rights are needed: services of a package are not started. programs.py
+decides if a package may be fetched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["PACKAGES", "Program", "program"]
 
 FOLDER = Path.home() / ".cache" / "uringcore" / "debian"
 PACKAGES = {"nginx": ("nginx", "libnginx-mod-stream"), "haproxy": ("haproxy",)}
-"""Of each program."""
+"""The packages of each program."""
 
 
 class Program:
@@ -31,7 +31,7 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """In which it finds its libraries."""
+        """The environment in which it finds its libraries."""
         if self.root == Path("/"):
             return dict(os.environ)
         folders = [str(folder) for folder in self.root.glob("usr/lib/*-linux-gnu")]
@@ -40,7 +40,7 @@ class Program:
 
 @once
 def program(name: str) -> Program:
-    """A program, of its packages where the system has not got it. Raises :class:`Unavailable`."""
+    """Returns the system's program, or one from its packages. Raises :class:`Unavailable`."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     found = shutil.which(name, path=path)
     if found is not None:
@@ -53,14 +53,14 @@ def program(name: str) -> Program:
 
 
 def _unpacked(packages: tuple[str, ...]) -> Path:
-    """The folder with the files of these packages, and of all that they need and the system lacks."""
+    """Returns the folder with the files of these packages and of their missing dependencies."""
     root = FOLDER / "-".join(packages)
     if root.exists():
         return root
     may_fetch(packages[0])
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
-        # Whoever is first fetches for all.
+        # The first process fetches for all.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if root.exists():
             return root
@@ -91,7 +91,7 @@ def _download(work: Path, packages: tuple[str, ...]) -> Iterator[Path]:
     try:
         run(["apt-get", "-qq", *options, *install])
     except Unavailable:
-        # The system's lists may be old, or never have been fetched.
+        # The system's package lists may be old or missing.
         options += ["-o", f"Dir::State::lists={work / 'lists'}"]
         run(["apt-get", "-qq", *options, "update"])
         run(["apt-get", "-qq", *options, *install])

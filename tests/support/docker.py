@@ -1,4 +1,4 @@
-"""What the `docker` command asks of its daemon, without one: it is answered, and remembered."""
+"""A server of the `docker` command's API that records the requests instead of running containers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Daemon:
         path = folder / "docker.sock"
         self.host = f"unix://{path}"
         self.created: dict[str, dict[str, Any]] = {}
-        """What containers were to be made of, by their names."""
+        """The settings of the containers, by their names."""
         self.started: list[str] = []
         self.built: dict[str, dict[str, bytes]] = {}
         """The files of each build, by its tag."""
@@ -47,7 +47,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Docker's HTTP interface, as far as `build` and `run --detach` go."""
+    """Docker's HTTP interface, as far as `build` and `run --detach` use it."""
 
     protocol_version = "HTTP/1.1"
     server: _Server
@@ -101,4 +101,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "docker"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A test has no use for it."""
+        """Discards the line."""

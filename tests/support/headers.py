@@ -1,4 +1,4 @@
-"""What everybody on the path can read of a QUIC datagram (RFC 8999, RFC 9000 section 17).
+"""The parts of a QUIC datagram that are readable on the path (RFC 8999, RFC 9000 section 17).
 
 Nothing is decrypted here: header protection hides packet numbers, key phases and all frames.
 """
@@ -18,25 +18,25 @@ class Packet:
     """One packet of a datagram."""
 
     kind: str
-    """initial, 0rtt, handshake, retry, negotiation, short, or unknown for what is none of them."""
+    """initial, 0rtt, handshake, retry, negotiation, short, or unknown for anything else."""
     version: int | None = None
     """The version field of a long header."""
     destination: bytes = b""
-    """The destination connection id. A short header does not tell its length, so it is empty."""
+    """The destination connection ID; empty for a short header, which does not contain its length."""
     source: bytes = b""
     token: bytes = b""
     """An Initial's token, or a Retry's."""
     size: int = 0
-    """Bytes of the packet in the datagram."""
+    """The size of the packet in bytes."""
 
 
 def packets(datagram: bytes) -> list[Packet]:
-    """The packets coalesced in a datagram, in order. Never raises: what is cut short is unknown."""
+    """Returns the packets of a datagram, in order. Never raises: a truncated packet is unknown."""
     found: list[Packet] = []
     at = 0
     while at < len(datagram):
         if not datagram[at] & 0x80:
-            # The fixed bit beside it may be anything where both sides grease it (RFC 9287).
+            # The fixed bit beside it may have any value if both sides grease it (RFC 9287).
             found.append(Packet("short", size=len(datagram) - at))
             break
         try:

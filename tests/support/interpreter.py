@@ -1,7 +1,7 @@
-"""Which of the interpreters that are tested here runs the tests.
+"""The role of the running interpreter among the tested ones.
 
-What takes minutes and does not depend on the interpreter is done on one alone, which is not always the
-same, so that runs side by side end at about the same time.
+Tests that take minutes and do not depend on the interpreter run on one of them. It is not the same one for
+all of these tests, so that concurrent runs end at about the same time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def is_default_interpreter() -> bool:
-    """True also where nothing tells which one is the default."""
+    """True also if the roles are unknown."""
     return _has_role("default")
 
 
 def is_oldest_interpreter() -> bool:
-    """True also where nothing tells which one is the oldest."""
+    """True also if the roles are unknown."""
     return _has_role("oldest")
 
 
 def is_newest_interpreter() -> bool:
-    """True also where nothing tells which one is the newest."""
+    """True also if the roles are unknown."""
     return _has_role("newest")
 
 
 def only_on_default(items: Iterable[pytest.Item], folder: Path, reason: str) -> None:
-    """Skips what was collected from this folder, but for the default interpreter."""
+    """Skips the tests of this folder, except on the default interpreter."""
     if is_default_interpreter():
         return
     for item in items:
@@ -42,7 +42,7 @@ def only_on_default(items: Iterable[pytest.Item], folder: Path, reason: str) -> 
 
 
 def ask_once() -> None:
-    """Asks for the roles, once for this process and all that it starts: it runs every interpreter."""
+    """Finds the roles, once for this process and its children, because that runs every interpreter."""
     if ROLES in os.environ:
         return
     command = [sys.executable, str(ROOT / ".ci" / "pythons.py"), "roles"]

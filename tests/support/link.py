@@ -1,7 +1,7 @@
 """One direction of a network path as a pure function of a seed and of time.
 
-A `Link` is asked what becomes of each datagram and answers when which bytes arrive. It has no socket
-and no clock, so a test can send a million datagrams through it in a second and count.
+A `Link` returns the arrival times and contents of each datagram. It has no socket and no clock, so a test
+can send a million datagrams through it in a second.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from dataclasses import dataclass, field
 __all__ = ["PERFECT", "Conditions", "Counts", "Link"]
 
 QUEUE_MAX = 4096
-"Datagrams that wait for the link at most where the conditions say nothing else."
+"The maximum length of the link's queue, unless the conditions set another one."
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a direction does to its datagrams. Chances are between 0 and 1, times are seconds."""
+    """The impairments of a direction. Probabilities are between 0 and 1, times are in seconds."""
 
     delay: float = 0.0
-    """From the end of the sending to the arrival."""
+    """Time from the end of the transmission to the arrival."""
     rate: float | None = None
-    """Bits of UDP payload and headers a second; `None` is without limit."""
+    """Bits of UDP payload and headers a second; `None` is no limit."""
     queue: int | None = None
     """Datagrams that may wait while another is being sent; more are dropped. Needs `rate`."""
     loss: float = 0.0
-    """The share of datagrams that is lost."""
+    """The share of lost datagrams."""
     burst: float | None = None
     """The mean length of a run of losses (Gilbert's model); `None` makes each loss independent."""
     burst_max: int | None = None
-    """After so many losses in a row one datagram gets through."""
+    """After this number of losses in a row one datagram arrives."""
     drop: frozenset[int] = frozenset()
-    """Ordinals, from 1, of datagrams that are dropped whatever else happens."""
+    """Ordinals, from 1, of datagrams that are always dropped."""
     reorder: float = 0.0
-    """The share that is held back by `reorder_delay`."""
+    """The share of datagrams that are delayed by `reorder_delay`."""
     reorder_delay: float = 0.01
     duplicate: float = 0.0
     corrupt: float = 0.0
-    """The share in which one byte is changed."""
+    """The share of datagrams in which one byte is changed."""
     corrupt_max: int | None = None
-    """After so many corruptions in a row one datagram stays whole."""
+    """After this number of corruptions in a row one datagram is unchanged."""
     black_hole: tuple[float, float] | None = None
-    """Seconds up and seconds down, again and again from the link's first datagram."""
+    """Seconds up and seconds down, repeated from the link's first datagram on."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "reorder", "duplicate", "corrupt"):
@@ -62,16 +62,16 @@ PERFECT = Conditions()
 
 @dataclass
 class Counts:
-    """What became of the datagrams of a direction."""
+    """Counts of the datagrams of a direction, by result."""
 
     taken: int = 0
     """Datagrams that entered the link."""
     bytes_taken: int = 0
     arrived: int = 0
-    """Datagrams that were given a time of arrival, duplicates included."""
+    """Datagrams with a time of arrival, including duplicates."""
     bytes_arrived: int = 0
     lost: int = 0
-    """By chance."""
+    """At random."""
     dropped: int = 0
     """By their ordinal."""
     overflowed: int = 0
@@ -85,7 +85,7 @@ class Counts:
 
 @dataclass
 class Link:
-    """A direction with its own chance and memory."""
+    """A direction with its own random generator and state."""
 
     conditions: Conditions = PERFECT
     seed: int = 0
@@ -101,7 +101,7 @@ class Link:
         self._corrupted_in_a_row = 0
 
     def send(self, now: float, data: bytes) -> list[tuple[float, bytes]]:
-        """Sends a datagram at `now`; gives when it arrives and as what: nothing, once or twice."""
+        """Sends a datagram at `now`. Returns its arrivals with their content: none, one or two."""
         counts, conditions = self.counts, self.conditions
         if self._began is None:
             self._began = now
@@ -117,7 +117,7 @@ class Link:
         if departure is None:
             counts.overflowed += 1
             return []
-        # A lost datagram has used the link: it is lost behind the bottleneck.
+        # Lost datagrams use the link: the loss is behind the bottleneck.
         if self._is_lost():
             counts.lost += 1
             return []
@@ -137,7 +137,7 @@ class Link:
         return arrivals
 
     def _happens(self, chance: float) -> bool:
-        # A chance of 0 takes no number, so that turning one harm on leaves the others as they were.
+        # A probability of 0 draws no number, so enabling one impairment does not change the others.
         return chance > 0 and self._chance.random() < chance
 
     def _is_down(self, now: float) -> bool:
@@ -148,14 +148,14 @@ class Link:
         return (now - self._began) % (up + down) >= up
 
     def _departure(self, now: float, size: int) -> float | None:
-        """When the last bit has left, or None when there is no room to wait."""
+        """Returns the time at which the last bit has left, or None if the queue is full."""
         rate = self.conditions.rate
         if rate is None:
             return now
         waiting = self._waiting
         while waiting and waiting[0] <= now:
             waiting.popleft()
-        # The first of them is being sent, the others wait.
+        # The first one is being sent, the others wait.
         limit = QUEUE_MAX if self.conditions.queue is None else self.conditions.queue
         if len(waiting) > limit:
             return None
@@ -176,7 +176,7 @@ class Link:
         return lost
 
     def _loss_chance(self) -> float:
-        """Of the next datagram; Gilbert's two states give the same share in the long run."""
+        """Returns the loss probability of the next datagram; Gilbert's two states average to `loss`."""
         loss, burst = self.conditions.loss, self.conditions.burst
         if burst is None or loss == 1:
             return loss
@@ -201,4 +201,4 @@ class Link:
 
 
 _HEADERS = 28
-"IPv4's and UDP's, which a real link carries too."
+"IPv4's and UDP's headers, which a real link carries too."

@@ -1,4 +1,4 @@
-"""How much memory this process has given out, exactly enough to see what a test leaves behind."""
+"""The memory that this process has allocated, exactly enough to detect leaks of a test."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class _MallocInfo(ctypes.Structure):
 
 
 def memory() -> tuple[int, int]:
-    """KiB that the C heap has given out, and blocks that Python has.
+    """Returns the KiB allocated from the C heap, and the number of Python's memory blocks.
 
-    Not the resident set: that holds the holes between what lives, and they grow with chance.
+    The resident set is not used: it includes free holes between allocations, which grow at random.
     """
     ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is None:  # glibc before 2.33, musl.
@@ -32,6 +32,6 @@ def memory() -> tuple[int, int]:
 
 
 def grown(since: tuple[int, int]) -> tuple[int, int]:
-    """How much more there is of both than :func:`memory` said before."""
+    """Returns the growth of both since an earlier result of :func:`memory`."""
     heap, blocks = memory()
     return heap - since[0], blocks - since[1]

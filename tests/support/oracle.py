@@ -1,6 +1,6 @@
-"""Asks a server for the stateless resets of connections that are alive (RFC 9000 section 21.11).
+"""Requests stateless resets for connections that are alive (RFC 9000 section 21.11).
 
-The victim is aioquic's: it says which connection IDs lead to it, and by which tokens its server could end it.
+The victim is a connection of aioquic's, which has its connection IDs and the reset tokens that would end it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOKEN_BYTES = 16
 
 @dataclass
 class Victim:
-    """A connection that is alive."""
+    """A connection that is alive, with its tokens."""
 
     protocol: aioquic.asyncio.QuicConnectionProtocol
 
@@ -27,7 +27,7 @@ class Victim:
         """The reset token of each connection ID that the server has issued."""
         quic = self.protocol._quic
         issued = [quic._peer_cid, *quic._peer_cid_available]
-        # The token of the first ID comes with the transport parameters.
+        # The transport parameters contain the token of the first ID.
         found = {one.cid: one.stateless_reset_token for one in issued}
         assert all(found.values()), found
         return found
@@ -35,21 +35,21 @@ class Victim:
 
 @contextlib.asynccontextmanager
 async def victim(host, port, alpn):
-    """A connection of aioquic's, with all IDs that its server gives it."""
+    """Opens a connection of aioquic's, with all connection IDs that its server issues."""
     configuration = AioquicConfiguration(
         is_client=True, alpn_protocols=[alpn], verify_mode=ssl.CERT_NONE, server_name="localhost"
     )
     async with aioquic.asyncio.connect(host, port, configuration=configuration) as protocol:
-        # NEW_CONNECTION_ID frames come with the acknowledgement of this.
+        # NEW_CONNECTION_ID frames arrive together with this acknowledgement.
         await protocol.ping()
         yield Victim(protocol)
 
 
 def answers(address, connection_id, family=socket.AF_INET):
-    """What comes back for a packet with this connection ID: the datagrams that may be resets.
+    """Returns the answers to a packet with this connection ID: datagrams that may be resets.
 
-    Behind the packet goes one of an unknown version, which every server answers; its connection ID begins
-    alike, so both go to one process.
+    A packet of an unknown version follows, which every server answers. Its connection ID has the same first
+    byte, so both packets reach the same process.
     """
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.settimeout(20)
@@ -67,7 +67,7 @@ def answers(address, connection_id, family=socket.AF_INET):
 
 
 def asked_for(tokens, address, family=socket.AF_INET):
-    """How many of the connection IDs were answered; none with its own token."""
+    """Returns the number of answers for these connection IDs; asserts that none contains its token."""
     answered = 0
     for connection_id, token in tokens.items():
         for datagram in answers(address, connection_id, family):
@@ -77,13 +77,13 @@ def asked_for(tokens, address, family=socket.AF_INET):
 
 
 def asked_of_one_that_ends(tokens, address, family=socket.AF_INET):
-    """As :func:`asked_for`, of a process that negotiates no versions any more: it still resets connections
-    that nobody knows, which are asked for behind each live one."""
+    """Works as :func:`asked_for`, for a process that no longer negotiates versions. It still resets unknown
+    connections, so a request for two of these follows each live one."""
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.settimeout(20)
         for connection_id, token in tokens.items():
             sock.sendto(b"\x41" + connection_id + os.urandom(100), address)
-            # An answer to the first comes before the second of these.
+            # An answer to the live one would arrive before the second of these.
             for _ in range(2):
                 nobodys = connection_id[:1] + os.urandom(7)
                 sock.sendto(b"\x41" + nobodys + os.urandom(100), address)

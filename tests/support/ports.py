@@ -1,9 +1,9 @@
-"""``free_port``: a number for a server that is told where to listen.
+"""``free_port``: a number for a server that needs an explicit port.
 
-A program that can say where it listens is started with port 0; this is for the others. The kernel's own
-choice is of no use to them: until such a server binds its number, any socket that connects may be given it.
-Nor may the test that runs beside this one be given it: a number is this process's until it ends, by a name
-that all tests of the machine's network know.
+A program that reports its port is started with port 0; this is for the others. A port that the kernel chose
+is of no use to them: until such a server binds it, the kernel may give it to any socket that connects. A
+concurrent test must not get it either: an abstract socket name, which all tests in the machine's network
+namespace can see, reserves the number until this process ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _CANDIDATES = range(10_000, 65_536)
 
 
 def free_port() -> int:
-    """A number that is free for TCP and UDP on every interface, and that nobody else is given, be it the
-    kernel or another process that asks here.
+    """Returns a number that is free for TCP and UDP on every interface, and that neither the kernel nor
+    another process that calls this function gives away.
     """
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     candidates = [port for port in _CANDIDATES if not low <= port <= high]
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def _take(port: int) -> bool:
-    """By an abstract Unix address, which is as unique as a port and open for as long as this process."""
+    """Reserves it by an abstract Unix address, which is unique and exists until this process ends."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         name.bind(f"\0uringcore-port-{port}")
@@ -56,7 +56,7 @@ def _is_free(family: socket.AddressFamily, port: int) -> bool:
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             if kind == socket.SOCK_STREAM:
-                # As servers do: connections of another server that wait for their time do not count.
+                # As servers do: connections in TIME_WAIT do not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("", port))

@@ -1,8 +1,8 @@
-"""Programs of other projects that tests play with: whether they may be fetched, and how they are built.
+"""Third-party programs for tests: permission to fetch them, and their builds.
 
-Nothing is fetched while tests run, for a test has less time than that may take: `make` has `python -m
-tests.fetch` do it before. What is not there is `Unavailable`, and its tests are skipped; what does not build
-is a fault of ours. Where each program comes from is the business of those who play with it.
+Nothing is fetched while tests run, because that may take longer than a test's time limit: `make` runs `python
+-m tests.fetch` before. A missing program is `Unavailable`, and its tests are skipped; a failed build is an
+error. The modules that use a program define its source.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _fetches = False
 
 
 class Unavailable(Exception):
-    """The program cannot be had on this machine, or was not fetched; the message says why."""
+    """The program is not available on this machine, or was not fetched; the message has the reason."""
 
 
 def fetch_from_now_on() -> None:
-    """For a process in which no test runs."""
+    """Allows fetching, for a process in which no test runs."""
     global _fetches
     _fetches = True
 
 
 def may_fetch(what: str) -> None:
-    """Raises :class:`Unavailable` where it may not."""
+    """Raises :class:`Unavailable` unless fetching is allowed."""
     if not _fetches:
         raise Unavailable(f"{what} is not there: `python -m tests.fetch` fetches it")
 
 
 def once(find: Callable[..., Found]) -> Callable[..., Found]:
-    """A function that is asked once for the same arguments, also if it says :class:`Unavailable`."""
+    """Returns a function that caches its result for its arguments, also an :class:`Unavailable`."""
 
     @functools.cache
     def outcome(*arguments: Any) -> Found | Unavailable:
@@ -70,12 +70,12 @@ def once(find: Callable[..., Found]) -> Callable[..., Found]:
 
 @once
 def in_go(folder: Path) -> Path:
-    """The program that is written in Go in a folder, built where Go and the modules are there."""
+    """Builds the Go program in a folder, if Go and the modules are available."""
     go = _tool("go")
     proxy = {} if _fetches else {"GOPROXY": "off"}
     run([go, "mod", "download"], cwd=folder, env={**os.environ, **proxy})
     program = _built(folder) / "program"
-    # Others may build it too, and others run it: each puts the same whole file in its place.
+        # Other processes may build or run it as well: each replaces the whole file at once.
     new = program.with_suffix(f".{os.getpid()}")
     _build([go, "build", "-mod=readonly", "-o", str(new), "."], folder)
     return new.replace(program)
@@ -83,7 +83,7 @@ def in_go(folder: Path) -> Path:
 
 @once
 def in_rust(folder: Path, program: str) -> Path:
-    """The program that is written in Rust in a folder, built where Cargo and the crates are there."""
+    """Builds the Rust program in a folder, if Cargo and the crates are available."""
     cargo = _tool("cargo")
     offline = [] if _fetches else ["--offline"]
     run([cargo, "fetch", "--locked", "--quiet", *offline], cwd=folder)
@@ -93,7 +93,7 @@ def in_rust(folder: Path, program: str) -> Path:
 
 
 def run(command: Sequence[str | Path], **options: Any) -> str:
-    """What a command prints that fetches; raises :class:`Unavailable` with its complaints."""
+    """Runs a command that fetches and returns its output. Raises :class:`Unavailable` with its errors."""
     options.setdefault("stdin", subprocess.DEVNULL)
     try:
         done = subprocess.run(
@@ -115,7 +115,7 @@ def _tool(name: str) -> str:
 
 
 def _built(folder: Path) -> Path:
-    """Where that folder's program goes: more than one has its name."""
+    """Returns the output folder of that folder's program; several folders have one name."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     place = target / "programs" / f"{folder.name}-{zlib.crc32(os.fsencode(folder)):08x}"
     place.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""A UDP proxy that impairs what passes: the network between two processes, in one process.
+"""A UDP proxy that impairs traffic: a network between two processes, in one process.
 
-Each client address is a flow with a socket of its own towards the server, so the server sees each
-client at an address of the proxy's, as behind a NAT. ECN marks pass through. It needs an asyncio loop
-with `add_reader` and nothing else; the harm is done in `link`.
+Each client address is a flow with its own socket towards the server, so the server sees each
+client at an address of the proxy's, as behind a NAT. ECN marks are passed on. The proxy needs only an
+asyncio loop with `add_reader`; `link` implements the impairments.
 
     async with ImpairmentProxy(("127.0.0.1", 4433), up=Conditions(loss=0.02), seed=1) as proxy:
         connect(*proxy.address)
@@ -27,14 +27,14 @@ __all__ = ["Datagram", "Flow", "ImpairmentProxy"]
 Address = Any
 
 FLOWS_MAX = 10_000
-"Clients that are remembered; the oldest is forgotten for a new one."
+"Clients whose flows are stored; a new one replaces the oldest."
 CAPTURE_MAX = 200_000
-"Datagrams that a capture keeps, the newest."
+"Datagrams that a capture keeps; the oldest are dropped."
 
 
 @dataclass(frozen=True)
 class Datagram:
-    """What a capture keeps of one datagram: its headers, nothing of its content."""
+    """A captured datagram: its headers, without its content."""
 
     time: float
     """The loop's time at which it entered the proxy."""
@@ -45,28 +45,28 @@ class Datagram:
     ecn: int
     """The two ECN bits: 0 not ECT, 1 ECT(1), 2 ECT(0), 3 CE."""
     arrives: bool
-    """Whether it was let through."""
+    """True if it was not dropped."""
     packets: tuple[Packet, ...]
     head: bytes = b""
-    """The first bytes, as many as removing the header protection of a short header takes."""
+    """The first bytes, as many as the removal of a short header's protection needs."""
 
 
 @dataclass
 class Flow:
-    """One client's way through the proxy."""
+    """One client's path through the proxy."""
 
     number: int
     client: Address
     sock: socket.socket
-    """Towards the server; its address is what the server sees."""
+    """The socket towards the server, which sees its address."""
     rebinds: int = 0
 
 
 class ImpairmentProxy:
-    """Carries datagrams between clients and one server.
+    """Passes datagrams between clients and one server.
 
-    `up` is the way from the clients to the server, `down` the way back; both are shared by all flows,
-    as one bottleneck is. A seed gives the same fate to the same sequence of datagrams.
+    `up` is the path from the clients to the server, `down` the path back; all flows share both,
+    as a bottleneck. A seed gives equal results for equal sequences of datagrams.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ImpairmentProxy:
         self._server = server
         self._family = socket.AF_INET6 if ":" in server[0] else socket.AF_INET
         self._host = host or ("::1" if self._family == socket.AF_INET6 else "127.0.0.1")
-        # Two seeds that differ, or both directions would lose the same datagrams.
+        # Two different seeds, otherwise both directions would lose equal datagrams.
         self._links = {
             True: Link(up, seed * 2),
             False: Link(up if down is None else down, seed * 2 + 1),
@@ -96,9 +96,9 @@ class ImpairmentProxy:
         self._rebinding: asyncio.Task[None] | None = None
         self._front: socket.socket | None = None
         self.rebound: list[float] = []
-        """The loop's times of the calls of `rebind` that found a flow."""
+        """The loop's times of calls of `rebind` with at least one flow."""
         self.refused = 0
-        """Datagrams that the kernel did not take, or a peer that is gone refused."""
+        """Datagrams that the kernel did not accept, or that a closed peer refused."""
         self.stray = 0
         """Datagrams that arrived at an address that a flow no longer has."""
         self.captured: deque[Datagram] | None = deque(maxlen=CAPTURE_MAX) if capture else None
@@ -124,36 +124,36 @@ class ImpairmentProxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients find the proxy."""
+        """The address for clients."""
         assert self._front is not None, "the proxy is not open"
         name = self._front.getsockname()
         return name[0], name[1]
 
     @property
     def flows(self) -> list[Flow]:
-        """The clients, the oldest first."""
+        """The flows, the oldest first."""
         return list(self._flows.values())
 
     @property
     def up(self) -> Counts:
-        """What became of the clients' datagrams."""
+        """Counts of the clients' datagrams."""
         return self._links[True].counts
 
     @property
     def down(self) -> Counts:
-        """What became of the server's datagrams."""
+        """Counts of the server's datagrams."""
         return self._links[False].counts
 
     def set_conditions(self, up: Conditions, down: Conditions | None = None) -> None:
-        """Other conditions from now on; chance and counts go on."""
+        """Changes the conditions; random state and counts continue."""
         self._links[True].conditions = up
         self._links[False].conditions = up if down is None else down
 
     def rebind(self, host: str | None = None) -> None:
         """Gives every flow another port, and the address `host`, towards the server.
 
-        What the server still sends to the old one is lost without a word, as with a NAT that has
-        forgotten: the old socket stays open, so that no ICMP error tells.
+        Datagrams that the server still sends to the old address are lost silently, as with an expired
+        NAT mapping: the old socket stays open, so that no ICMP error is sent.
         """
         if self._flows:
             self.rebound.append(self._loop.time())
@@ -165,7 +165,7 @@ class ImpairmentProxy:
     def rebind_every(
         self, first: float, interval: float, hosts: Iterable[str | None] = (None,)
     ) -> None:
-        """Rebinds after `first` seconds and then every `interval`, through `hosts` in turn."""
+        """Rebinds after `first` seconds and then every `interval`, cycling through `hosts`."""
         names = list(hosts)
 
         async def rebind() -> None:
@@ -243,7 +243,7 @@ class ImpairmentProxy:
             except ConnectionRefusedError:
                 self.refused += 1
                 continue
-            # IP_TOS is one byte, IPV6_TCLASS an int of the machine's: the first byte has the bits.
+            # IP_TOS is one byte, IPV6_TCLASS an int in host byte order: the first byte contains the bits.
             ecn = next((value[0] & 3 for _, _, value in ancillary if value), 0)
             yield data, ecn, address
 
@@ -299,10 +299,10 @@ class ImpairmentProxy:
             self.refused += 1
 
 
-# A byte of flags, a connection id, four bytes of packet number and the sample (RFC 9001 section 5.4.2).
+# A byte of flags, a connection ID, four bytes of packet number and the sample (RFC 9001 section 5.4.2).
 _HEAD_BYTES = 1 + 20 + 4 + 16
 _BATCH = 64
-"Datagrams of one socket before others have their turn."
+"Datagrams of one socket that are handled before other sockets."
 _TIMER_GRAIN = 0.0005
-"What is due within this is delivered with the rest: a timer each would be the bottleneck."
+"Datagrams due within this time are delivered together: one timer each would be the bottleneck."
 _SOCKET_BUFFER = 4 << 20

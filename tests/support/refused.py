@@ -1,4 +1,4 @@
-"""Arguments of what ends something that are refused, each with an exception that names the argument."""
+"""Checks that closing methods refuse invalid arguments, with exceptions that name the argument."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BAD_REASONS = [None, b"bytes", 1, "\ud800"]
 
 @contextlib.contextmanager
 def refusal(name):
-    """Raises a ``TypeError`` or ``ValueError`` that names the argument."""
+    """Expects a ``TypeError`` or ``ValueError`` that names the argument."""
     with pytest.raises((TypeError, ValueError), match=rf"\b{name}\b"):
         yield
 
 
 def all_refused(close, bits, *, code="code", reason="reason"):
-    """Calls ``close(code, reason)`` with everything that it has to refuse."""
+    """Calls ``close(code, reason)`` with all arguments that it has to refuse."""
     for bad in bad_codes(bits):
         with refusal(code):
             close(bad, "")
@@ -33,5 +33,5 @@ def all_refused(close, bits, *, code="code", reason="reason"):
 
 
 def all_codes_refused(end, bits, *, code="code"):
-    """Calls ``end(code)`` with everything that it has to refuse."""
+    """Calls ``end(code)`` with all arguments that it has to refuse."""
     all_refused(lambda bad, _: end(bad), bits, code=code, reason=None)

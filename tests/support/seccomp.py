@@ -1,7 +1,7 @@
 """`python -m tests.support.seccomp PROFILE COMMAND...`: runs a command under a container's seccomp profile.
 
-The profile is JSON as container engines read it (OCI's `linux.seccomp`); libseccomp makes a filter of it, as
-it does for them.
+The profile is JSON in the format of container engines (OCI's `linux.seccomp`); libseccomp compiles it, as
+for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 ACTIONS = {"SCMP_ACT_ALLOW": 0x7FFF0000, "SCMP_ACT_ERRNO": 0x00050000}
 COMPARISONS = {"SCMP_CMP_NE": 1, "SCMP_CMP_EQ": 4, "SCMP_CMP_MASKED_EQ": 7}
 UNKNOWN = -1
-"What libseccomp says of a name that it does not know."
+"libseccomp's result for an unknown name."
 
 
 class Comparison(ctypes.Structure):
@@ -31,7 +31,7 @@ class Comparison(ctypes.Structure):
 
 
 def load(profile: dict[str, Any]) -> None:
-    """Puts this process, and all that come of it, under `profile`."""
+    """Applies `profile` to this process and its children."""
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
     library.seccomp_init.argtypes = [ctypes.c_uint32]
@@ -57,7 +57,7 @@ def load(profile: dict[str, Any]) -> None:
         for name in rule["names"]:
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number == UNKNOWN:
-                continue  # A newer kernel's, which engines pass over as well.
+                continue  # A system call of a newer kernel, which engines skip as well.
             action = _action(rule["action"], rule.get("errnoRet"))
             added = library.seccomp_rule_add_array(context, action, number, len(compared), array)
             _check(added, name)

@@ -1,7 +1,7 @@
-"""systemd as process 1 of a machine of its own: in namespaces, on a file system that forgets what is written.
+"""systemd as process 1 of a separate machine: namespaces, with a file system that discards changes.
 
-Ports, users, units and files there are nobody else's, so that what is written for a machine can be carried
-out as it stands. Of Debian's units only the targets are there, and those are empty.
+Its ports, users, units and files are private, so that instructions for a machine can be executed unchanged.
+Of Debian's units only the targets exist, and these are empty.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ exec env -i container=test PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 
 
 def why_not() -> str | None:
-    """Why there can be no such machine here, or None."""
+    """Returns the reason why no such machine can be made here, or None."""
     if not SYSTEMD.exists():
         return "systemd is not installed"
     missing = [
@@ -68,7 +68,7 @@ def why_not() -> str | None:
 
 
 class Booted:
-    """The machine, from its start to its end; `folder` keeps what systemd says."""
+    """The machine, from its start to its end; `folder` keeps systemd's log."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "systemd.log"
@@ -113,7 +113,7 @@ class Booted:
         return self._log.read_text(errors="replace")
 
     def run(self, script: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Carries out a shell's script on the machine, as root."""
+        """Runs a shell script on the machine, as root."""
         inner = self._processes()
         command = ["nsenter", "--all", "--target", str(inner[0] if inner else 0)]
         done = subprocess.run(
@@ -128,13 +128,13 @@ class Booted:
         return done
 
     def write(self, path: str, text: str) -> None:
-        """A file of the machine's."""
+        """Writes a file of the machine."""
         self.run(
             f"mkdir -p {Path(path).parent} && cat > {path} <<'END OF FILE'\n{text}END OF FILE\n"
         )
 
     def _processes(self) -> list[int]:
-        """Process 1, as it is called outside."""
+        """Returns process 1, by its process ID outside."""
         try:
             return [
                 int(number)

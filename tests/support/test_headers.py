@@ -1,4 +1,4 @@
-"""The reader of QUIC headers, on the RFC's own packets, on real ones and on garbage."""
+"""The parser of QUIC headers, on the RFC's packets, on real ones and on random bytes."""
 
 from __future__ import annotations
 

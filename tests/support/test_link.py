@@ -1,4 +1,4 @@
-"""The simulated link: exact where it is exact, statistics of fixed seeds where it is chance."""
+"""The simulated link: exact results, and statistics of fixed seeds for random ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNT = 20_000
 
 
 def fates(conditions, seed=1, count=COUNT, size=100):
-    """Whether each of `count` datagrams, sent at once, arrived."""
+    """Sends `count` datagrams at once. Returns the link and a list of their arrivals as booleans."""
     link = Link(conditions, seed)
     return link, [bool(link.send(0.0, bytes(size))) for _ in range(count)]
 
@@ -104,10 +104,10 @@ def test_a_rate_spaces_datagrams_and_its_queue_has_an_end():
     link = Link(Conditions(delay=0.5, rate=8e6, queue=5))
     arrivals = [link.send(100.0, bytes(972)) for _ in range(10)]
     times = [round(found[0][0] - 100.5, 6) for found in arrivals if found]
-    # One is being sent and five wait.
+    # One is being sent, and five wait.
     assert times == [0.001, 0.002, 0.003, 0.004, 0.005, 0.006]
     assert link.counts.overflowed == 4
-    # Half of it has left by then.
+    # Half of the queue has left by then.
     assert [bool(link.send(100.0031, bytes(972))) for _ in range(5)] == [True] * 3 + [False] * 2
     # An idle link keeps no credit and no debt.
     ((when, _),) = link.send(200.0, bytes(972))

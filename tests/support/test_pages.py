@@ -1,6 +1,6 @@
-"""The programs of README.md and docs run as they are printed, and their links lead somewhere.
+"""The programs of README.md and docs run as printed, and their links have targets.
 
-Tests change the ports and hosts of programs, and add what a fragment leaves out.
+Tests change the ports and hosts of programs, and add the missing parts of fragments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OTHER_PAGES = (
     *("ARCHITECTURE.md", "BENCHMARK.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md"),
     *(f"docs/benchmarks/{path.name}" for path in sorted((ROOT / "docs/benchmarks").glob("*.md"))),
 )
-"""Pages with links and without programs that run."""
+"""Pages with links, and without programs that are run."""
 PARTS = re.compile(r"^## (.*?)$|^```python\n(.*?)^```$", re.M | re.S)
 
 Program = tuple[str, str, int]
@@ -60,7 +60,7 @@ def _programs() -> dict[Program, str]:
 
 PROGRAMS = _programs()
 
-# What the fragment about several processes leaves out.
+# The missing part of the fragment about several processes.
 REST = """
 import uringcore
 from uringcore.asyncio import QuicConnectionProtocol, serve
@@ -91,13 +91,13 @@ def _replaced(program: str, old: str, new: str) -> str:
 
 @contextmanager
 def _running(program: str | list[str], directory: Path):
-    """Runs a server, the text of a program or a command line, and ends it by SIGTERM."""
+    """Runs a server, given as a program's text or a command line, and ends it by SIGTERM."""
     path, output = directory / "program.py", directory / "output"
     if isinstance(program, str):
         path.write_text(program)
         program = [sys.executable, str(path)]
     with output.open("wb") as file:
-        # A group of its own, so that none of its processes can outlive the test.
+        # A separate process group, so that none of its processes can outlive the test.
         process = subprocess.Popen(
             bound(program),
             cwd=directory,
@@ -183,7 +183,7 @@ def test_every_program_is_run():
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES])
 def test_no_page_installs_from_the_index(page):
-    """The name there is another author's."""
+    """The package of that name on the index belongs to another author."""
     assert not re.search(r"pip install[^\n]*[\s'\"]uringcore\b(?!-)", (ROOT / page).read_text())
 
 
@@ -276,7 +276,7 @@ def test_a_client(tmp_path):
             text = _replaced(text, "Client()", "Client(verify=False)")
             assert _printed(text, tmp_path) == printed
         text = _replaced(PROGRAMS[HTTPX], "https://example.org", server.url)
-        # A busy machine may be slow to connect: this tests the choice, not how soon it falls back.
+        # A busy machine may connect slowly: this tests the choice, not the time of the fallback.
         patient = "AsyncHTTP3Transport(verify=False, fallback_delay=30.0)"
         text = _replaced(text, "AsyncHTTP3Transport()", patient)
         assert _printed(text, tmp_path) == "HTTP/1.1 hello\nHTTP/3 hello\n"

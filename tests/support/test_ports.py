@@ -1,4 +1,4 @@
-"""Numbers for servers that are told where to listen."""
+"""Numbers for servers that need an explicit port."""
 
 import random
 import socket
@@ -17,7 +17,7 @@ sys.stdin.read()
 
 
 def test_no_two_processes_are_given_one_number(monkeypatch):
-    """Though both try them in the same order and neither has bound its own yet."""
+    """Both try the numbers in the same order, and neither has bound its own yet."""
     monkeypatch.setattr(random, "Random", lambda: random.seed(7) or random)
     ours = ports.free_port()
     with subprocess.Popen(
@@ -26,7 +26,7 @@ def test_no_two_processes_are_given_one_number(monkeypatch):
         theirs = int(other.stdout.readline())
         assert ours not in (theirs, ports.free_port())
         other.stdin.close()
-    # Whoever has ended needs it no more.
+    # A process that has ended no longer reserves its number.
     assert ports.free_port() == theirs
 
 

@@ -1,4 +1,4 @@
-"""Programs that are fetched or built for tests: what is not there, and what is there and wrong."""
+"""Programs that are fetched or built for tests: missing ones and failing ones."""
 
 import shutil
 
@@ -39,7 +39,7 @@ def test_a_process_without_tests_may_fetch(monkeypatch):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A folder of Go's, whose program goes where nobody else looks."""
+    """A Go module whose program is built in a private folder."""
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
     monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path / "target"))
@@ -50,7 +50,7 @@ def module(tmp_path, monkeypatch):
 
 
 def test_a_program_that_does_not_build_is_an_error(module):
-    """Not one that is absent: its tests would be skipped, and nobody hear of it."""
+    """It is not reported as missing: its tests would be skipped without notice."""
     (module / "main.go").write_text("package main\n\nfunc main() { mistake() }\n")
     with pytest.raises(RuntimeError, match=r"does not build[\s\S]*undefined: mistake"):
         in_go(module)

@@ -1,4 +1,4 @@
-"""The proxy on every loop: what passes, what does not, and under which address."""
+"""The proxy on every loop: delivered and dropped datagrams, and their addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(request):
 
 
 class Mailbox:
-    """A UDP socket with a list of what it got and with which ECN bits."""
+    """A UDP socket that records received datagrams and their ECN bits."""
 
     def __init__(self, host="127.0.0.1", reply=False):
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -122,7 +122,7 @@ def test_delayed_datagrams_come_in_order_and_late_ones_after_them(run):
             for number in range(200):
                 client.send(number.to_bytes(2, "big"), proxy.address)
             await server.wait(200)
-            # Never early; how late is the machine's matter.
+            # Never early; the delay beyond that depends on the machine.
             assert asyncio.get_running_loop().time() - begin >= 0.019
             numbers = [int.from_bytes(data, "big") for data in server.got]
             assert sorted(numbers) == list(range(200))
@@ -184,7 +184,7 @@ def test_rebinding_changes_port_and_address_and_forgets_the_old_one(run):
 
 def test_a_dead_server_and_what_is_under_way_at_the_end_leave_nothing_behind(run):
     async def main():
-        # What others have left must not go meanwhile.
+        # Objects of earlier tests must not be collected during this one.
         collect()
         descriptors = open_descriptors()
         async with Mailbox() as server:

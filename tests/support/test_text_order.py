@@ -1,4 +1,4 @@
-"""What import runs lies together in the extension module (src/py/start.ld), where the linker can do that."""
+"""Code that runs at import is contiguous in the extension module (src/py/start.ld), with a suitable linker."""
 
 from __future__ import annotations
 

@@ -21,16 +21,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def mypy(folder: Path, *paths: Path, flags: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Its exit status and what it prints. ``folder`` has its cache."""
+    """Returns mypy's exit status and output. ``folder`` has its cache."""
     pytest.importorskip("mypy", reason="mypy is part of the development environment alone")
     common = ("--strict", "--follow-imports=silent", f"--cache-dir={folder}")
     return _run("mypy", *common, *flags, *map(str, paths))
 
 
 def pyright(folder: Path, *paths: Path) -> tuple[int, str]:
-    """Its exit status and what it prints, in its strict mode. ``folder`` has its settings."""
+    """Returns pyright's exit status and output in strict mode. ``folder`` has its settings."""
     pytest.importorskip("pyright", reason="pyright is part of the development environment alone")
-    # Settings that are missing here it would read from files in folders of its own choice.
+    # pyright would read settings that are missing here from files in other folders.
     settings = {
         "include": [os.path.relpath(path, folder) for path in paths],
         "extraPaths": [str(Path(uringcore.__file__).parents[1])],

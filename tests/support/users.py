@@ -1,4 +1,4 @@
-"""Another user of this machine, for tests that need a file of somebody else's."""
+"""Another user of this machine, for tests that need another user's file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import tempfile
 import pytest
 
 OTHER_USER = 54321
-"""The number of a user who does not exist."""
+"""The number of a user that does not exist."""
 
 
 def _lacking() -> str | None:
-    """Why this process cannot give a file away: it is not root, or its user namespace has no such number."""
+    """Returns the reason why this process cannot change a file's owner, or None: it is not root, or its user
+    namespace lacks the number."""
     with tempfile.NamedTemporaryFile() as file:
         try:
             os.chown(file.name, OTHER_USER, OTHER_USER)

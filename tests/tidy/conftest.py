@@ -1,4 +1,4 @@
-"""The tree is the same under every interpreter."""
+"""The tests of the tree run on one interpreter, because the tree is independent of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about the code name files, folders and modules that exist, and their tables are complete."""
+"""Files, folders and modules on the pages about the code exist, and the tables there are complete."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BYTES_MAX = 25 * 1024
 GLOSSARY_MAX = 40
 
 PATH = re.compile(r"(?<![\w./])(?:src|python|tests|examples|benchmarks)/[\w./]*\w")
-# `room::module::name`, from any folder on, and perhaps an item of the module's at the end.
+# `room::module::name`, from any folder on, and optionally an item of the module at the end.
 NAME = re.compile(r"(?<![\w:])[a-z]\w*(?:::\w+)+")
-# Of the compiler's tools.
+# Names of the compiler's tools.
 FOREIGN = {"clippy"}
 
 
 def modules() -> dict[str, str]:
-    """The Rust files by `room::module`, a folder's own file by the folder's name, with their text."""
+    """Returns the text of the Rust files by `room::module`; a folder's own file has the folder's name."""
     found: dict[str, str] = {}
     for path in (ROOT / "src").rglob("*.rs"):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
@@ -55,7 +55,7 @@ def test_every_file_and_module_that_is_named_is_there(document: str) -> None:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its head."""
+    """Returns the cells of the first table below a heading, without its header."""
     section = ARCHITECTURE.read_text().split(f"\n{heading}\n")[1].split("\n#")[0]
     lines = re.findall(r"^\|(.*)\|$", section.split("\n\n**")[0], re.MULTILINE)
     assert len(lines) > 2, f"no table below {heading}"

@@ -1,8 +1,8 @@
-"""No two modules of the package need each other, wherever in them an import stands.
+"""No two modules of the package import each other, at any place in them.
 
-An import in a function or for type checkers alone counts: such a circle loads, and still neither of its
-modules can be read, tested or moved without the other. What runs because a package's ``__init__`` comes
-before its modules is no import of this kind.
+An import in a function or for type checkers counts: such a cycle loads, but neither of its modules can
+be read, tested or moved without the other. The implicit import of a package's ``__init__`` before its
+modules does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.tidy.test_rooms import PACKAGE, module_name, reachable
 
 
 def imports(source: str, package: str, modules: set[str]) -> Iterator[str]:
-    """Which of `modules` a module of `package` names: a submodule, where it is one that is taken."""
+    """Yields the imports of a module of `package` among `modules`, preferring submodules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -39,7 +39,7 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules in which each reaches each."""
+    """Returns the groups of modules that reach each other."""
     reached = {name: reachable(graph, name) for name in graph}
     found = {
         frozenset(other for other in reached[name] if name in reached[other])

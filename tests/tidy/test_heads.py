@@ -1,4 +1,4 @@
-"""Each Python package and each Rust room opens with a table of its files, and the table is complete."""
+"""Each Python package and each Rust room begins with a table of its files, and the table is complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packages() -> list[Path]:
 
 
 def modules_of(package: Path) -> set[str]:
-    """The modules and packages right in a package, without caches and what the extension was built into."""
+    """Returns the modules and packages directly in a package, without caches and the built extension."""
     files = {path.stem for path in package.iterdir() if path.suffix in (".py", ".pyi")}
     folders = {path.parent.name for path in package.glob("*/__init__.py")}
     return (files | folders) - {"__init__"}
@@ -41,7 +41,7 @@ def named_in_docstring(text: str) -> list[str]:
 
 
 def rooms() -> Iterator[tuple[Path, Path]]:
-    """Each folder of Rust files but those of tests, with the file that declares its modules."""
+    """Yields each folder of Rust files except tests, with the file that declares its modules."""
     for folder in sorted({path.parent for path in SRC.rglob("*.rs")}):
         if "tests" in folder.relative_to(SRC).parts:
             continue

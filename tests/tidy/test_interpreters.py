@@ -1,4 +1,4 @@
-"""Where the interpreters come from that tests run on: what .ci/unstable.py says if it cannot make them."""
+"""The source of the interpreters for tests: messages of .ci/unstable.py if it cannot provide them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CI = Path(__file__).parents[2] / ".ci"
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on PATH, empty; nothing of this machine's cache is seen."""
+    """The only folder on PATH, empty; this machine's cache is hidden."""
     monkeypatch.syspath_prepend(str(CI))
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -25,7 +25,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def from_unstable() -> list[Any]:
-    """What a machine without an interpreter of its own gets."""
+    """Returns the result on a machine without other interpreters."""
     import pythons
 
     return pythons.from_unstable([])
@@ -63,7 +63,7 @@ def test_without_a_network_apt_has_the_word(
     assert from_unstable() == []
     said = capsys.readouterr().err
     assert "CPython 3.14 and 3.15 left out: apt-get failed: E: no way there\n" in said
-    # Not half of a folder, and nothing beside it but the lock.
+    # No partial folder, and only the lock beside it.
     assert [path.name for path in unstable.FOLDER.parent.iterdir()] == ["pythons.lock"]
 
 
@@ -98,7 +98,7 @@ def test_a_program_that_is_there_is_not_fetched_again(tools: Path) -> None:
 
 
 def fake(tools: Path, script: str) -> None:
-    """Programs of apt's names, which know one mirror and do what `script` says."""
+    """Makes programs with apt's names, which print one mirror and run `script`."""
     for name in ("apt-get", "apt-cache", "apt-config", "dpkg-deb"):
         program = tools / name
         program.write_text(f"#!/bin/sh\n{script}echo a-mirror\n")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ENTRY = re.compile(r'([\w-]+) = (?:\{ version = )?"([^"]+)"')
 EXACT = re.compile(r"=\d+\.\d+\.\d+")
 
-# crate: what relies on behaviour that the crate does not promise. The comment above the pin names it.
+# crate: the code that relies on undocumented behaviour of the crate. The comment above the pin names it.
 PINNED = {
     "pyo3": "src/py/capi/open_class.rs",
     "quinn-proto": "src/quic/seams",
@@ -20,8 +20,8 @@ PINNED = {
 
 
 def dependencies() -> dict[str, tuple[str, str]]:
-    """Each external crate of the workspace: its version, and the comment above. A comment above a pinned
-    crate holds for those that are pinned right below it as well."""
+    """Returns the version of each external crate of the workspace, and the comment above it. A comment
+    above a pinned crate also applies to the pinned crates directly below it."""
     text = (ROOT / "Cargo.toml").read_text().split("[workspace.dependencies]\n")[1].split("\n\n")[0]
     found: dict[str, tuple[str, str]] = {}
     comment = ""

@@ -1,4 +1,4 @@
-"""What `.ci/run` makes of tests that failed: `.ci/retry.py` runs them once more."""
+"""`.ci/retry.py`, by which `.ci/run` repeats failed tests once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_broken():
 
 
 def retry(tree: Path, status: int, *failed: str) -> subprocess.CompletedProcess[str]:
-    """The end of a run with this status, in which these tests failed."""
+    """Runs it after a test run with this status and these failed tests."""
     record = tree / ".pytest_cache" / "3.0" / "v" / "cache"
     record.mkdir(parents=True, exist_ok=True)
     names = {f"test_tree.py::{name}": True for name in failed}
@@ -67,7 +67,7 @@ def test_a_test_that_fails_again_refuses_the_run(tree: Path) -> None:
 
 @pytest.mark.parametrize("status", [2, 3, 4, 5, 137])
 def test_a_run_that_was_not_completed_is_refused(tree: Path, status: int) -> None:
-    """Its record names the tests that failed before its end, and those may pass."""
+    """Its record names only tests that failed before its end, and those may pass."""
     done = retry(tree, status, "test_sound")
     assert done.returncode == 1
     assert f"CPython 3.0: pytest ended with status {status}" in done.stdout

@@ -1,4 +1,4 @@
-"""The rules of ARCHITECTURE.md that no compiler checks: who may import whom, and what a file may be."""
+"""Rules of ARCHITECTURE.md that no compiler checks: imports between packages, and the shape of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORBIDDEN = {
     "http3": {"contrib", "server", "_cli"},
     "contrib": {"_cli"},
 }
-# One line each, for programs that know an adapter by its former name.
+# One line each, for programs that import an adapter by its former name.
 FORMER_NAMES = {
     "uringcore.httpx",
     "uringcore.server.gunicorn",
@@ -42,7 +42,7 @@ def is_type_checking(node: ast.If) -> bool:
 
 
 def run_time_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports that run when the module is imported: not those of functions or type checkers."""
+    """Yields the imports that run when the module is imported: not those of functions or type checkers."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -55,7 +55,7 @@ def run_time_imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFr
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Full names of the package's own modules that `path` imports when it is imported."""
+    """Returns the full names of the package's modules that `path` imports at import time."""
     name = module_name(path)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
@@ -120,7 +120,7 @@ def test_rooms_without_unsafe_say_so_to_the_compiler(room: str) -> None:
     assert "#![forbid(unsafe_code)]" in (ROOT / "src" / room / "lib.rs").read_text()
 
 
-# What a state machine cannot do: read a clock, a file, the environment, or wait.
+# Operations that a state machine must not do: read a clock, a file, the environment, or wait.
 WORLDLY = re.compile(
     r"""SystemTime::now | Instant::now | \.elapsed\(\)
     | \b(env|fs|process)::(?!!) | std::(env|fs|os|process|io::Std\w+|thread)\b
@@ -135,7 +135,7 @@ WORLDLY = re.compile(
 
 
 def worldly(source: str) -> list[str]:
-    """What of it stands in Rust code, outside of its comments and its tests."""
+    """Returns the lines of Rust code with such operations, outside of comments and tests."""
     code, _, _ = source.partition("#[cfg(test)]\nmod tests {")
     lines = [line.partition("//")[0] for line in code.splitlines()]
     return [line.strip() for line in lines if WORLDLY.search(line)]

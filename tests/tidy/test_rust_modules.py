@@ -35,7 +35,7 @@ ORDER = {
     "http": ("ws", "h3_driver", "webtransport", "http3"),
 }
 
-# room: modules with those that they never import. Of rooms that have no table of all directions.
+# room: modules with those that they must never import, for rooms without a complete table.
 NEVER = {
     "io": {
         "uring": {"driver", "epoll"},
@@ -49,7 +49,7 @@ NEVER = {
         # A host can use these without an engine.
         "host": {"operations", "quic", "transport", "turn"},
     },
-    # The loop knows all whose events it tells; each of those knows the loop and what is named below it.
+    # The loop imports all modules that handle its events; each of those imports the loop and modules below.
     "py": {
         "capi": {
             "event_loop",
@@ -76,7 +76,7 @@ NEVER = {
             "streams",
             "webtransport",
         },
-        # Applications know no connection, and no version of HTTP.
+        # Applications are independent of connections and of HTTP's version.
         "asgi": {
             "transport",
             "sock",
@@ -160,25 +160,25 @@ ONE_WAY = (
     "py/transport",
 )
 
-# Folders whose modules have another name, because theirs is a word of the language's.
+# Folders whose modules have another name, because theirs is a keyword.
 RENAMED = {"loop": "event_loop"}
 
 Graph = dict[str, set[str]]
 
-# What holds no path, whatever it looks like. A lifetime is no character.
+# Text that never contains a path. A lifetime is not a character literal.
 NO_CODE = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | b?r(?P<hashes>\#*)".*?"(?P=hashes)
     | b?"(?:\\.|[^"\\])*" | b?'(?:\\.[^']*|[^\\'])'""",
     re.VERBOSE | re.DOTALL,
 )
-# A module that is written out here, a brace, or a path with what is in its braces.
+# An inline module, a brace, or a path with its braces.
 TOKEN = re.compile(
     r"""\bmod\s+(?P<module>\w+)\s*\{ | (?P<open>\{) | (?P<close>\})
     | (?<![\w:])(?P<path>(?:crate|self|super)(?:::\w+)*)(?P<tree>::\{)?""",
     re.VERBOSE,
 )
 
-# What a module passes on of one below it.
+# Re-exports of a module below.
 PASSED_ON = re.compile(r"\bpub(?:\([^)]*\))? use (?:self::)?(\w+)::([^;]*);")
 
 
@@ -188,7 +188,7 @@ def module_of(path: Path, room: Path) -> list[str]:
 
 
 def absolute(path: str, module: list[str]) -> list[str]:
-    """A path as it is seen from the root of the crate."""
+    """Returns a path as seen from the root of the crate."""
     first, *rest = path.split("::")
     if first == "crate":
         return rest
@@ -199,7 +199,7 @@ def absolute(path: str, module: list[str]) -> list[str]:
 
 
 def branches(code: str, start: int) -> tuple[list[str], int]:
-    """The paths in the braces that begin before `start`, and where they end."""
+    """Returns the paths in the braces that begin before `start`, and their end."""
     found, prefix, at = [], [""], start
     for match in re.finditer(r"\{|\}|,|[^{},]+", code[start:]):
         text = match[0].strip()
@@ -218,7 +218,7 @@ def branches(code: str, start: int) -> tuple[list[str], int]:
 
 
 def paths(source: str, module: list[str]) -> Iterator[list[str]]:
-    """The paths of `source`, the file of `module`, that lead into its own crate, from the root on."""
+    """Yields the paths in `source`, the file of `module`, that refer to its own crate, from the root on."""
     code = NO_CODE.sub('""', source)
     inner: list[str | None] = []
     at = 0
@@ -239,7 +239,7 @@ def paths(source: str, module: list[str]) -> Iterator[list[str]]:
 
 
 def modules(room: str) -> dict[str, list[Path]]:
-    """The files of each module at the top of a room or of a folder in one, tests beside them apart."""
+    """Returns the files of each module at the top of a room or of a folder in one, without tests."""
     folder = ROOT / "src" / room
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*.rs")):
@@ -250,7 +250,7 @@ def modules(room: str) -> dict[str, list[Path]]:
 
 
 def passed_on(folder: Path, known: Iterable[str]) -> dict[str, str]:
-    """What the file of a folder passes on of its modules, by its name there: whose it is."""
+    """Returns the re-exports of a folder's file: the module of each name."""
     found = {}
     for name in ("mod.rs", "lib.rs"):
         path = folder / name
@@ -262,7 +262,7 @@ def passed_on(folder: Path, known: Iterable[str]) -> dict[str, str]:
 
 
 def imports(room: str) -> Graph:
-    """Which modules need which, at the top of a room or of a folder in one."""
+    """Returns the imports between modules, at the top of a room or of a folder in one."""
     known = modules(room)
     crate, *above = room.split("/")
     whose = passed_on(ROOT / "src" / room, known)
@@ -349,7 +349,7 @@ def test_the_checker_sees_every_kind_of_path() -> None:
 
 
 def test_only_the_loops_own_thread_reaches_the_engine_past_the_guard() -> None:
-    """Without an interpreter lock, `with_engine` keeps other threads off; this way to the engine does not."""
+    """Without an interpreter lock, `with_engine` excludes other threads; `with_engine_at_hand` does not."""
     users = {
         str(path.relative_to(ROOT / "src/py"))
         for path in (ROOT / "src/py").rglob("*.rs")

@@ -1,4 +1,4 @@
-"""What makes up for a gap of a library is named wherever somebody looks for it who upgrades that library."""
+"""Each workaround for a gap of a library has an entry in the instructions for upgrades of that library."""
 
 from __future__ import annotations
 

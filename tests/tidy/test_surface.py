@@ -27,7 +27,7 @@ PUBLIC = {
 
 
 def public_modules() -> dict[str, str]:
-    """The names without an underscore in each package that can be reached by such names."""
+    """Returns the names without an underscore in each package that such names reach."""
     found: dict[str, str] = {}
     folders = [PACKAGE]
     for folder in folders:

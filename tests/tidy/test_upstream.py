@@ -1,4 +1,4 @@
-"""Reports for other projects are in their index, and are about the releases that this tree uses."""
+"""Reports for other projects are listed in their index, and refer to the releases that this tree uses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tests that wait for programs: each says how long, so that a test fails where a program hangs.
+"""Tests that run programs set a time limit, so that a test fails if a program hangs.
 
-`tests/ecosystem` has a runner with times of its own. Also here: how the package waits.
+`tests/ecosystem` has its own time limits. The last test is about waits in the package.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def endless(source: str) -> Iterator[int]:
     for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.Call) or ast.unparse(node.func) != "subprocess.run":
             continue
-        # `**options` may have it.
+        # `**options` may contain it.
         if not any(keyword.arg in ("timeout", None) for keyword in node.keywords):
             yield node.lineno
 
@@ -46,7 +46,7 @@ def test_one_without_it_is_found() -> None:
 
 
 def test_the_package_waits_by_what_lets_cancellations_through() -> None:
-    """`asyncio.wait_for` does not, before CPython 3.12: `uringcore._within` says how."""
+    """`asyncio.wait_for` does not, before CPython 3.12; see `uringcore._within`."""
     package = TESTS.parent / "python" / "uringcore"
     found = [
         f"{path.relative_to(package)}:{node.lineno}"
