@@ -1,10 +1,10 @@
-"""AddressSanitizer over the rooms of Rust: their own tests, then the stress test on the extension module.
+"""AddressSanitizer over the Rust crates: their own tests, then the stress test on the extension module.
 
     python .ci/asan.py --seconds 60        arguments go to `python -m tests.stress`
 
-Needs a nightly Rust toolchain (`-Zsanitizer` is unstable) and, for the second part, the C compiler's
-libasan: the interpreter is not instrumented, so the sanitizer's runtime has to be there before it starts.
-Leaks are not looked for: CPython keeps a great deal until its end. tests/stress counts what is left over.
+This needs a nightly Rust toolchain (`-Zsanitizer` is unstable). The second part also needs the C compiler's
+libasan: the interpreter is not instrumented, so the sanitizer's runtime has to be loaded before it starts.
+Leak detection is off: CPython keeps much memory until its end. tests/stress counts objects left over.
 """
 
 import os
@@ -38,7 +38,7 @@ def main(arguments):
         "CARGO_TARGET_DIR": str(folder),
         "RUSTFLAGS": "-Zsanitizer=address",
         "PYO3_PYTHON": sys.executable,
-        # Leaks that CPython and the test harness leave would hide everything else.
+        # Leaks of CPython and of the test harness would hide all other reports.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
     }
     cargo = ["cargo", "+nightly"]

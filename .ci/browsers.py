@@ -1,10 +1,11 @@
-"""Install the browsers of tests/browser, where that can be done.
+"""Install the browsers of tests/browser.
 
     python3 .ci/browsers.py
 
-They are Debian's packages, as users have them, and so is certutil, with which Firefox is told of the
-tests' authority; Playwright, which drives them, is in the extra `browsers`. Says what is lacking and why,
-with status 1, where they cannot be had: this is no Debian, or whoever asks has no rights.
+The browsers are Debian's packages, the ones that users have. certutil is installed too: it adds the tests'
+authority to Firefox's certificates. Playwright drives the browsers and is in the extra `browsers`. The
+script exits with status 1 and prints the lacking packages and the reason on a system other than Debian and
+without root's rights.
 """
 
 import os

@@ -3,10 +3,10 @@
     python .ci/fuzz.py --seconds 600 quic_datagrams wire_frames   every target without a name
     python .ci/fuzz.py quic_datagrams --input FILE                a found input once more
 
-The compiler at hand is enough: coverage is an LLVM pass that stable Rust can be asked for. AddressSanitizer,
-for which there is `cargo +nightly fuzz run`, would find little: the room under test forbids `unsafe`. What a
-target has learned is kept in the target folder, and its next run begins there. Status 1 after a failure, once
-all have run.
+A stable compiler is enough: coverage is an LLVM pass that stable Rust supports. AddressSanitizer (`cargo
++nightly fuzz run`) would find little, because the crate under test forbids `unsafe`. The corpus of a target
+is kept in the target folder, and its next run starts from it. After a failure the exit status is 1, once
+all targets have run.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MANIFEST = ROOT / "fuzz" / "Cargo.toml"
 FOLDER = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute() / "fuzz"
-# As cargo-fuzz has it, without the sanitizer. One unit, or the linker drops the counters of some.
+# The flags of cargo-fuzz without the sanitizer. With more than one codegen unit the linker drops counters.
 COVERAGE = (
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -37,7 +37,7 @@ TOOLS = {
     "cmake": "cmake, which builds the TLS library (on Debian and Ubuntu: apt-get install cmake)",
 }
 MEGABYTES_MAX = 2048
-# Of one input, in which a target is to end.
+# The longest time that a target may take for one input.
 INPUT_SECONDS_MAX = 30
 
 
@@ -71,8 +71,8 @@ def known_targets():
 
 
 def build(targets):
-    """The folder of the programs. A failure has been shown."""
-    # Named, so that what runs during the build (build scripts, macros) is made without coverage.
+    """Build the targets; return the folder of the programs. Cargo's output shows a failure."""
+    # With an explicit `--target`, build scripts and macros are built without coverage.
     host = re.search(r"^host: (.*)$", output("rustc", "-vV"), re.MULTILINE)[1]
     names = [word for target in targets for word in ("--bin", target)]
     command = ["cargo", "build", "--release", "--locked", "--quiet", "--target", host, *names]

@@ -1,13 +1,13 @@
 """Find the CPython interpreters that uringcore is tested on.
 
 Prints one line each, `ROLE VERSION PATH`, for the oldest, the default and the newest CPython from
-3.10 on that this machine has (PATH and pyenv); one interpreter may fill several roles and is then
-printed once. Versions that unstable.py has and this machine lacks follow, as role `unstable`. Building
-and testing on them is venv.py's and the Makefile's business.
+3.10 on that this machine has (PATH and pyenv). An interpreter with several roles is printed once. Versions
+that unstable.py has and this machine lacks follow, as role `unstable`. venv.py and the Makefile build
+and test on the interpreters.
 
     python3 .ci/pythons.py            all roles
-    python3 .ci/pythons.py default    only the path of that role, one of this machine's own
-    python3 .ci/pythons.py roles      `ROLE VERSION` of this machine's own, one line for each role
+    python3 .ci/pythons.py default    only the path of that role, without unstable.py's interpreters
+    python3 .ci/pythons.py roles      `ROLE VERSION`, one line for each role, without unstable.py's
     python3 .ci/pythons.py every      `VERSION PATH` of one interpreter for each minor version
 """
 
@@ -80,7 +80,7 @@ def interpreters():
 
 
 def candidates():
-    # PATH first: what the user calls python3 wins over another build of the same version.
+    # PATH first: the interpreter that the user runs as python3 wins over another build of its version.
     names = ["python3", "python"] + [f"python3.{minor}" for minor in range(10, 30)]
     for name in names:
         path = shutil.which(name)
@@ -96,14 +96,14 @@ def candidates():
 
 
 def ask(candidate):
-    """What the interpreter says of itself, or None if it isn't one that we can use."""
+    """The result of `PROBE` in the interpreter, or None for an unusable one."""
     try:
         answer = subprocess.run(
             [candidate, "-c", PROBE], capture_output=True, text=True, timeout=30, check=True
         )
         probe = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
-        return None  # a pyenv shim without a version behind it, or something that isn't Python
+        return None  # a pyenv shim without a version behind it, or a program other than Python
     supported = tuple(probe["version"][:2]) >= OLDEST_SUPPORTED and probe["cpython"]
     if not supported or not probe["usable"] or not probe["final"] or probe["free_threaded"]:
         return None
@@ -111,14 +111,14 @@ def ask(candidate):
 
 
 def default(found):
-    """The one that `python3` starts, else the newest."""
+    """The interpreter that `python3` starts, else the newest."""
     path = shutil.which("python3")
     probe = ask(path) if path else None
     return probe or found[-1]
 
 
 def from_unstable(found):
-    """The versions that this machine lacks and unstable.py has. Where they cannot be had, stderr says why."""
+    """unstable.py's interpreters of versions that this machine lacks. The reason of a failure goes to stderr."""
     here = {minor_version(probe) for probe in found}
     lacking = [version for version in unstable.VERSIONS if version not in here]
     probes = {}

