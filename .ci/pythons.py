@@ -118,7 +118,7 @@ def default(found):
 
 
 def from_unstable(found):
-    """unstable.py's interpreters of versions that this machine lacks. The reason of a failure goes to stderr."""
+    """unstable.py's interpreters of versions that this machine lacks. A failure's reason goes to stderr."""
     here = {minor_version(probe) for probe in found}
     lacking = [version for version in unstable.VERSIONS if version not in here]
     probes = {}

@@ -4,12 +4,12 @@
     python -m benchmarks.instructions            status 1 if a row has more than 5 % more
     python -m benchmarks.instructions --record   make these counts the baseline of this CPython version
     python -m benchmarks.instructions --groups uringcore-uring uvloop asyncio
-    python -m benchmarks.instructions --rooms --groups h3   whose they are: quinn-proto's, ours, ...
-    python -m benchmarks.instructions --sends --groups h3   whether as much is sent as without valgrind
+    python -m benchmarks.instructions --rooms --groups h3   the counts by crate: quinn-proto, ours, ...
+    python -m benchmarks.instructions --sends --groups h3   how often the rows send, with valgrind and without
 
 It runs the uringcore that is installed beside the interpreter (`make bench-instructions` builds a release
-for it), or the package in `--pythonpath`. Valgrind counts, so that a loss shows on a busy machine too; of
-time, of the kernel's part and of cache misses it knows nothing.
+for it), or the package in `--pythonpath`. Valgrind counts instructions, so a loss shows on a busy machine
+too; it does not count time, the kernel's part or cache misses.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _show_sends(python: Path, variables: dict[str, str], groups: Sequence[str]) 
         except callgrind.CountFailure as failure:
             return _cannot(f"{group}: {failure}")
         print(group, flush=True)
-        # Of each row the last count.
+        # Each row's last count.
         for plain, counted in {plain.row: (plain, counted) for plain, counted in pairs}.values():
             calls = f"{plain.syscalls:.2f} {counted.syscalls:.2f}"
             datagrams = f"{plain.quic_datagrams_sent:.2f} {counted.quic_datagrams_sent:.2f}"
@@ -110,13 +110,13 @@ def _options() -> Any:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--record", action="store_true", help="make the counts the baseline")
-    parser.add_argument("--rooms", action="store_true", help="only say whose instructions they are")
-    parser.add_argument("--sends", action="store_true", help="only say how often the rows send")
+    parser.add_argument("--rooms", action="store_true", help="only print the instructions by crate")
+    parser.add_argument("--sends", action="store_true", help="only print how often the rows send")
     parser.add_argument("--percent", type=float, default=5.0, help="more than this is worse (5)")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, help="only these loops, quic or h3")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter")
     parser.add_argument("--pythonpath", type=Path, help="folder with the package, if not installed")
-    parser.add_argument("--profile", help="Cargo profile of the package, if it does not say")
+    parser.add_argument("--profile", help="Cargo profile of the package, if its stamp has none")
     options = parser.parse_args()
     if options.record and options.groups:
         parser.error("--record takes every group: a baseline is of one build")
@@ -124,7 +124,7 @@ def _options() -> Any:
 
 
 def _ask(options: Any, variables: dict[str, str]) -> tuple[Path, Build, Path]:
-    """The interpreter itself, what the counts depend on, and the package that is counted."""
+    """Return the interpreter's path, the build that the counts depend on, and the counted package's path."""
     done = subprocess.run(
         [str(options.python), "-c", ASK],
         cwd=ROOT,
@@ -142,7 +142,7 @@ def _ask(options: Any, variables: dict[str, str]) -> tuple[Path, Build, Path]:
 
 
 def _incomparable(baseline: Baseline | None, build: Build) -> str | None:
-    """Why these counts say nothing beside the baseline's, or None; smaller differences are only told."""
+    """The reason why the counts and the baseline cannot be compared, or None. Prints smaller differences."""
     if baseline is None:
         return f"there is no baseline for CPython {build.version}: --record makes one"
     if baseline.build.profile != build.profile:

@@ -1,6 +1,6 @@
-"""What the clients over QUIC have in common: they do as much as stdin tells them, and say when it is done.
+"""Common parts of the clients over QUIC: they read amounts of work from stdin and report the end on stdout.
 
-What they do is theirs. The client of plain echoes, which has no loop, reads its stdin by itself.
+The work is each client's own. The client of plain echoes has no loop and reads its stdin by itself.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ ACKNOWLEDGED_SECONDS = 0.1
 
 
 def yield_the_core() -> None:
-    """Such a process does not take the core from another when it wakes up."""
+    """Set SCHED_BATCH: the process does not preempt another one when it wakes up."""
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def shares(count: int, at_once: int) -> list[int]:
-    """How much each of so many does, that it is `count` together."""
+    """Divide `count` into `at_once` parts of almost equal size."""
     each, rest = divmod(count, at_once)
     return [each + (index < rest) for index in range(at_once)]
 
 
 async def until_stdin_ends(do: Callable[[int], Awaitable[object]]) -> None:
-    """Each line is a number, to be done; a byte on stdout says that it is, and acknowledged."""
+    """Call `do` with the number in each line. Once it is done and acknowledged, write a byte to stdout."""
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

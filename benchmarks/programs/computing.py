@@ -1,7 +1,7 @@
-"""Fifty clients ask at once, and each answer keeps the server's loop for a while: when do the answers arrive?
+"""Fifty clients send a request at once, and each answer blocks the server's loop: the arrival times.
 
-The clients are one process on the load's core. Over TCP, TLS and UDP they have plain sockets; over QUIC
-they are this project's.
+The clients are one process on the load's core. Over TCP, TLS and UDP they use plain sockets; over QUIC
+they use this project's client.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from benchmarks.servers.loops import LOOPS, OURS
 CLIENTS = 50
 COMPUTE_MS = (0, 0.1, 1, 4)
 BURSTS = {0: 40, 0.1: 20, 1: 6, 4: 3}
-"""How often the fifty ask, by how long an answer takes."""
+"""The number of requests of each client, by the milliseconds of an answer."""
 PAUSE_SECONDS = 0.02
 REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LONGEST = len(ANSWER) + 1024
-"""Bytes of an answer, the head of HTTP/1.1 included."""
+"""The most bytes of an answer, including the head of HTTP/1.1."""
 TITLES = {
     "tcp": "TCP, `Protocol`",
     "streams": "TCP, streams",
@@ -46,9 +46,9 @@ TITLES = {
     "http3": "ASGI, HTTP/3",
 }
 Burst = list[float]
-"""When each answer was there, in seconds since the first question, in order."""
+"""The arrival time of each answer, in seconds since the first request, in order."""
 Counting = contextlib.AbstractContextManager[Any]
-"""Counts what the server does meanwhile."""
+"""Counts the server's work during the block."""
 
 
 class ProcessorTime:
@@ -70,7 +70,7 @@ class ProcessorTime:
 
 
 def sockets(wire: str, port: int) -> Iterator[Any]:
-    """The clients' sockets."""
+    """Connect the clients' sockets."""
     for _ in range(CLIENTS):
         if wire == "udp":
             sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -85,13 +85,13 @@ def sockets(wire: str, port: int) -> Iterator[Any]:
 
 
 def ask_by_sockets(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
-    """Ask on sockets, one question each, so often."""
+    """Send one request on each socket, `bursts` times."""
     clients = list(sockets(wire, port))
     with contextlib.ExitStack() as open_sockets, selectors.DefaultSelector() as selector:
         for sock in clients:
             open_sockets.enter_context(sock)
             selector.register(sock, selectors.EVENT_READ)
-        # What connections cost the server is not an answer's, nor is what was never run before.
+        # Connecting and code that runs for the first time are not part of an answer's cost.
         _burst(clients, selector)
         with counting:
             return [_burst(clients, selector) for _ in range(bursts)]
@@ -124,7 +124,7 @@ def _burst(clients: Sequence[Any], selector: selectors.BaseSelector) -> Burst:
 async def ask_by_tasks(
     askers: Sequence[Callable[[], Awaitable[bytes]]], bursts: int, counting: Counting
 ) -> list[Burst]:
-    """Ask by a task for each client."""
+    """Send the requests by a task for each client."""
 
     async def one(ask: Callable[[], Awaitable[bytes]], began: float) -> float:
         if await ask() != ANSWER:
@@ -142,7 +142,7 @@ async def ask_by_tasks(
 
 
 async def ask_by_quic(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
-    """Ask on connections of QUIC."""
+    """Send the requests on QUIC connections."""
     from uringcore import http3, quic
 
     cafile = authority()
@@ -180,7 +180,7 @@ def ask(wire: str, port: int, bursts: int, counting: Counting) -> list[Burst]:
 
 
 def measure(loop: str, wire: str, compute_ms: float) -> dict[str, float]:
-    """One server's rows."""
+    """The rows of one server."""
     cert, key = certificate()
     command = [
         *(sys.executable, "-m", "benchmarks.servers.computing", "--loop", loop, "--wire", wire),

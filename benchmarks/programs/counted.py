@@ -1,17 +1,17 @@
 """The hot paths whose machine instructions are counted, one group of rows a process.
 
-`harness/callgrind.py` runs this under `valgrind --tool=callgrind`. Each row is done a few times and many
-times, with a mark after each, so that the difference has neither the start of the interpreter nor what
-begins and ends a row. Without `--marks` the program does the same and nothing is counted: so training.py has
-it done, `--times` as much of what meets a socket.
+`harness/callgrind.py` runs this under `valgrind --tool=callgrind`. Each row runs a few times and many times,
+with a mark after each. So the difference contains neither the start of the interpreter nor the begin and end
+of a row. Without `--marks` the program runs the rows and counts nothing: training.py does this. `--times`
+multiplies the rows that use a socket.
 
-The clients of the echoes and of the HTTP/3 server are processes of their own on the same core, which
-valgrind does not follow. QUIC is two connections in this process with a clock of their own: what a KiB
-costs its sender and its receiver together.
+The clients of the echoes and of the HTTP/3 server are separate processes on the server's core; valgrind does
+not follow them. The group `quic` is two connections in this process with a simulated clock: a row is the cost
+of a KiB for its sender and its receiver together.
 
-Valgrind makes the server some fifty times slower, and the clock goes on as ever. The time that callbacks take
-decides when written bytes leave, so our loops would send each answer by itself. They are given `SLOWDOWN`,
-and do what they do without valgrind. `--sends` prints how often a row sends, to compare the two.
+Valgrind makes the server about fifty times slower but does not slow the clock. The duration of callbacks
+decides when written bytes leave, so our loops would send each answer by itself. `SLOWDOWN` corrects this:
+with it the loops send as without valgrind. `--sends` prints how often a row sends, to compare the two.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ QUIC, QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE = (
     "quic-native",
 )
 QUIC_FACES = (QUIC_PROTOCOL, QUIC_STREAMS, QUIC_NATIVE)
-"""Servers on the API in aioquic's shape, by its events and by `stream_handler`, and on `uringcore.quic`."""
+"""Servers on the API of aioquic, by its events and by `stream_handler`, and on `uringcore.quic`."""
 H3, WEBTRANSPORT = "h3", "webtransport"
 GROUPS = (*LOOPS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
 DEFAULT_GROUPS = (*OURS, QUIC, *QUIC_FACES, H3, WEBTRANSPORT)
-"""Those of the baseline."""
+"""The groups of the baseline."""
 REPEATS = 3
 SLOWDOWN = 200
-"""Valgrind's is 30 to 60; the rest is a margin for a busy machine."""
+"""Valgrind's factor is 30 to 60; the rest is a margin for a busy machine."""
 
 Counts = tuple[int, int]
-"""How often a row is done for the short and for the long count."""
+"""The number of operations in the short and in the long run."""
 MICRO: Counts = (2_000, 12_000)
 ECHO: Counts = (50, 250)
 KIB: Counts = (256, 1024)
 REQUESTS: Counts = (320, 1600)
 HANDSHAKES: Counts = (4, 20)
 
-# Their instructions depend on when which thread runs.
+# Their instructions depend on the scheduling of the threads.
 WITH_THREADS = ("run_in_executor round trip", "call_soon_threadsafe round trip")
 ECHOES = (
     ("Protocol echo, 1 KiB", "protocol", "tcp", 1024),
@@ -102,12 +102,12 @@ H3_ROWS = (
     ("WebSocket message of 100 bytes, 4 at once", "websocket", 4, REQUESTS),
 )
 SENDS = ("syscalls", "quic_datagrams_sent")
-"""What `loop.stats()` says of how written bytes leave."""
+"""The counters in `loop.stats()` that show how written bytes leave."""
 CLIENT, SERVER = ("192.0.2.1", 40_000), ("192.0.2.2", 4433)
 
 
 class Marks:
-    """The marks between the rows, for callgrind or for a look at how often the loop sends."""
+    """The marks between the rows, for callgrind or to print how often the loop sends."""
 
     def __init__(self, library: Path | None, repeats: int, *, shows_sends: bool) -> None:
         self.repeats = repeats
@@ -117,9 +117,9 @@ class Marks:
         self._before: dict[str, int] = {}
 
     def loop(self, name: str) -> asyncio.AbstractEventLoop:
-        """The loop called `name`, made for the rows."""
+        """Make the loop called `name` for the rows."""
         loop: Any = new_loop(name)
-        # Older packages (`--pythonpath`) hold everything until the end of the turn.
+        # Older packages (`--pythonpath`) hold written bytes until the end of the turn.
         if self._callgrind is not None and name in OURS and hasattr(loop, "_slow_down"):
             loop._slow_down(SLOWDOWN)
         asyncio.set_event_loop(loop)
@@ -128,7 +128,7 @@ class Marks:
         return loop  # type: ignore[no-any-return]
 
     def __call__(self, row: str = "", count: int = 0) -> None:
-        """A row begins, or has been done `count` times."""
+        """A row begins (without arguments), or has run `count` times."""
         if self._callgrind is not None:
             self._callgrind.mark(f"{count} {row}".encode() if row else b"")
         if self._loop is None:
@@ -141,7 +141,7 @@ class Marks:
 
 
 class ServedRow:
-    """A server that is on the loop, and its client: a program of this package and its arguments."""
+    """A server on the loop and its client: a program of this package and its arguments."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, program: str, *arguments: object) -> None:
         self.loop = loop
@@ -153,7 +153,7 @@ class ServedRow:
         )
 
     def __call__(self, count: int) -> None:
-        """Serve until the client has had `count` replies."""
+        """Serve until the client has received `count` replies."""
         assert self.client.stdin is not None
         assert self.client.stdout is not None
         self.client.stdin.write(b"%d\n" % count)
@@ -165,12 +165,12 @@ class ServedRow:
             raise RuntimeError("the client did not get all of its replies")
 
     def end(self) -> None:
-        """Let the client go."""
+        """End the client."""
         self.client.communicate()
 
 
 class QuicPair:
-    """A client and a server of QUIC without sockets, on a link without loss or delay."""
+    """A QUIC client and server without sockets, on a link without loss or delay."""
 
     def __init__(self) -> None:
         from uringcore.devcert import DevelopmentCertificate
@@ -193,7 +193,7 @@ class QuicPair:
         self.stream = self.client.get_next_available_stream_id()
 
     def send(self, write: int, count: int) -> None:
-        """Send `count` KiB in writes of `write` KiB, each received before the next."""
+        """Send `count` KiB in writes of `write` KiB; each is received before the next."""
         piece = bytes(write * 1024)
         for _ in range(count // write):
             self.client.send_stream_data(self.stream, piece)
@@ -212,7 +212,7 @@ class QuicPair:
                     side.handle_timer(now=self.now)
 
     def _carry(self, source: object, target: object, address: tuple[str, int]) -> int:
-        """Deliver what `source` has to send; the number of datagrams."""
+        """Deliver the datagrams that `source` has to send; return their number."""
         datagrams = source.datagrams_to_send(now=self.now)  # type: ignore[attr-defined]
         for data, _ in datagrams:
             target.receive_datagram(data, address, now=self.now)  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ def count_rows(rows: dict[str, Row], counts: Counts, mark: Marks) -> None:
     """Do every row a few and many times, each between two marks, `mark.repeats` times."""
     for name, row in rows.items():
         row(counts[0])
-        # What imports and other rows left is not walked through by a collection in the middle of this one.
+        # No collection in the middle of this row visits objects of imports and of other rows.
         gc.collect()
         gc.freeze()
         for _ in range(mark.repeats):
@@ -247,13 +247,13 @@ def certified() -> Iterator[tuple[str, str]]:
 
 
 def more(counts: Counts, times: int) -> Counts:
-    """`times` as much."""
+    """The counts, multiplied by `times`."""
     return counts[0] * times, counts[1] * times
 
 
 def leave() -> None:
-    """End without Python's own end: the servers' tasks and transports go with the process. What C
-    libraries do at the end is done: a profile is written then."""
+    """End the process without Python's finalization: the servers' tasks and transports are dropped. The
+    exit handlers of C libraries run: a profile is written then."""
     sys.stdout.flush()
     ctypes.CDLL(None).exit(0)
 
@@ -290,7 +290,7 @@ def count_quic(mark: Marks, times: int) -> None:
 
 
 def count_face(face: str, mark: Marks, times: int) -> None:
-    """The rows of a server on one of QUIC's interfaces: what they cost it, its program included."""
+    """The rows of a server on one of QUIC's interfaces: its cost, the server program included."""
     loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         listener = None
@@ -306,7 +306,7 @@ def count_face(face: str, mark: Marks, times: int) -> None:
             serving = loop.run_until_complete(starting)
         for title, mode, counts in FACE_ROWS:
             if face == QUIC_STREAMS and mode in ("download", "upload"):
-                # It only echoes.
+                # This server only echoes.
                 continue
             asking = ServedRow(loop, "quic_client", port, certificate, mode)
             count_rows({title: asking}, more(counts, times), mark)
@@ -321,7 +321,7 @@ async def _listening(certificate: str, key: str) -> Any:
 
 
 def count_h3(mark: Marks, times: int) -> None:
-    """The rows of the HTTP/3 server: what a request costs it, the bare application's answer included."""
+    """The rows of the HTTP/3 server: the cost of a request, the bare application's answer included."""
     loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         port = free_port()
@@ -337,7 +337,7 @@ def count_h3(mark: Marks, times: int) -> None:
 
 
 def count_webtransport(mark: Marks, times: int) -> None:
-    """The rows of the WebTransport server, its program included."""
+    """The rows of the WebTransport server, the server program included."""
     loop = mark.loop("uringcore-uring")
     with certified() as (certificate, key):
         port = free_port()

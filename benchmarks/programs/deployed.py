@@ -1,6 +1,6 @@
-"""Servers as their users start them, with all their processes: for tables that look at the whole of a server.
+"""Servers as their users start them, with all their processes, for tables about a whole server.
 
-A program of rows is pinned to the core of servers; where it has a server beside it, it goes to the load's.
+A program of rows is pinned to the servers' core; with a server beside it, it moves to the load's core.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.ports import free_port
 START_SECONDS = 30.0
 APPLICATION = "benchmarks.applications.bare:application"
 NATIVE = "BENCHMARK_NATIVE"
-"""In the environment: the folder of the native programs."""
+"""Environment variable: the folder of the native programs."""
 CERTIFICATES = "BENCHMARK_CERTIFICATES"
 """In the environment: the folder that `programs/certificate.py` has filled."""
 
@@ -42,12 +42,12 @@ SERVERS = {
 
 
 def use_every_core() -> None:
-    """Take back that this process runs on one core."""
+    """Let this process run on every core again."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def certificate() -> tuple[str, str]:
-    """The certificate's file and the key's."""
+    """The path of the certificate and of its key."""
     folder = Path(os.environ[CERTIFICATES])
     return str(folder / "cert.pem"), str(folder / "key.pem")
 
@@ -58,7 +58,7 @@ def authority() -> str:
 
 
 class Deployed:
-    """One server by its command, ready when `workers` processes answer, until the block ends."""
+    """A server started by its command; ready when `workers` processes answer, ended with the block."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Deployed:
 
     def __enter__(self) -> Deployed:
         core = self._core
-        # It is opened by its name to be read: the place where the server writes on is the server's.
+        # The log is opened again by its name to be read: this descriptor's position belongs to the server.
         self._log = tempfile.NamedTemporaryFile()
         self._process = subprocess.Popen(
             bound(self.command),
@@ -93,7 +93,7 @@ class Deployed:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
-            # A group of its own: its workers may outlive it.
+            # A separate process group: workers may outlive the server.
             start_new_session=True,
             preexec_fn=None if core is None else lambda: pin(core),
         )
@@ -111,7 +111,7 @@ class Deployed:
         self._kill()
 
     def wait_started(self, count: int) -> None:
-        """Until so many processes have said that they serve, since the beginning."""
+        """Wait until `count` processes have logged that they serve, counted from the start."""
         deadline = time.monotonic() + START_SECONDS
         while not self._serves(count):
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -130,18 +130,18 @@ class Deployed:
         return True
 
     def log(self) -> str:
-        """What it has written."""
+        """The server's output until now."""
         return Path(self._log.name).read_text(errors="replace")
 
     def hang_up(self) -> None:
-        """Have it replace its workers."""
+        """Send SIGHUP: the server replaces its workers."""
         self._process.send_signal(signal.SIGHUP)
 
     def cpu_ns(self) -> dict[int, int]:
-        """The processor time of each of its processes."""
+        """The processor time of each of the server's processes, in nanoseconds, by pid."""
         found = {}
         for pid in (self._process.pid, *children_of(self._process.pid)):
-            # Who ends meanwhile is missed by `spent`.
+            # `spent` raises if a process has ended meanwhile.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 tasks = Path(f"/proc/{pid}/task").iterdir()
                 found[pid] = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
@@ -155,7 +155,7 @@ class Deployed:
 
 
 def spent(before: dict[int, int], after: dict[int, int]) -> list[float]:
-    """The processor seconds that each process took between two looks, the busiest first."""
+    """The processor seconds of each process between two calls of `cpu_ns`, the busiest first."""
     if ended := before.keys() - after.keys():
         raise RuntimeError(f"of the server's processes {len(ended)} ended while it was measured")
     return sorted(((after[pid] - before[pid]) / 1e9 for pid in before), reverse=True)
@@ -168,7 +168,7 @@ def beside_the_server() -> None:
 
 
 def run(command: Sequence[str], seconds_max: float) -> str:
-    """The last line that a program prints; raises `RuntimeError` with its stderr where it fails."""
+    """The last line that a program prints; raises `RuntimeError` with its stderr if it fails."""
     done = subprocess.run(
         list(command), cwd=ROOT, capture_output=True, text=True, timeout=seconds_max, check=False
     )

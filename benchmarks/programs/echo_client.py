@@ -1,10 +1,10 @@
-"""The client of an echo whose server is looked at by somebody else: it sends as many messages as it is told.
+"""The client of an echo server that another program measures: it sends the number of messages on stdin.
 
     python -m benchmarks.programs.echo_client PORT SIZE tcp|udp|tls CERTIFICATE
 
-Each line on stdin is a number of messages, one in flight at a time; a byte on stdout says that all have
-come back as they were. It runs when the server, on the same core, has nothing to do, so that the server's
-steps are the same each time: a message that came while it still worked would save it a wait.
+Each line on stdin is a number of messages, one in flight at a time. A byte on stdout follows once all
+have come back unchanged. The client runs when the server, on the same core, is idle. So the server's
+steps are identical each time: a message that came while it still worked would save it a wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.programs.asked import yield_the_core
 
 
 def exchange(connection: socket.socket, message: bytes) -> None:
-    """Send `message` and have it back."""
+    """Send `message` and receive the echo."""
     connection.sendall(message)
     reply = bytearray()
     while len(reply) < len(message):
@@ -30,7 +30,7 @@ def exchange(connection: socket.socket, message: bytes) -> None:
 
 
 def connect(port: int, transport: str, certificate: str) -> socket.socket:
-    """A connection to the server; with TLS it is verified."""
+    """A connection to the server; with TLS, the certificate is verified."""
     kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
     connection = socket.socket(socket.AF_INET, kind)
     connection.connect(("127.0.0.1", port))

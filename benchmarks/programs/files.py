@@ -1,9 +1,9 @@
-"""What file I/O costs: reads, writes, opening, with the bytes in the page cache; and cold reads, of
+"""The cost of file I/O: reads, writes and opening, with the bytes in the page cache; and cold reads, of
 bytes that the kernel has to fetch from the device first.
 
 Peers: blocking calls of the standard library as the floor, aiofiles on two loops, `uringcore.aio` on
-its own loops and on stock asyncio. Every read is looked at: each 4 KiB block of the file begins with
-its offset and ends with it.
+uringcore's loops and on stock asyncio. Every read is checked: each 4 KiB block of the file begins and ends
+with its offset.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PEERS = {
 
 
 class _Blocking:
-    """The standard library behind the same interface, for the floor."""
+    """The standard library behind an aiofiles interface, for the floor."""
 
     class File:
         def __init__(self, *arguments: Any) -> None:
@@ -71,13 +71,13 @@ class _Blocking:
 
 
 def block(number: int) -> bytes:
-    """The block of this number."""
+    """The block with this number."""
     mark = (number * BLOCK).to_bytes(8, "little")
     return mark + bytes(BLOCK - 16) + mark
 
 
 def check(data: bytes, offset: int, size: int) -> None:
-    """Raise unless `data` is what the file has there."""
+    """Raise unless `data` is the file's content at `offset`."""
     first = offset.to_bytes(8, "little")
     last = (offset + size - BLOCK).to_bytes(8, "little")
     if len(data) != size or data[:8] != first or data[-8:] != last:
@@ -85,9 +85,9 @@ def check(data: bytes, offset: int, size: int) -> None:
 
 
 def evict(fd: int, advice: int) -> None:
-    """Drop a file from the page cache, and advise the kernel for the visit to come.
+    """Drop a file from the page cache, and give `advice` to the kernel for the next reads.
 
-    Raises where dropping does nothing, as on a tmpfs.
+    Raises `RuntimeError` if the file stays cached, as on a tmpfs.
     """
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -100,7 +100,7 @@ def evict(fd: int, advice: int) -> None:
         except BlockingIOError:
             continue
     os.posix_fadvise(fd, 0, 0, advice)
-    # A page that somebody else holds at this moment stays.
+    # A page in use by another process stays.
     if cached > 4:
         raise RuntimeError(f"{cached} of 64 pages are still cached: set TMPDIR to a disk's folder")
 
@@ -126,7 +126,7 @@ class Rows:
             import aiofiles.os
 
             self.opens = aiofiles.open
-            # One hop, where seek() and read() are two and not safe with many tasks.
+            # One call in a thread; seek() and read() are two, and not safe with many tasks.
             pread = aiofiles.os.wrap(os.pread)
             self.pread = lambda file, size, offset: pread(file.fileno(), size, offset)
         else:
@@ -139,14 +139,14 @@ class Rows:
         return os.pread(file.fileno(), size, offset)
 
     def make_files(self) -> None:
-        """Write what is read, so that it is in the page cache, but for one file."""
+        """Write the files to read: in the page cache, except for one file."""
         for path in (self.evicted, self.large):
             with open(path, "w+b") as file:
                 for start in range(0, FILE_BYTES // BLOCK, 256):
                     file.write(b"".join(block(start + index) for index in range(256)))
                 if path == self.evicted:
                     file.flush()
-                    # Now, because it takes long: later there is little to write or to drop.
+                    # Evicted now, because it takes long: later there is little to write or to drop.
                     evict(file.fileno(), os.POSIX_FADV_NORMAL)
         self.small.write_bytes(block(0))
         self.text.write_text("".join(f"line {number}\n" for number in range(LINES)))
@@ -209,7 +209,7 @@ class Rows:
                 if left == 0:
                     self.random.shuffle(blocks)
                     left = len(blocks)
-                    # Without reading ahead: what comes that way would not be cold.
+                    # Without reading ahead: blocks that were read ahead would not be cold.
                     evict(file.fileno(), os.POSIX_FADV_RANDOM)
                 left -= 1
                 offset = blocks[left] * BLOCK

@@ -1,7 +1,7 @@
-"""The time to the first byte of a client that comes anew, over a link of 50 ms: full, resumed, 0-RTT.
+"""The time to the first byte of a client without a connection, over a link of 50 ms: full, resumed, 0-RTT.
 
-The link is the loopback interface of a network namespace with netem's delay; where the kernel has none, a
-proxy of the tests' delays datagrams, and there is no row for TCP.
+The link is the loopback interface of a network namespace with netem's delay. On a kernel without netem a
+proxy of the tests delays datagrams, and there is no row for TCP.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SAMPLES = 5
 IDLE_SECONDS = 0.3
 """After which a client closes a connection, so that the next request begins anew."""
 INSIDE = "BENCHMARK_LINK"
-"""In the environment of the process in the namespace."""
+"""Environment variable, set in the namespace's process."""
 LINK = f"ip link set lo up && tc qdisc add dev lo root netem delay {ONE_WAY_SECONDS * 1000:g}ms limit 100000"
 COLUMNS = [name for name in SERVERS if name.startswith("uringcore")]
 
 
 def has_link() -> bool:
-    """Whether there is such a namespace here."""
+    """Return True if this machine can make such a namespace."""
     done = subprocess.run(["unshare", "--net", "sh", "-c", LINK], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -81,7 +81,7 @@ async def again(cafile: str, port: int, *, early: bool) -> float:
 
 @contextlib.asynccontextmanager
 async def far(port: int, *, linked: bool) -> AsyncIterator[int]:
-    """The UDP port at which the server is as far as the link is long."""
+    """The UDP port at which the server is reached with the link's delay."""
     if linked:
         yield port
         return

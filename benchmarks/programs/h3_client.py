@@ -1,10 +1,10 @@
-"""The client of an HTTP/3 server that somebody else looks at: it makes as many requests as it is told.
+"""The client of an HTTP/3 server that another program measures: it makes the number of requests on stdin.
 
     python -m benchmarks.programs.h3_client PORT CERTIFICATE {hello,download,upload,websocket} AT_ONCE
 
-Each line on stdin is a number of requests (or of messages on a WebSocket), so many of them in flight; a byte
-on stdout says that all have been answered and the answers acknowledged. As `echo_client.py` it runs when the
-server, on the same core, has nothing to do.
+Each line on stdin is a number of requests (or of messages on a WebSocket), AT_ONCE of them in flight. A
+byte on stdout follows once all are answered and the answers are acknowledged. Like `echo_client.py` it runs
+when the server, on the same core, is idle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.programs.asked import shares, until_stdin_ends, yield_the_core
 
 
 def expect(response: uringcore.http3.Response, content: bytes) -> None:
-    """Raises `ValueError` for another answer."""
+    """Raise `ValueError` for another status or body."""
     if (response.status, response.content) != (200, content):
         raise ValueError(f"a wrong answer: {response}")
 
@@ -62,7 +62,7 @@ MODES: dict[str, Callable[[uringcore.http3.Client, str, int], Awaitable[None]]] 
 
 
 async def main() -> None:
-    """Ask until stdin ends."""
+    """Send requests until stdin ends."""
     port, certificate, mode, at_once = sys.argv[1:]
     url = f"https://localhost:{port}"
     yield_the_core()

@@ -1,6 +1,6 @@
-"""Workers that are replaced under load: how many of those who come meanwhile are answered, and how late.
+"""Workers that are replaced under load: the share of the requests that are answered, and the slowest answer.
 
-Each attempt is a connection of its own with one request, over HTTP/1.1 with TLS and, where the server has it,
+Each attempt is a new connection with one request, over HTTP/1.1 with TLS and, if the server supports it,
 over HTTP/3. All processes share the cores.
 """
 
@@ -21,11 +21,11 @@ WORKERS = 2
 AT_ONCE = 4
 ROUNDS = 2
 AFTER_SECONDS = 1.0
-"""How long the load goes on when the new workers serve: the old ones end meanwhile."""
+"""The load continues for this time after the new workers serve: the old ones end in it."""
 
 
 class Attempts:
-    """Of one protocol, until `is_over`."""
+    """The attempts over one protocol, until `is_over`."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -34,7 +34,7 @@ class Attempts:
         self.is_over = False
 
     async def keep_asking(self, ask: object) -> None:
-        """One attempt after the other."""
+        """Make one attempt after the other."""
         while not self.is_over:
             began = time.perf_counter()
             try:
@@ -46,7 +46,7 @@ class Attempts:
             self.slowest = max(self.slowest, time.perf_counter() - began)
 
     def rows(self, name: str) -> dict[str, list[float]]:
-        """What came of them."""
+        """The share of answered attempts and the slowest one."""
         count = self.answered + len(self.refused)
         return {
             f"{name}, answered of 1,000 attempts": [self.answered * 1000 / count],
@@ -55,7 +55,7 @@ class Attempts:
 
 
 async def over_tcp(port: int, context: ssl.SSLContext) -> None:
-    """A request on a connection of its own."""
+    """One request over HTTP/1.1 on a new connection."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=context, server_hostname="localhost"
     )

@@ -1,7 +1,7 @@
-"""HTTP/1.1 without TLS: requests and large bodies, and what they cost the server.
+"""HTTP/1.1 without TLS: requests and large bodies, and their cost for the server.
 
-The load is asyncio's own protocols on this project's loop, on the other core, every byte of small answers
-compared; the server's processor time is what counts, for a client in Python is the slower of the two.
+The load is an `asyncio.Protocol` on this project's loop, on the other core; it compares every byte of small
+answers. The server's processor time is the important figure, because a client in Python is the slower side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONNECTIONS = 32
 
 
 class Client(asyncio.Protocol):
-    """One connection, one request after the other until it is told to stop."""
+    """One connection, which sends one request after the other until `is_over`."""
 
     def __init__(self, path: str, *, upload: int = 0, expected: bytes | None = None) -> None:
         verb = "POST" if upload else "GET"
@@ -98,7 +98,7 @@ class Client(asyncio.Protocol):
 
 
 async def load(server: Deployed, clients: list[Client], seconds: float) -> list[float]:
-    """Requests, seconds and the server's processor seconds while all clients ask."""
+    """Requests, seconds and the server's processor seconds while all clients send requests."""
     loop = asyncio.get_running_loop()
     for client in clients:
         await loop.create_connection(lambda one=client: one, "127.0.0.1", server.port)

@@ -1,14 +1,14 @@
-"""What a connection that does nothing costs in the server's own memory.
+"""The memory that an idle connection costs the server's process.
 
-The server is `servers/echo.py` with a Protocol, a process of its own; the connections are opened from
-here. A sample is the difference in the server's private pages, clean and dirty
+The server is `servers/echo.py` with a Protocol, in a separate process; the connections are opened by this
+program. A sample is the difference in the server's private pages, clean and dirty
 (`/proc/<pid>/smaps_rollup`), before the first connection and with all of them, divided by their number. A
-few connections come and go before, so that what is made once is not counted. Pages that an allocator
-keeps but does not need count: they are gone for everybody else.
+few connections come and go before, so that memory that is allocated once is not counted. Pages that an
+allocator keeps without need count: no other process can use them.
 
-An echo on a connection tells that all before it are accepted. It is waited for after every few, so that
-the queue of the listening socket never overflows. Not here: what the kernel keeps for a socket, which is
-the same for every loop.
+An echo on a connection shows that all before it are accepted. The program waits for one after every few
+connections, so that the queue of the listening socket never overflows. The kernel's memory for a socket is
+not counted; it is equal for every loop.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FIRST = 8
 STEP = 250
 """Connections between two echoes, well below the length of the listening socket's queue."""
 SPARE_FILES = 200
-"""What server and client open besides."""
+"""Other files that server and client open."""
 SETTLE_SECONDS = 0.5
 TIMEOUT_SECONDS = 10
 MESSAGE = bytes(range(256)) * 4
 
 
 def private_bytes(pid: int) -> int:
-    """The memory that would be free if the process went."""
+    """The memory that the end of the process would free."""
     total = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -47,7 +47,7 @@ def private_bytes(pid: int) -> int:
 
 
 def allow_files(count: int) -> None:
-    """Raise the limit of open files, for the server too, which inherits it; exit if it cannot be."""
+    """Raise the limit of open files, also for the server, which inherits it; exit if that is not allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         sys.exit(f"{count} open files are needed, the limit is {hard} (ulimit -Hn)")
@@ -55,7 +55,7 @@ def allow_files(count: int) -> None:
 
 
 def connect(port: int, count: int) -> list[socket.socket]:
-    """As many connections, all accepted."""
+    """Open `count` connections and wait until all are accepted."""
     opened: list[socket.socket] = []
     while len(opened) < count:
         opened.append(socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS))
@@ -65,7 +65,6 @@ def connect(port: int, count: int) -> list[socket.socket]:
 
 
 def close(connections: list[socket.socket]) -> None:
-    """Close them all."""
     for connection in connections:
         connection.close()
 
@@ -91,7 +90,7 @@ def samples(server: Server, count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure the loop named on the command line; there is no window, so `--seconds` means nothing."""
+    """Measure the loop named on the command line; the program has no window, so `--seconds` has no effect."""
     options = arguments(__doc__, STREAM_LOOPS)
     allow_files(CONNECTIONS + SPARE_FILES)
     command = [sys.executable, "-m", "benchmarks.servers.echo"]

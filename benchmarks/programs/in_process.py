@@ -1,6 +1,6 @@
-"""An application called with no server, no loop's work and no bytes on any wire: what a server could save.
+"""An application called without a server, a loop's work and bytes on a wire: the least possible cost.
 
-Requests come one after another from one task, which is the least that a call can cost. Every answer is
+One task sends requests one after another, which is the least that a call can cost. Every answer is
 checked, status and body. Prints the JSON line of a load generator.
 """
 
@@ -19,11 +19,11 @@ from benchmarks.servers.bulk import pattern
 from benchmarks.servers.http3 import APPLICATIONS
 
 BATCH = 32
-"""Requests between two looks at the clock."""
+"""Requests between two reads of the clock."""
 
 
 class Caller:
-    """One request again and again, and what it has to answer."""
+    """One request, repeated, and its expected answer."""
 
     def __init__(self, application: Any, path: str, upload: int) -> None:
         self.application = application
@@ -33,7 +33,7 @@ class Caller:
         else:
             self.expected = {"/": HELLO, "/100k": LARGE}[path]
         self.request = {"type": "http.request", "body": self.body, "more_body": False}
-        # What a server hands over for the load generator's request.
+        # A server's scope for the load generator's request.
         self.scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.5"},
@@ -65,7 +65,7 @@ class Caller:
             self.answer = self.answer + body if self.answer else body
 
     async def call(self, count: int) -> None:
-        """So many requests; exits at the first wrong answer."""
+        """Make `count` requests; exit at the first wrong answer."""
         for _ in range(count):
             await self.application({**self.scope, "state": {}}, self.receive, self.send)
             if self.status != 200 or self.answer != self.expected:
@@ -84,7 +84,7 @@ class Caller:
         }
 
     async def _until(self, end: float) -> int:
-        """At least one batch, however late it is."""
+        """Make requests until `end`, at least one batch."""
         requests = 0
         while not requests or time.perf_counter() < end:
             await self.call(BATCH)
@@ -93,7 +93,7 @@ class Caller:
 
 
 def main() -> None:
-    """Call the application named on the command line; the load generator's other options mean nothing."""
+    """Call the application named on the command line; the load generator's other options have no effect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--application", choices=APPLICATIONS, required=True)
     parser.add_argument("--path", default="/")
