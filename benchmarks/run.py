@@ -8,11 +8,11 @@
     python benchmarks/run.py --collect        the figures again from benchmarks/results, then the pages
     python3.11 benchmarks/run.py --beside tcp  loops on another CPython, told in ratios beside the tables
 
-The first run makes an environment of its own (a virtual environment with the peers and this project's wheel
+The first run makes a separate environment (a virtual environment with the peers and this project's wheel
 as `make wheel` builds it, the native programs, a certificate); the wheel is built again when its sources
-change. A failure of another project's peer, be it a hang or a wrong byte, stands in its table, and the run
-goes on. One of this project, or of a native program, ends the run with status 1; `--keep-going` finishes
-the others first.
+change. A failure of another project's peer, such as a hang or a wrong byte, is shown in its table, and the
+run continues. A failure of this project or of a native program ends the run with status 1; with
+`--keep-going` the other peers are finished first.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ FULL = Plan(rounds=7, seconds=3.0, warmup=0.5, counted_rounds=3, keep_going=Fals
 def main() -> int:
     """Parse the command line, run, report."""
     options = _options()
-    # Servers and probes are taken away when a run is told to end, too.
+    # SIGTERM ends a run by an exception, so that servers and probes are stopped too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    # Programs tell servers to take new workers by SIGHUP, which these leave ignored if nohup started us.
+    # A program sends SIGHUP to servers to replace workers; they would inherit an ignored one from nohup.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
     if options.list:
@@ -132,11 +132,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--python", type=Path, help="interpreter to make the environment with")
     parser.add_argument("--venv", type=Path, help="environment to use instead of our own")
     parser.add_argument(
-        "--beside", action="store_true", help="keep the tables, tell this interpreter's ratios"
+        "--beside", action="store_true", help="keep the tables, add this interpreter's ratios"
     )
     parser.add_argument("--no-install", action="store_true", help="install and build nothing")
-    parser.add_argument("--profile", action="store_true", help="tell where the time goes instead")
-    parser.add_argument("--list", action="store_true", help="name the cases")
+    parser.add_argument("--profile", action="store_true", help="write profiles instead of tables")
+    parser.add_argument("--list", action="store_true", help="print the cases' names")
     parser.add_argument("--report", action="store_true", help="write the report, run nothing")
     parser.add_argument(
         "--collect", action="store_true", help="report from all of benchmarks/results, run nothing"

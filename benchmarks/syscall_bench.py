@@ -5,9 +5,9 @@
     strace -c python benchmarks/syscall_bench.py uring --work echo100
 
 LOOP is asyncio, uvloop, rloop, uring or epoll. Without `--work` the program runs each piece of work twice
-under `strace -c`, once with twice as many operations, so that what starting up and shutting down costs
-cancels out: the table shows the difference, divided by the operations more. With `--work` it only does
-the work. The echo's clients are a process of their own, which strace does not follow.
+under `strace -c`, once with twice as many operations, so that the calls of start-up and shut-down cancel
+out: the table shows the difference, divided by the additional operations. With `--work` it only does the
+work. The echo's clients are a separate process, which strace does not follow.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def echo(connections: int, count: int) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "127.0.0.1", 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
-    # Spawned before the clock of nothing: strace counts calls, not time.
+    # The clients' start is not timed: strace counts calls.
     command = [sys.executable, __file__, "clients", str(port), str(connections), str(count)]
     process = subprocess.Popen(command)
     ended = loop.create_future()
@@ -97,7 +97,7 @@ async def echo(connections: int, count: int) -> None:
 
 
 async def gather(count: int) -> None:
-    """`count` times a hundred tasks that yield once."""
+    """Run `count` times a hundred tasks that yield once."""
     for _ in range(count):
         await asyncio.gather(*(asyncio.sleep(0) for _ in range(TASKS)))
 
@@ -116,7 +116,7 @@ def work(loop_name: str, what: str, count: int) -> None:
 
 
 def traced(loop_name: str, what: str, count: int) -> Counter[str]:
-    """The system calls of one piece of work, by name."""
+    """The number of system calls of one piece of work, by name."""
     with tempfile.NamedTemporaryFile("r") as summary:
         command = [sys.executable, __file__, loop_name, "--work", what, "--count", str(count)]
         subprocess.run(["strace", "-c", "-o", summary.name, *command], check=True)
@@ -132,7 +132,7 @@ def traced(loop_name: str, what: str, count: int) -> Counter[str]:
 
 
 def table(loop_name: str) -> None:
-    """Print what each piece of work costs, in all and by the most frequent calls."""
+    """Print the system calls of each piece of work, in all and by the most frequent calls."""
     for what, count in COUNTS.items():
         once, twice = traced(loop_name, what, count), traced(loop_name, what, 2 * count)
         more = {name: (twice[name] - once[name]) / count for name in twice}
@@ -151,7 +151,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("loop", choices=LOOPS)
-    parser.add_argument("--work", choices=COUNTS, help="only do this, under nobody's eyes")
+    parser.add_argument("--work", choices=COUNTS, help="only do this work, without strace")
     parser.add_argument("--count", type=int, help="how many operations")
     options = parser.parse_args()
     if options.work is None and _is_traced():

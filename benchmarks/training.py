@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the compiler is shown of the hot paths: the rows whose instructions are counted, without the counting.
+"""The training run of the compiler's profile: the rows whose instructions are counted, without the counting.
 
-`make wheel` builds the extension module such that it takes down which way it goes, this runs, and it is built
-for good, laid out and inlined by what was seen (`pgo-command` in pyproject.toml). The rows are
-`programs/counted.py`'s; what they lack (connections that come and go, child processes, files, signals) is in
-the random lives of `tests/stress`. The server's requirements are fetched here where they are lacking.
+`make wheel` builds the extension module with instrumentation, runs this program, and builds the module again
+with the recorded profile, which determines layout and inlining (`pgo-command` in pyproject.toml). The rows
+are those of `programs/counted.py`. The random lives of `tests/stress` add connections that come and go, child
+processes, files and signals. The server's requirements are installed here if they are missing.
 
 This saves 11 to 16 % of the instructions of a request, a stream or a message.
 """
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 TIMES = 16
-"""Beside the callbacks and timers, of which each row has thousands."""
+"""The factor of the rows other than callbacks and timers, which run thousands of times anyway."""
 BACKENDS = ("uring", "epoll")
 STRESS = ("--seed", "1", "--seconds", "5")
 
 
 def main() -> None:
-    """Do every row, each group in a process of its own."""
+    """Run every row, each group in a separate process."""
     if importlib.util.find_spec("uvicorn") is None:
         run("-m", "ensurepip")
         requirements = runpy.run_path(str(ROOT / ".ci" / "venv.py"))["requirements"]("server")

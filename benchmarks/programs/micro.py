@@ -1,4 +1,4 @@
-"""What scheduling costs: callbacks, timers, futures, tasks, threads. No descriptor is touched."""
+"""The cost of scheduling: callbacks, timers, futures, tasks, threads. No file descriptor is used."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from benchmarks.servers import heap
 from benchmarks.servers.loops import LOOPS, new_loop
 
 TASKS = 100
-"""The tasks of one gather()."""
+"""The number of tasks in one gather()."""
 BATCH = 1000
 """Callbacks scheduled at once."""
 
 
 def nothing() -> None:
-    """The callback that is only called."""
+    """A callback that does nothing."""
 
 
 async def empty() -> None:
-    """The coroutine that returns at once."""
+    """A coroutine that returns at once."""
 
 
 class Rows:
-    """The rows, each over one loop."""
+    """The rows, on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -53,7 +53,7 @@ class Rows:
         return row
 
     def call_soon_batch(self, count: int) -> None:
-        """Many callbacks are scheduled, then run in one turn."""
+        """Schedule many callbacks, then run them in one turn."""
         loop = self.loop
         while count > 0:
             for _ in range(min(count, BATCH)):
@@ -63,7 +63,7 @@ class Rows:
             loop.run_forever()
 
     def call_soon_chain(self, count: int) -> None:
-        """Each callback schedules the next: a turn for each."""
+        """Each callback schedules the next: one turn for each."""
         loop = self.loop
         left = count
 
@@ -102,11 +102,11 @@ class Rows:
             await asyncio.gather(*(empty() for _ in range(TASKS)))
 
     def call_later_cancel(self, count: int) -> None:
-        """What a time-out that does not happen costs."""
+        """The cost of a time-out that does not happen."""
         loop = self.loop
         for _ in range(count):
             loop.call_later(60, nothing).cancel()
-        # Cancelled timers are swept by turns of the loop: their cost belongs to the row.
+        # The loop's turns remove cancelled timers: their cost belongs to the row.
         loop.call_soon(loop.stop)
         loop.run_forever()
 

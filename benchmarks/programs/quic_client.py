@@ -1,11 +1,11 @@
-"""The client of a QUIC server that somebody else looks at: it does as much as it is told.
+"""The client of a QUIC server that another program measures: it does the amount of work on stdin.
 
     python -m benchmarks.programs.quic_client PORT CERTIFICATE MODE
 
 Each line on stdin is a number of handshakes, of round trips or requests of 100 bytes, or of KiB in either
-direction in writes of 1 KiB or 64; a byte on stdout says that all is done and acknowledged. It speaks the
-bulk servers' protocol (`native/quic_load.rs`). As `echo_client.py` it runs when the server, on the same core,
-has nothing to do.
+direction in writes of 1 KiB or 64. A byte on stdout follows once all is done and acknowledged. The protocol
+is that of the bulk servers (`native/quic_load.rs`). Like `echo_client.py` it runs when the server, on the
+same core, is idle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KIB = 1024
 
 
 class Work:
-    """What can be asked for."""
+    """The modes."""
 
     def __init__(self, port: int, certificate: str) -> None:
         self._port = port
@@ -43,14 +43,14 @@ class Work:
         return quic.connect("localhost", self._port, self._config)
 
     async def handshake(self, connection: quic.Connection, count: int) -> None:
-        """Connections one after the other, closed at once."""
+        """`count` connections one after the other, closed at once."""
         del connection
         for _ in range(count):
             async with self.connect():
                 pass
 
     async def ping(self, connection: quic.Connection, count: int) -> None:
-        """Messages there and back on one stream."""
+        """`count` round trips on one stream."""
         async with connection.open_stream() as stream:
             await stream.send(b"E")
             for _ in range(count):
@@ -60,7 +60,7 @@ class Work:
             await stream.read()
 
     async def requests(self, connection: quic.Connection, count: int) -> None:
-        """Messages there and back on a stream each."""
+        """`count` round trips, each on a new stream."""
 
         async def some(number: int) -> None:
             for _ in range(number):
@@ -71,7 +71,7 @@ class Work:
         await asyncio.gather(*map(some, shares(count, AT_ONCE)))
 
     async def download(self, connection: quic.Connection, count: int) -> None:
-        """So many KiB from the server, and what is on its way then."""
+        """`count` KiB from the server, and the rest that is in flight then."""
         async with connection.open_stream() as stream:
             await stream.send(b"D")
             due = count * KIB
@@ -82,7 +82,7 @@ class Work:
                 pass
 
     async def upload(self, connection: quic.Connection, count: int) -> None:
-        """So many KiB to the server in writes of 1 KiB."""
+        """`count` KiB to the server in writes of 1 KiB."""
         piece = pattern()[:KIB]
         async with connection.open_stream() as stream:
             await stream.send(b"U")

@@ -1,7 +1,7 @@
 """A media relay (`examples/media_relay.py`) on one core, and its publisher and subscribers on the other.
 
-The load is native: `relay_load`, one process. What it tells of a visit stands in the rows: how late pieces
-come at the subscribers, and what did not come.
+The load is native: `relay_load`, one process. Its results are the rows: the delay of pieces at the
+subscribers, and the missing ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 BACKENDS = {"uringcore-uring": "uring", "uringcore-epoll": "epoll"}
 EXAMPLE = ROOT / "examples" / "media_relay.py"
 STEP_SECONDS_MAX = 25.0
-"""What the load takes at most for its connections and for what it waits for at the end."""
+"""The longest time that the load takes for its connections and for the last pieces at the end."""
 MEGABIT = 1_000_000
 SOURCE = 20 * MEGABIT
 SUBSCRIBERS = (10, 50, 100, 200)
@@ -32,8 +32,8 @@ STEPS: tuple[tuple[int, int, int], ...] = (
     (5 * MEGABIT, 200, 250),
     (SOURCE // 200, 200, 30),
 )
-"""Bits a second of the source, subscribers, and how many slices of pictures a second; the last is 20 Mbit/s
-over all subscribers."""
+"""The source's bits a second, the subscribers, and the slices of pictures a second; the last step is 20
+Mbit/s over all subscribers."""
 TOLD: dict[str, Callable[[dict[str, float]], float]] = {
     "p50 ms": lambda told: told["p50_us"] / 1000,
     "p99 ms": lambda told: told["p99_us"] / 1000,
@@ -51,7 +51,7 @@ TOLD: dict[str, Callable[[dict[str, float]], float]] = {
 
 
 class Relay:
-    """The example as a process of its own, until the block ends."""
+    """The example in a separate process, until the block ends."""
 
     def __init__(self, backend: str, core: int | None = SERVER_CORE) -> None:
         self.port = free_port()
@@ -89,7 +89,7 @@ class Relay:
 
 
 def step_of(relay: Relay, step: tuple[int, int, int], seconds: float) -> dict[str, float]:
-    """What the load tells of one step."""
+    """The load's results of one step."""
     bits, subscribers, pieces = step
     load = [
         *(str(Path(os.environ[NATIVE]) / "relay_load"), "--addr", f"127.0.0.1:{relay.port}"),
@@ -109,7 +109,7 @@ def rows_of(step: tuple[int, int, int], told: dict[str, float]) -> dict[str, lis
 
 
 def main() -> None:
-    """Measure each step with a relay of its own."""
+    """Measure each step with a new relay."""
     given = arguments(__doc__, BACKENDS)
     beside_the_server()
     rows: dict[str, list[float]] = {}

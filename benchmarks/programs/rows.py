@@ -1,4 +1,4 @@
-"""What a program of rows is told and what it prints: one JSON line, and how it measures.
+"""The command line and the output of a program of rows (one JSON line), and its measurement.
 
 Rates are printed as `{row: [count, wall s, CPU s]}`, costs as `{row: [sample, ...]}`.
 """
@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Container
 
 Row = Callable[[int], None]
-"""Does the row's operation so many times."""
+"""Runs the row's operation `count` times."""
 
 FIRST = 64
-"""The count of the first, untimed try; it grows until a run fills the window."""
+"""The count of the first run, which is not timed; it grows until a run fills the window."""
 
 
 def arguments(about: str | None, peers: Container[str]) -> argparse.Namespace:
-    """The command line: `peer`, and `seconds`, the timed window of a row, for those that have one."""
+    """Parse `--peer`, and `--seconds`, the timed window of a row in programs with a window."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--peer", choices=peers, required=True)
     parser.add_argument("--seconds", type=float, required=True)
@@ -26,7 +26,7 @@ def arguments(about: str | None, peers: Container[str]) -> argparse.Namespace:
 
 
 def measure(row: Row, seconds: float) -> tuple[int, float, float]:
-    """The count that fills `seconds`, and the wall and processor seconds that it took."""
+    """The count that fills `seconds`, and its wall and processor seconds."""
     count = FIRST
     while True:
         wall, cpu = _timed(row, count)

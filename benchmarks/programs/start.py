@@ -1,7 +1,7 @@
-"""What a process with a loop costs before it does anything, and what a loop costs that only waits.
+"""The cost of a process with a loop before it does any work, and of a loop that only waits.
 
-Every sample is a process of its own. Processor time is what the kernel charged the whole process,
-memory its peak (`VmHWM`, which begins anew with the program, as `ru_maxrss` does not).
+Every sample is a separate process. Processor time is the kernel's figure for the whole process, memory its
+peak (`VmHWM`, which starts from zero with the program, unlike `ru_maxrss`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TELL_PEAK = """
 with open("/proc/self/status") as status:
     print(next(line.split()[1] for line in status if line.startswith("VmHWM:")))
 """
-# What `asyncio.run` does, on any version and with a loop of our choice.
+# The steps of `asyncio.run`, on any CPython version and with the loop of the column.
 RUN_NOTHING = """
 from benchmarks.servers.loops import new_loop
 async def main(): pass
@@ -37,7 +37,7 @@ loop.run_until_complete(loop.shutdown_asyncgens())
 loop.run_until_complete(loop.shutdown_default_executor())
 loop.close()
 """
-# Wakes up once a second.
+# This process wakes up once a second.
 IDLE = """
 import asyncio
 from benchmarks.servers.loops import new_loop
@@ -50,7 +50,7 @@ new_loop({peer!r}).run_until_complete(main())
 
 
 def one_start(code: str) -> tuple[float, float, float]:
-    """The wall and processor milliseconds and the MiB of a process that runs `code`."""
+    """The wall and processor milliseconds and the peak MiB of a process that runs `code`."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code + TELL_PEAK], stdout=subprocess.PIPE, text=True, check=True
@@ -62,7 +62,7 @@ def one_start(code: str) -> tuple[float, float, float]:
 
 def starts(name: str, code: str, count: int) -> dict[str, list[float]]:
     """The rows of `count` processes that run `code`."""
-    one_start(code)  # which writes the bytecode where there is none
+    one_start(code)  # writes missing bytecode files
     walls, cpus, peaks = zip(*(one_start(code) for _ in range(count)), strict=True)
     return {
         f"{name}, wall ms": list(walls),
@@ -87,7 +87,7 @@ def idle(peer: str) -> dict[str, list[float]]:
 
 
 def _idle_rows(pid: int, ready: float) -> dict[str, list[float]]:
-    """What the process, which wakes up a whole number of seconds after `ready`, does a second."""
+    """The rows of an idle process, per second. It wakes up a whole number of seconds after `ready`."""
     _wait_half(ready)
     before = _cpu_ns(pid)
     _wait_half(ready, IDLE_SECONDS)
@@ -114,10 +114,10 @@ def _cpu_ns(pid: int) -> int:
 
 
 def forget_pages(package: str) -> None:
-    """Have the package's extension modules read anew, as after the machine's start.
+    """Drop the package's extension modules from the page cache, as after the machine's start.
 
-    A file that was just written lies in the page cache in large pieces, and a process that touches one byte
-    of such a piece has all of it in its memory.
+    The page cache holds a file that was just written in large pieces, and a process that reads one byte of
+    such a piece has the whole piece in its memory.
     """
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations if spec else None) or ():
@@ -129,7 +129,7 @@ def forget_pages(package: str) -> None:
 
 
 def main() -> None:
-    """Measure the loop named on the command line; there is no window, so `--seconds` means nothing."""
+    """Measure the loop named on the command line; the program has no window, so `--seconds` has no effect."""
     peer = arguments(__doc__, LOOPS).peer
     forget_pages(package_of(peer))
     rows = {

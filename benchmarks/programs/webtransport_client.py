@@ -1,9 +1,9 @@
-"""The client of a WebTransport server that somebody else looks at: as many streams or sessions as it is told.
+"""The client of a WebTransport server that another program measures: the streams or sessions on stdin.
 
     python -m benchmarks.programs.webtransport_client PORT CERTIFICATE {streams,sessions,datagrams}
 
-Each line on stdin is a number of them, eight at once on one connection; a byte on stdout says that all are
-through and acknowledged. As `echo_client.py` it runs when the server, on the same core, has nothing to do.
+Each line on stdin is a number of them, eight at once on one connection. A byte on stdout follows once all are
+done and acknowledged. Like `echo_client.py` it runs when the server, on the same core, is idle.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ async def stream(session: WebTransportSession) -> None:
 async def another(session: WebTransportSession) -> None:
     """One session, accepted and closed."""
     async with session.open_session(PATH):
-        """That it was accepted is all."""
+        """The server has accepted the session."""
 
 
 async def datagram(session: WebTransportSession) -> None:
-    """One datagram, sent back; whose it was does not matter, for all are the same."""
+    """Send one datagram and receive an echo; all echoes are equal, so any of them counts."""
     session.send_datagram(ECHOED)
     if await session.receive_datagram() != ECHOED:
         raise ValueError("a wrong echo")
@@ -52,7 +52,7 @@ MODES: dict[str, Callable[[WebTransportSession], Awaitable[None]]] = {
 
 
 async def main() -> None:
-    """Ask until stdin ends."""
+    """Send until stdin ends."""
     port, certificate, mode = sys.argv[1:]
     yield_the_core()
     config = ClientConfig(authorities=certificate)

@@ -1,7 +1,7 @@
-"""What a second worker on a second core brings: the server and its load have one core, or two.
+"""The gain of a second worker on a second core: the server and its load run on one core, or on two.
 
 The load is native: `h3_load`, one process a core. It shares the cores with the server in both columns, so its
-own part cancels out.
+own cost cancels out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.programs.rows import arguments
 COLUMNS = {"1 worker": 1, "2 workers": 2}
 REQUESTS = {"hello": (), "100 KiB": ("--path", "/100k", "--size", str(len(LARGE)))}
 CONNECTIONS, STREAMS = 32, 4
-"""Of a load; so many that the kernel's choice of workers evens out."""
+"""For each load; so many that the kernel's distribution over the workers evens out."""
 
 
 def rows_of(
@@ -44,10 +44,10 @@ def rows_of(
 
 
 def main() -> None:
-    """Measure a server with as many workers as the column says."""
+    """Measure a server with the column's number of workers."""
     given = arguments(__doc__, COLUMNS)
     workers = COLUMNS[given.peer]
-    # One worker stays with its load on the core that this process was given.
+    # One worker stays with its load on this process's core.
     if workers > 1:
         use_every_core()
     rows: dict[str, list[float]] = {}

@@ -1,1 +1,1 @@
-"""The servers under test, one program a protocol; each prints `READY <port>` and ends on SIGTERM."""
+"""The measured servers, one program a protocol; each prints `READY <port>` and ends on SIGTERM."""

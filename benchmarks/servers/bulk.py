@@ -1,4 +1,4 @@
-"""What the bulk servers of all libraries have in common: the pattern and the upload's answer.
+"""The common parts of the bulk servers of all libraries: the pattern and the upload's answer.
 
 The protocol is described in `native/quic_load.rs`; the pattern is `native/pattern.rs`'s.
 """
@@ -10,13 +10,13 @@ import hashlib
 BLOCK = 64 * 1024
 ALPN = "bulk"
 WINDOW = 16 << 20
-"""What a receiver lets its peer send ahead, in bytes, the same for all libraries."""
+"""The receive window of a stream in bytes, equal for all libraries."""
 IN_FLIGHT_MAX = 1 << 20
-"""How much a server keeps queued where the library leaves that to the program, in bytes."""
+"""The most bytes that a server keeps queued, if the library leaves this limit to the program."""
 
 
 def pattern() -> bytes:
-    """The block that downloads repeat."""
+    """The block that downloads repeat (64 KiB)."""
     state = 1
     out = bytearray(BLOCK)
     for index in range(BLOCK):
@@ -26,7 +26,7 @@ def pattern() -> bytes:
 
 
 class Upload:
-    """Counts an upload, hashes it if asked to, and has the answer."""
+    """Counts an upload, hashes it with `hashed`, and makes the answer."""
 
     def __init__(self, *, hashed: bool) -> None:
         self.count = 0
@@ -39,6 +39,6 @@ class Upload:
             self._hash.update(data)
 
     def answer(self) -> bytes:
-        """The count, 8 bytes big-endian, and the SHA-256 where it was asked for."""
+        """The count, 8 bytes big-endian, and the SHA-256 with `hashed`."""
         digest = self._hash.digest() if self._hash is not None else b""
         return self.count.to_bytes(8, "big") + digest

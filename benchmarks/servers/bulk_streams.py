@@ -1,4 +1,4 @@
-"""The protocol of the bulk servers (`native/quic_load.rs`) on streams that are read and written."""
+"""The protocol of the bulk servers (`native/quic_load.rs`) on streams with `read` and `send`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ READ = 256 * 1024
 BLOCK = pattern()
 WRITES = {b"D": len(BLOCK), b"d": 1024}
 Read = Callable[[], Awaitable[Any]]
-"""What is next of a stream, empty at its end."""
+"""Reads the next piece of a stream, empty at its end."""
 Send = Callable[[bytes, bool], Awaitable[None]]
 Tasks = set["asyncio.Task[Any]"]
 
 
 async def bulk(read: Read, send: Send) -> None:
-    """One stream."""
+    """Serve one stream."""
     first = bytes(await read())
     mode, rest = first[:1], first[1:]
     if mode == b"E":
@@ -39,7 +39,7 @@ async def bulk(read: Read, send: Send) -> None:
 
 
 async def _download(read: Read, send: Send, write: int) -> None:
-    """Sends until the client has ended its side."""
+    """Send until the client has ended its side."""
 
     async def end() -> None:
         _check_end(await read())
@@ -55,14 +55,14 @@ async def _download(read: Read, send: Send, write: int) -> None:
 
 
 def start(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
-    """Runs it, kept until it ends."""
+    """Run `work` in a task, which `tasks` keeps until it ends."""
     task = asyncio.ensure_future(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 def begin(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
-    """As `start`, but at once where CPython can: what need not wait is through when this returns."""
+    """Like `start`, but with an eager task on CPython 3.12 and later: it runs until its first wait."""
     loop = asyncio.get_running_loop()
     task = _begun(loop, work)
     if not task.done():
@@ -71,7 +71,7 @@ def begin(tasks: Tasks, work: Coroutine[Any, Any, Any]) -> None:
 
 
 async def serve_streams(carrier: Any, *, datagrams: bool = True) -> None:
-    """All streams, and the datagrams, of a connection of `uringcore.quic`, or of a session on one."""
+    """Serve all streams, and the datagrams, of a connection of `uringcore.quic`, or of a session on one."""
     tasks: Tasks = set()
     if datagrams:
         begin(tasks, _datagrams(carrier))
@@ -82,7 +82,7 @@ async def serve_streams(carrier: Any, *, datagrams: bool = True) -> None:
 
 
 async def _stream(stream: Any) -> None:
-    """What `bulk` does, as programs of `uringcore.quic` have it."""
+    """`bulk` with the methods of `uringcore.quic`."""
     first = await stream.read(READ)
     mode, piece = first[:1], first[1:]
     if mode == b"E":
@@ -101,7 +101,7 @@ async def _stream(stream: Any) -> None:
 
 
 async def _fill(stream: Any, write: int) -> None:
-    """Sends until the client has ended its side, which is read while the queue is full."""
+    """Send until the client has ended its side, which is read while the queue is full."""
     writes = _writes(write)
     ended = asyncio.ensure_future(stream.read())
     while not ended.done():
@@ -122,7 +122,7 @@ def _check_end(said: bytes) -> None:
 
 @functools.cache
 def _over() -> type[Exception]:
-    """What ends a connection; other libraries' servers have no need to import it."""
+    """The error that ends a connection; imported late, because other libraries' servers do not need it."""
     from uringcore.quic import QuicError
 
     return QuicError
@@ -133,7 +133,7 @@ async def _datagrams(carrier: Any) -> None:
         while True:
             carrier.send_datagrams(await carrier.receive_datagrams())
     except _over():
-        """It is over."""
+        """The connection has ended."""
 
 
 def _later(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -1,8 +1,7 @@
 """Answers that take a while to compute, on a named event loop.
 
-Prints `READY <port>` once it serves and ends on SIGTERM. An answer keeps the loop for `--compute-ms`,
-which is what an application does that computes, renders or waits for a blocking call. `--wire` says what
-carries it.
+Prints `READY <port>` once it serves and ends on SIGTERM. An answer blocks the loop for `--compute-ms`, like
+an application that computes, renders or waits for a blocking call. `--wire` selects the protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.support.ports import free_port
 ANSWER = bytes(100)
 WIRES = ("tcp", "streams", "tls", "udp", "quic", "http1", "http3")
 OURS_ALONE = ("quic", "http3")
-"""On other loops their packets would pass through Python, which is another table."""
+"""On other loops their packets would pass through Python, which is a separate table."""
 
 
 class Answering:
@@ -32,7 +31,7 @@ class Answering:
         self._seconds = seconds
 
     def answer(self) -> bytes:
-        """Compute it."""
+        """Compute the answer."""
         end = time.perf_counter() + self._seconds
         while time.perf_counter() < end:
             pass
@@ -40,7 +39,7 @@ class Answering:
 
 
 def application_of(answering: Answering) -> Any:
-    """An ASGI application that answers each request so."""
+    """An ASGI application that sends this answer to each request."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -54,7 +53,7 @@ def application_of(answering: Answering) -> Any:
 
 
 class Stream(asyncio.Protocol):
-    """A request is whatever arrives at once."""
+    """Treats each piece of data as one request."""
 
     transport: asyncio.Transport
 
@@ -62,7 +61,7 @@ class Stream(asyncio.Protocol):
         self.answering = answering
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep it."""
+        """Keep the transport."""
         self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
@@ -71,7 +70,7 @@ class Stream(asyncio.Protocol):
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """A request is a datagram."""
+    """Treats each datagram as one request."""
 
     transport: asyncio.DatagramTransport
 
@@ -79,7 +78,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self.answering = answering
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep it."""
+        """Keep the transport."""
         self.transport = transport  # type: ignore[assignment]
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
@@ -88,14 +87,14 @@ class Datagrams(asyncio.DatagramProtocol):
 
 
 async def serve_protocol(answering: Answering, tls: ssl.SSLContext | None) -> int:
-    """By `asyncio.Protocol`."""
+    """Serve by `asyncio.Protocol`."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stream(answering), "127.0.0.1", 0, ssl=tls)
     return int(server.sockets[0].getsockname()[1])
 
 
 async def serve_streams(answering: Answering) -> int:
-    """By a task for each connection."""
+    """Serve by a task for each connection."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1024):
@@ -107,7 +106,7 @@ async def serve_streams(answering: Answering) -> int:
 
 
 async def serve_datagrams(answering: Answering) -> int:
-    """Over UDP."""
+    """Serve over UDP."""
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(
         lambda: Datagrams(answering), local_addr=("127.0.0.1", 0)
@@ -116,7 +115,7 @@ async def serve_datagrams(answering: Answering) -> int:
 
 
 async def serve_quic(answering: Answering, cert: str, key: str) -> int:
-    """A stream of each connection, read and written by a task."""
+    """Serve one stream of each connection, by a task."""
     from uringcore import quic
 
     config = quic.ServerConfig(certificate=(cert, key), alpn=[ALPN])
@@ -139,7 +138,7 @@ async def serve_quic(answering: Answering, cert: str, key: str) -> int:
 async def serve_asgi(
     answering: Answering, loop: str, wire: str, files: tuple[str, str] | None
 ) -> int:
-    """By this project's server on its loops, and by uvicorn on others."""
+    """Serve by this project's server on its loops, and by uvicorn on others."""
     port = free_port()
     if loop in OURS:
         from uringcore.server import Config
@@ -180,7 +179,7 @@ _KEPT: set[asyncio.Future[None]] = set()
 
 
 def keep(work: Awaitable[None]) -> None:
-    """Run it until the process ends."""
+    """Run `work` until the process ends."""
     _KEPT.add(asyncio.ensure_future(work))
 
 

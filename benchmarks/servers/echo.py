@@ -1,4 +1,4 @@
-"""Echo on a named event loop, in each of the ways in which asyncio lets a program write one.
+"""Echo on a named event loop, with each of asyncio's interfaces.
 
 Prints `READY <port>` once it listens and ends on SIGTERM. The work per request is one read and one
 write, so the figures are the loop's.
@@ -16,16 +16,16 @@ from benchmarks.servers.program import BACKLOG
 BUFFER = 64 * 1024
 DATAGRAM_BUFFER = 4 << 20
 SO_RCVBUFFORCE = 33
-"""Linux's number, which `socket` does not name."""
+"""Linux's number, which `socket` does not define."""
 
 
 class Echo(asyncio.Protocol):
-    """Writes back what arrives."""
+    """Writes received data back."""
 
     transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport; asyncio's own TCP transports set TCP_NODELAY themselves."""
+        """Keep the transport; asyncio's TCP transports set TCP_NODELAY."""
         self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
@@ -34,7 +34,7 @@ class Echo(asyncio.Protocol):
 
 
 class BufferedEcho(asyncio.BufferedProtocol):
-    """Writes back what arrives in a buffer of its own."""
+    """Writes data back from the buffer that it gives to the transport."""
 
     transport: asyncio.Transport
 
@@ -50,12 +50,12 @@ class BufferedEcho(asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Echo; `write` takes a copy of a mutable buffer if it keeps it."""
+        """Echo a copy, because the buffer is used again."""
         self.transport.write(bytes(self.buffer[:nbytes]))
 
 
 class DatagramEcho(asyncio.DatagramProtocol):
-    """Sends a datagram back to where it came from."""
+    """Sends a datagram back to its sender."""
 
     transport: asyncio.DatagramTransport
 
@@ -121,7 +121,7 @@ async def serve_sock(tls: ssl.SSLContext | None) -> int:
 
 
 async def serve_datagrams(tls: ssl.SSLContext | None) -> int:
-    """`asyncio.DatagramProtocol` on one socket, whatever the number of its clients."""
+    """`asyncio.DatagramProtocol` on one socket for all clients."""
     loop = asyncio.get_running_loop()
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     # A message of every client must fit, or the kernel drops some and the client waits for ever. The usual
@@ -132,7 +132,7 @@ async def serve_datagrams(tls: ssl.SSLContext | None) -> int:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BUFFER)
     listener.bind(("127.0.0.1", 0))
     listener.setblocking(False)
-    # Asked before: rloop detaches the socket object.
+    # Read before: rloop detaches the socket object.
     port = int(listener.getsockname()[1])
     await loop.create_datagram_endpoint(DatagramEcho, sock=listener)
     return port

@@ -1,4 +1,4 @@
-"""The state of the C library's heap that a server is measured in."""
+"""The state of the C library's heap during a measurement."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The HTTP/3 server: one of `benchmarks/applications` under a named server, over QUIC on 127.0.0.1.
 
-Prints `READY <port>` and ends on SIGTERM. Access logs are off everywhere, and each server's limits let a
-body of 1 GiB and 10,000 connections through. A server that is a command is run as its users run it.
+Prints `READY <port>` and ends on SIGTERM. Access logs are off everywhere, and each server's limits allow a
+body of 1 GiB and 10,000 connections. A server that is a command runs as its users run it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START_SECONDS = 20.0
 
 
 async def hypercorn(application: Any, port: int, cert: str, key: str) -> None:
-    """hypercorn with `h3` on its asyncio worker, in this process."""
+    """Run hypercorn with `h3` on its asyncio worker, in this process."""
     from hypercorn.asyncio import serve
     from hypercorn.config import Config
 
@@ -74,7 +74,7 @@ async def start_uringcore(application: Any, port: int, cert: str, key: str) -> a
 
 
 async def uringcore(application: Any, port: int, cert: str, key: str) -> None:
-    """The same, until it ends."""
+    """Run this project's server until it ends."""
     serving = await start_uringcore(application, port, cert, key)
     print("READY", port, flush=True)
     await serving
@@ -108,7 +108,7 @@ COMMANDS: dict[str, Callable[[str, int, str, str], list[str]]] = {
 
 
 async def _accepting(port: int, serving: asyncio.Future[Any]) -> None:
-    """Until the server's TCP side accepts: the UDP side is bound by then. Or until it has ended."""
+    """Wait until the server's TCP side accepts, which is just before the UDP side is bound, or has ended."""
     while not serving.done():
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -116,16 +116,16 @@ async def _accepting(port: int, serving: asyncio.Future[Any]) -> None:
             await asyncio.sleep(0.02)
             continue
         writer.close()
-        # The UDP side is bound within the same start-up, right after.
+        # The UDP side is bound right after, within the start-up.
         await asyncio.sleep(0.2)
         return
 
 
 def say_ready_of(port: int) -> None:
-    """Leave a process behind that says READY as soon as TLS is spoken at `port`.
+    """Start a process that prints READY as soon as a TLS handshake at `port` succeeds.
 
-    It is nobody's child, so that a supervisor's only child is its worker. A bound port is not enough:
-    a supervisor binds before it has a worker.
+    It is no child of this process, so that a supervisor's only child is its worker. A bound port is not
+    enough: a supervisor binds before it has a worker.
     """
     child = os.fork()
     if child:

@@ -1,4 +1,4 @@
-"""Event loops by the names that the benchmarks use for them."""
+"""The event loops, by the benchmarks' names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PEERS = ("uvloop", "rloop", "blazio", "zloop")
 OURS = ("uringcore-uring", "uringcore-epoll")
 LOOPS = ("asyncio", *PEERS, *OURS)
 AIOFASTNET = "aiofastnet on uvloop"
-"""No loop, but transports of its own over uvloop's `add_reader`."""
+"""Not a loop: transports that aiofastnet builds over uvloop's `add_reader`."""
 STREAM_LOOPS = ("asyncio", *PEERS, AIOFASTNET, *OURS)
-"""Those of the tables about TCP and TLS."""
+"""The loops of the tables about TCP and TLS."""
 
 
 def package_of(name: str) -> str:
@@ -23,9 +23,9 @@ def package_of(name: str) -> str:
 
 
 def new_loop(name: str, busy_poll_us: int | None = None) -> asyncio.AbstractEventLoop:
-    """Make the loop called `name`, one of `STREAM_LOOPS`; `busy_poll_us` is ours alone.
+    """Make the loop called `name`, one of `STREAM_LOOPS`; `busy_poll_us` is for uringcore's loops only.
 
-    Raises `ImportError` where its package is missing and `ValueError` for an unknown name.
+    Raises `ImportError` if its package is missing and `ValueError` for an unknown name.
     """
     if name not in STREAM_LOOPS:
         raise ValueError(f"name: no loop is called {name!r}; there are {', '.join(STREAM_LOOPS)}")

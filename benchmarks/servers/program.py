@@ -1,7 +1,7 @@
-"""How a server of a named event loop or library is run: its command line, its READY line, its end on
-SIGTERM.
+"""The main function of a server on a named event loop or library: its command line, its READY line, its end
+on SIGTERM.
 
-The ways in which it serves, its styles, are the server's own.
+Each server defines its styles, the ways in which it serves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.servers.loops import STREAM_LOOPS, new_loop
 
 BACKLOG = 1024
 Style = Callable[["ssl.SSLContext | None"], Awaitable[int]]
-"""Starts to serve on a free port of 127.0.0.1, with TLS if there is a context, and gives the port."""
+"""Starts to serve on a free port of 127.0.0.1, with TLS if there is a context, and returns the port."""
 
 
 def run(about: str | None, styles: Mapping[str, Style]) -> None:
@@ -54,8 +54,8 @@ def run_library(
     serve: Callable[..., Coroutine[Any, Any, None]],
     **flags: str,
 ) -> None:
-    """Run `serve(package, cert, key)` with the library that the command line names, on its loop. A flag
-    of the server's own, given with what it does, is one more argument by its name."""
+    """Run `serve(package, cert, key)` with the library that the command line names, on its loop. Each of
+    `flags`, a name with its help text, is an option of the server and a keyword argument of `serve`."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--library", choices=libraries, required=True)
     parser.add_argument("--cert", required=True)
@@ -66,7 +66,7 @@ def run_library(
     named = {flag: getattr(options, flag) for flag in flags}
     package = options.library.partition("-")[0]
     heap.warm()
-    # The others run on the loop that their users have by default.
+    # The other libraries run on their users' default loop.
     loop = new_loop(options.library if package == "uringcore" else "asyncio")
     asyncio.set_event_loop(loop)
     try:

@@ -1,8 +1,8 @@
 """The QUIC server on a named library: aioquic, qh3, aiopquic or uringcore.
 
-Prints `READY <port>` and ends on SIGTERM. All have `QuicConnectionProtocol` with
-`quic_event_received`; where they differ is how a sender is kept from filling memory, and each gets
-what its own users do about it.
+Prints `READY <port>` and ends on SIGTERM. All libraries have `QuicConnectionProtocol` with
+`quic_event_received`. They differ in the way that keeps a sender from filling memory; for each library the
+server uses its users' way.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from tests.support.ports import free_port
 
 LIBRARIES = ("aioquic", "qh3", "aiopquic", "uringcore-uring", "uringcore-epoll")
 BLOCK = pattern()
-# What a download's write is, by the mode: `native/quic_load.rs` has the protocol.
+# The size of a download's writes, by the mode; `native/quic_load.rs` describes the protocol.
 WRITES = {b"D": len(BLOCK), b"d": 1024}
 
 
 class Bulk:
-    """The streams of one connection, whatever the library; mixed into its protocol class."""
+    """The streams of one connection, for any library; a mix-in of its protocol class."""
 
     _quic: Any
 
     def start(self) -> None:
-        """Set up the tables; the libraries' constructors differ."""
+        """Set up the tables; not a constructor, because the libraries' constructors differ."""
         self.uploads: dict[int, Upload] = {}
         self.downloads: dict[int, asyncio.Task[None]] = {}
         self.ended: set[int] = set()
         self.echoes: set[int] = set()
 
     def stream_data(self, stream_id: int, data: Any, end_stream: bool) -> None:
-        """One piece of a stream."""
+        """Process one piece of a stream."""
         if stream_id in self.echoes:
             self._echo(stream_id, data, end_stream)
             return
@@ -70,7 +70,7 @@ class Bulk:
             self.echoes.discard(stream_id)
 
     def datagram(self, data: Any) -> None:
-        """A DATAGRAM, which goes back."""
+        """Send a DATAGRAM back."""
         self._quic.send_datagram_frame(bytes(data))
         self.transmit()
 
@@ -83,25 +83,25 @@ class Bulk:
             self._quic.send_stream_data(stream_id, b"", True)
             self.transmit()
         finally:
-            # A stream whose id is seen again would be taken for a new one otherwise.
+            # A stream id that is used again would be taken for a new one otherwise.
             self.ended.discard(stream_id)
 
     def stop(self) -> None:
-        """The connection is gone: so are its senders."""
+        """Cancel the senders: the connection has ended."""
         for task in self.downloads.values():
             task.cancel()
 
     def transmit(self) -> None:
-        """The library's own: send what is queued."""
+        """Send the queued data; each library has its own method."""
         raise NotImplementedError
 
     async def send_piece(self, stream_id: int, piece: bytes) -> None:
-        """Queue one write, as soon as the library's queue has room."""
+        """Queue one write, once the library's queue has room."""
         raise NotImplementedError
 
 
 def aioquic_protocol() -> type:
-    """aioquic has no back pressure: its users look at the private send buffer."""
+    """aioquic has no back pressure: its users read the private send buffer's size."""
     from aioquic.asyncio import QuicConnectionProtocol
     from aioquic.quic import events
 
@@ -113,7 +113,7 @@ def aioquic_protocol() -> type:
 
 
 def qh3_protocol() -> type:
-    """qh3 tells how much is queued, and lets nobody wait."""
+    """qh3 has the queue's size, but no method to wait for room."""
     from qh3.asyncio import QuicConnectionProtocol
     from qh3.quic import events
 
@@ -123,7 +123,7 @@ def qh3_protocol() -> type:
 
 
 def _polling_protocol(base: Any, events: Any, queued: Callable[[Any, int], int]) -> type:
-    """A sender that looks at its queue again whenever datagrams have arrived."""
+    """A sender that checks its queue again whenever datagrams have arrived."""
 
     class Protocol(Bulk, base):  # type: ignore[misc]
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -144,7 +144,7 @@ def _polling_protocol(base: Any, events: Any, queued: Callable[[Any, int], int])
             self.room.set()
 
         def datagrams_received(self, data: Any, addr: Any) -> None:
-            # qh3's way for several at once.
+            # qh3's method for several datagrams at once.
             super().datagrams_received(data, addr)
             self.room.set()
 
@@ -180,7 +180,7 @@ def aiopquic_protocol() -> type:
                 self.stop()
 
         def transmit(self) -> None:
-            """Its engine sends by itself."""
+            """aiopquic's engine sends by itself."""
 
         async def send_piece(self, stream_id: int, piece: bytes) -> None:
             await self._quic.send_stream_data_drained(stream_id, piece, False)
@@ -225,7 +225,7 @@ PROTOCOLS = {
 
 
 def configure(package: str, cert: str, key: str) -> Any:
-    """The library's configuration, with the same windows for all."""
+    """The library's configuration, with equal windows for all libraries."""
     module = importlib.import_module(f"{package}.quic.configuration")
     configuration = module.QuicConfiguration(
         is_client=False,
@@ -235,15 +235,15 @@ def configure(package: str, cert: str, key: str) -> Any:
         max_datagram_frame_size=65535,
     )
     if package in ("aioquic", "qh3"):
-        # Their defaults of 1,200 and 1,280 would cost them more packets than the others send.
+        # Their defaults of 1,200 and 1,280 bytes would need more packets than the other libraries send.
         configuration.max_datagram_size = 1452
     configuration.load_cert_chain(cert, key)
     return configuration
 
 
 def echo_handler() -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    """aioquic's other interface: a reader and a writer for each stream, of which a task sends back what
-    comes."""
+    """aioquic's other interface: a reader and a writer for each stream; a task sends back the received
+    bytes."""
     tasks: Tasks = set()
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -258,7 +258,7 @@ def echo_handler() -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Non
 
 
 async def start_server(package: str, port: int, configuration: Any, streams: bool) -> Any:
-    """The server on a port of 127.0.0.1, which answers events, or is given streams."""
+    """Start the server on a port of 127.0.0.1, with a protocol of events or with a stream handler."""
     library = importlib.import_module(f"{package}.asyncio")
     answering = (
         {"stream_handler": echo_handler()} if streams else {"create_protocol": PROTOCOLS[package]()}
@@ -271,7 +271,7 @@ async def serve(package: str, cert: str, key: str, streams: bool) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
-    # The servers do not all tell the port that they were given, so it is chosen here.
+    # Not all servers report the port that they were given, so it is chosen here.
     port = free_port()
     server = await start_server(package, port, configure(package, cert, key), streams)
     print("READY", port, flush=True)

@@ -1,4 +1,4 @@
-"""The bulk server on `uringcore.quic`, whose streams are read and written: a task for each.
+"""The bulk server on `uringcore.quic`: a task reads and writes each stream.
 
 Prints `READY <port>` and ends on SIGTERM.
 """
@@ -27,13 +27,13 @@ async def serve(_package: str, cert: str, key: str, datagrams: bool) -> None:
 
 
 def listening(cert: str, key: str) -> Any:
-    """What is to be entered, on a free port of 127.0.0.1."""
+    """The listener on a free port of 127.0.0.1, for `async with`."""
     from uringcore import quic
 
     config = quic.ServerConfig(
         certificate=(cert, key),
         alpn=[ALPN],
-        # As many as the others allow without being asked. A connection costs time for each of them.
+        # The other libraries' default. A connection costs time for each of them.
         max_streams=128,
         connection_receive_window=2 * WINDOW,
         receive_window=WINDOW,
@@ -42,7 +42,7 @@ def listening(cert: str, key: str) -> Any:
 
 
 async def connections(listener: Any, datagrams: bool) -> None:
-    """Serves all connections of `listener`; only those who are told to have a task for datagrams."""
+    """Serve all connections of `listener`; with `datagrams`, each also has a task for datagrams."""
     tasks: Tasks = set()
     async for connection in listener:
         begin(tasks, serve_streams(connection, datagrams=datagrams))

@@ -1,8 +1,8 @@
-"""Uploads into a reader that is slower than its loop, so that it pauses reading again and again.
+"""Uploads to a reader that is slower than its loop, so that it pauses reading again and again.
 
-Prints `READY <port>` once it listens and ends on SIGTERM. What is done with the bytes is next to
-nothing; the figures are those of pausing, resuming and what is held meanwhile. The protocol is
-described in `native/upload_load.rs`.
+Prints `READY <port>` once it listens and ends on SIGTERM. The server does almost nothing with the bytes: the
+figures are the cost of pausing, of resuming and of the bytes held meanwhile. `native/upload_load.rs`
+describes the protocol.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from benchmarks.servers.program import BACKLOG
 VERIFIED = 8 << 20
 PIECE = 1 << 20
 HIGH_WATER = 64 * 1024
-"""What may collect before reading is paused, in bytes: uvicorn's HIGH_WATER_LIMIT."""
+"""Reading is paused when more bytes than this have collected: uvicorn's HIGH_WATER_LIMIT."""
 
 
 class Account:
-    """What the application has taken of one connection, and the answers to it."""
+    """The bytes that the application has taken of one connection, and their answers."""
 
     def __init__(self) -> None:
         self.taken = 0
         self.due = VERIFIED
-        """How much is to be taken before the next answer."""
+        """The number of bytes taken in all at which the next answer is due."""
         self._verified = Upload(hashed=True)
 
     def take(self, data: bytes | bytearray) -> bytes:
-        """Take the next bytes; gives the answer to them if one is due, or nothing."""
+        """Take the next bytes; return the answer that is due, or nothing."""
         self.taken += len(data)
         verifying = self.due == VERIFIED
         if verifying:
@@ -39,14 +39,14 @@ class Account:
             return b""
         pieces = self.taken - self.taken % PIECE
         self.due = pieces + PIECE
-        # The client waits for the first answer, so that nothing behind those bytes has been hashed.
+        # The client waits for the first answer, so no bytes after the verified ones are hashed.
         return self._verified.answer() if verifying else pieces.to_bytes(8, "big")
 
 
 class SlowUpload(asyncio.Protocol):
-    """Pauses as soon as more than `HIGH_WATER` bytes have collected, as uvicorn does with a body.
+    """Pauses as soon as more than `HIGH_WATER` bytes have collected, like uvicorn with a body.
 
-    The application takes them in the loop's next turn, and reading goes on.
+    The application takes them in the loop's next turn, and reading resumes.
     """
 
     transport: asyncio.Transport
@@ -62,7 +62,7 @@ class SlowUpload(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Collect until there is too much, or all that the client sends before it is answered."""
+        """Collect data until there is too much, or all that the client sends before its next answer."""
         self.body += data
         if self.paused:
             return
@@ -89,7 +89,7 @@ async def serve_protocol(tls: ssl.SSLContext | None) -> int:
 
 
 async def serve_streams(tls: ssl.SSLContext | None) -> int:
-    """`asyncio.start_server`, whose `StreamReader` pauses at twice its limit by itself."""
+    """`asyncio.start_server`: its `StreamReader` pauses reading at twice its limit."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         account = Account()

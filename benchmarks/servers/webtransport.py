@@ -1,8 +1,8 @@
 """The WebTransport server on a named library: aiopquic, pywebtransport or uringcore.
 
-Prints `READY <port>` and ends on SIGTERM. In a session it speaks the protocol of the bulk servers
-(`native/quic_load.rs`) on bidirectional streams, and sends datagrams back. Each library is used as its own
-documents show it, and with the same windows where it lets them be set.
+Prints `READY <port>` and ends on SIGTERM. In a session, bidirectional streams have the protocol of the bulk
+servers (`native/quic_load.rs`), and datagrams are sent back. Each library is used as its documentation shows
+it, with equal windows if they can be set.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tests.support.ports import free_port
 LIBRARIES = ("aiopquic", "pywebtransport", "uringcore-uring", "uringcore-epoll")
 PATH = "/bulk"
 STREAMS = 10_000
-"""How many streams a client may have open, where the library has a number for it."""
+"""The number of streams that a client may have open, for libraries with such a limit."""
 SESSIONS = 1_000_000
-"""The same of sessions, those included that are over and not forgotten yet."""
+"""The limit of sessions; sessions that have ended but are not forgotten count too."""
 
 
 # aiopquic
 
 
 async def serve_aiopquic(port: int, cert: str, key: str) -> Any:
-    """Its sessions are events and numbers of streams."""
+    """Start aiopquic's server: its sessions have events and stream numbers."""
     from aiopquic.asyncio.webtransport import serve_webtransport
     from aiopquic.quic import events
     from aiopquic.quic.configuration import QuicConfiguration
@@ -84,7 +84,7 @@ async def serve_aiopquic(port: int, cert: str, key: str) -> Any:
 
 
 async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
-    """Its server has connections, these sessions, and these streams, each to be iterated over."""
+    """Start pywebtransport's server: iterators of connections, of their sessions and of their streams."""
     from pywebtransport import ServerConfig, WebTransportError, WebTransportServer
 
     async def datagrams(session: Any) -> None:
@@ -92,7 +92,7 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
             while True:
                 await session.send_datagram(data=await session.read_datagram())
         except WebTransportError:
-            """The session is over."""
+            """The session has ended."""
 
     async def handle(session: Any) -> None:
         tasks: Tasks = set()
@@ -116,7 +116,7 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
         session_receive_window=2 * WINDOW,
         stream_receive_window=WINDOW,
         max_sessions=SESSIONS,
-        # Sessions that are over count until it has cleaned up.
+        # Ended sessions count until the library has cleaned up.
         resource_cleanup_interval=0.1,
     )
     server = WebTransportServer(config=config)
@@ -140,7 +140,7 @@ async def serve_pywebtransport(port: int, cert: str, key: str) -> Any:
 
 
 async def serve_uringcore(port: int, cert: str, key: str) -> Any:
-    """A handler for each session, a task for each of its streams."""
+    """Start uringcore's server: a handler for each session, a task for each of its streams."""
     from uringcore.quic import ServerConfig
     from uringcore.webtransport import serve_webtransport
 
