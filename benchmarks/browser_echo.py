@@ -2,9 +2,9 @@
 
     python -m benchmarks.browser_echo [--servers uringcore webtransport-go] [--rounds 10] [--count 2000]
 
-Prints p50 and p99 of each server and the ratio to the last one's. The servers and what drives the browser are
-those of tests/browser. Server and browser have a core each; the servers take turns, so that all see the same
-machine.
+Prints p50 and p99 of each server and the ratio of the first server's to the last one's. The servers and the
+browser's driver are those of tests/browser. Server and browser have a core each. The servers take turns, so
+that the machine's state is equal for all.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.browser.site import Site, Told
 from tests.support.certificates import make
 
 WAYS = {"stream": "streamEchoes", "datagrams": "datagramEchoes"}
-"""The function of the page's for each row."""
+"""The page's function for each row."""
 BYTES = 100
 WARM_UP = 200
 SECONDS = 300
 
 Samples = dict[tuple[str, str], list[list[float]]]
-"""Of each way and server, the microseconds of each round's round trips."""
+"""The microseconds of each round's round trips, by way and server."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(page: Page, servers: list[Server], rounds: int, count: int) -> Samples:
-    """Every server's rounds, in turns."""
+    """Measure every server's rounds, in turns."""
     samples: Samples = {}
     for _ in range(rounds):
         for way, function in WAYS.items():
@@ -80,7 +80,7 @@ def measure(page: Page, servers: list[Server], rounds: int, count: int) -> Sampl
 
 
 def render(samples: Samples, servers: list[str]) -> str:
-    """The table: of each percentile the median of the rounds, and their spread."""
+    """The table: the median of the rounds and their spread, for each percentile."""
     lines = [
         "| echo of 100 bytes | " + " | ".join(servers) + f" | {servers[0]} / {servers[-1]} |",
         "| --- |" + " ---: |" * (len(servers) + 1),

@@ -1,4 +1,4 @@
-"""The application as a bare ASGI callable: what a server costs where the application costs nothing."""
+"""The application as a bare ASGI callable: the cost of a server with an application that costs nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.servers import heap
 from benchmarks.servers.bulk import Upload, pattern
 
-# Each server imports its application: all of them are measured with the same heap.
+# Each server imports its application, so all servers are measured with a warm heap.
 heap.warm()
 
 HELLO = b"Hello, world!"
@@ -31,7 +31,7 @@ ANSWERS = {
     "/100k": (_start(len(LARGE), BINARY), _whole(LARGE)),
 }
 UPLOADS = {"/upload": False, "/verify": True}
-"""Whether the upload to a path is hashed."""
+"""The paths of uploads; True for an upload that is hashed."""
 DOWNLOAD = "/download/"
 
 

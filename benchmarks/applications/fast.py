@@ -26,13 +26,13 @@ async def large() -> Response:
 
 @application.post("/upload")
 async def upload(request: Request) -> Response:
-    """How many bytes came."""
+    """The number of received bytes."""
     return await _take(request, Upload(hashed=False))
 
 
 @application.post("/verify")
 async def verify(request: Request) -> Response:
-    """How many bytes came, and their SHA-256."""
+    """The number of received bytes, and their SHA-256."""
     return await _take(request, Upload(hashed=True))
 
 

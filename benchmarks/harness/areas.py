@@ -17,7 +17,7 @@ class Area:
     """One section of BENCHMARK.md."""
 
     name: str
-    """The name of its page, without `.md`."""
+    """The name of the area's page, without `.md`."""
     title: str
     tags: frozenset[str]
     usual: str
@@ -26,9 +26,9 @@ class Area:
     headline: frozenset[str] = frozenset()
     """Names of cases, and rows of matrices as `matrix: row`, or `matrix` for all of them."""
     charts: frozenset[str] = frozenset()
-    """Names of the cases and matrices whose chart its page shows."""
+    """Names of the cases and matrices whose chart the area's page shows."""
     limits: frozenset[str] = frozenset()
-    """Columns of a matrix that are no rivals, because they do something simpler."""
+    """Columns of a matrix that are no rivals, because they do a simpler task."""
 
 
 AREAS = (
@@ -134,7 +134,7 @@ AREAS = (
             }
         ),
     ),
-    # Tables with a tag that no area has.
+    # Tables whose tags belong to no area.
     Area("more", "More", frozenset(), "asyncio"),
 )
 PAGE_ORDER = (
@@ -157,5 +157,5 @@ def area_of(table: Case | Matrix) -> Area:
 
 
 def on_page() -> list[Area]:
-    """The areas in the order in which BENCHMARK.md has them."""
+    """The areas in the order of BENCHMARK.md."""
     return sorted(AREAS, key=lambda area: PAGE_ORDER.index(area.name))

@@ -1,7 +1,7 @@
-"""Counts of machine instructions by valgrind's callgrind, which hold on a busy machine.
+"""Counts of machine instructions by valgrind's callgrind, which are valid on a busy machine.
 
-Here is how a group of rows (`programs/counted.py`) is run and what its marks left is read. What the counts
-are compared with is instructions.py's.
+This module runs a group of rows (`programs/counted.py`) and reads the files that callgrind wrote at its
+marks. instructions.py compares the counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.harness.results import Spread
 
 MARK_SOURCE = HERE / "native" / "callgrind_mark.c"
 LIMIT_SECONDS = 900.0
-# The order of sets and how long a loop looks for work before it sleeps must not differ between two runs.
+# The order of sets and the loop's time of polling before it sleeps must not differ between two runs.
 FIXED = {"PYTHONHASHSEED": "0", "URINGCORE_BUSY_POLL_US": "0"}
 
 _MARK = re.compile(r"^desc: Trigger: Client Request: (\d+) (.+)$", re.MULTILINE)
@@ -30,12 +30,12 @@ _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
 class CountFailure(Exception):
-    """A group of rows did not come to its end; the message carries its stderr."""
+    """A group of rows failed; the message contains its stderr."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What was counted while a row was done `count` times."""
+    """The instructions counted while a row ran `count` times."""
 
     row: str
     count: int
@@ -43,7 +43,7 @@ class Mark:
 
     @classmethod
     def read(cls, text: str) -> Mark | None:
-        """The mark of one of callgrind's files, or None where it only ends what is not counted."""
+        """The mark of one of callgrind's files, or None if the file's instructions belong to no row."""
         mark, totals = _MARK.search(text), _TOTALS.search(text)
         if mark is None or totals is None:
             return None
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Sends:
-    """How often a row sent, each time that it was done."""
+    """How often a row sent, per operation."""
 
     row: str
     count: int
@@ -61,12 +61,12 @@ class Sends:
 
     @classmethod
     def read(cls, line: str) -> Sends:
-        """One line of the program's."""
+        """Parse one line of the program's output."""
         return cls(**json.loads(line))
 
 
 def unavailable() -> str | None:
-    """Why nothing can be counted here, or None."""
+    """The reason why this machine cannot count instructions, or None."""
     if shutil.which("valgrind") is None:
         return "valgrind is not installed (on Debian and Ubuntu: apt-get install valgrind)"
     if shutil.which("cc") is None:
@@ -75,25 +75,25 @@ def unavailable() -> str | None:
 
 
 def version() -> str:
-    """Which valgrind counts."""
+    """The version of valgrind."""
     done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def count(python: Path, variables: Mapping[str, str], group: str) -> dict[str, Spread]:
-    """The instructions of each row of `group` for each time that it is done. See `files`."""
+    """The instructions of each row of `group` per operation. See `files`."""
     marks = [Mark.read(text) for text in files(python, variables, group)]
     return per_unit([mark for mark in marks if mark is not None])
 
 
 def files(python: Path, variables: Mapping[str, str], group: str) -> list[str]:
-    """What callgrind has written at each mark of `group`, in order.
+    """The texts that callgrind wrote at each mark of `group`, in order.
 
     `python` must be the interpreter itself and no script that starts it. Raises `CountFailure`.
     """
     with tempfile.TemporaryDirectory() as folder:
         _run(_counting(python, group, folder), {**variables, **FIXED})
-        # Each mark has written a file: out.1, out.2 and so on.
+        # Each mark has written a file: out.1, out.2 and so on, in this order.
         written = sorted(Path(folder).glob("out.*"), key=lambda path: int(path.suffix[1:]))
         return [path.read_text() for path in written]
 
@@ -119,7 +119,7 @@ def _counting(python: Path, group: str, folder: str) -> list[str]:
 
 
 def per_unit(marks: list[Mark]) -> dict[str, Spread]:
-    """From marks in pairs, few times and many times of one row: what is the same in both cancels out."""
+    """The instructions per operation. Marks come in pairs, few and many; common costs cancel out."""
     found: dict[str, list[float]] = defaultdict(list)
     for few, many in zip(marks[::2], marks[1::2], strict=True):
         assert few.row == many.row

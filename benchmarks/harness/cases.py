@@ -1,7 +1,7 @@
-"""The cases and, for each, the load that it puts on a server.
+"""The cases and, for each, the load on the server.
 
 A case names a family of servers (`servers/*.py` and native programs, see peers.py), the load
-generator with its arguments, and how its numbers are told: per request or per MiB.
+generator with its arguments, and the unit of its numbers: per request or per MiB.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from benchmarks.harness.matrix import MATRICES, Matrix
 
 @dataclass(frozen=True)
 class Unit:
-    """What a rate counts and what processor time and system calls are divided by."""
+    """The unit of a rate, and the unit by which processor time and system calls are divided."""
 
     rate: str
-    """The rate's name in tables, as "requests/s"."""
+    """The rate's name in tables, such as "requests/s"."""
     per: str
-    """The divisor's name in tables, as "request"."""
+    """The divisor's name in tables, such as "request"."""
 
     def rate_of(self, sample: dict[str, float]) -> float:
         """The sample's rate in `self.rate`."""
@@ -30,13 +30,13 @@ class Unit:
         return sample["requests"] / sample["seconds"]
 
     def count_of(self, sample: dict[str, float]) -> float:
-        """How many of `self.per` the sample holds."""
+        """The number of `self.per` in the sample's window."""
         return sample["bytes"] / 2**20 if self.per == "MiB" else sample["requests"]
 
     def count_of_visit(self, sample: dict[str, float]) -> float:
-        """How many of `self.per` the whole visit moved, what came before its window included.
+        """The number of `self.per` in the whole visit, including the time before its window.
 
-        Counts that span the visit are divided by this.
+        Counts over the whole visit are divided by this number.
         """
         if self.per == "MiB":
             return sample.get("bytes_all", sample["bytes"]) / 2**20
@@ -54,20 +54,20 @@ IN_PROCESS = "in process"
 RAW_QUIC = "our QUIC alone"
 """The name of the peer that is this project's QUIC without HTTP/3 and ASGI."""
 LONE = "_lone"
-"""At the end of a family's name: with one client, whose round trips a loop may look or sleep through."""
+"""The end of the name of a family with one client, for which a loop may spin before it sleeps."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What a visit does where that is no window of time: a number of something."""
+    """The work of a visit that ends after an amount and not after a time."""
 
     unit: str
-    """As the load generator's option is called."""
+    """The name of the load generator's option."""
     full: int
     quick: int
-    """In a quick run."""
+    """The amount in a quick run."""
     counted: int
-    """While system calls are counted."""
+    """The amount while system calls are counted."""
 
     def arguments(self, *, quick: bool, counting: bool) -> list[str]:
         """The option for the load generator's command line."""
@@ -75,7 +75,7 @@ class Amount:
         return [f"--{self.unit}", str(value)]
 
     def told(self, *, quick: bool) -> str:
-        """What the table says of it."""
+        """The amount as the table prints it."""
         return f"{self._timed(quick):,} {self.unit}"
 
     def _timed(self, quick: bool) -> int:
@@ -90,28 +90,28 @@ class Case:
     title: str
     """The table's heading."""
     about: str
-    """What travels between whom, in a sentence or two for the reader of the table."""
+    """A sentence or two for the reader of the table: the data and its sender and receiver."""
     family: str
     """The kind of server, a key of `peers.PEERS`."""
     unit: Unit
     load: tuple[str, ...]
-    """The load generator's name and its arguments but for address, pid and times."""
+    """The load generator's name and its arguments except address, pid and times."""
     baseline: str
     """The peer that ratios refer to."""
     tls: bool = True
-    """Whether the load generator verifies the test certificate."""
+    """True if the load generator verifies the test certificate."""
     latency: bool = True
-    """Whether the load reports round-trip percentiles."""
+    """True if the load reports round-trip percentiles."""
     amount: Amount | None = None
-    """What a visit does, where it does not last as long as the plan says."""
+    """The work of a visit, if it does not end after the plan's time."""
     memory: bool = False
-    """Whether the load reports how far the server's memory rose."""
+    """True if the load reports the growth of the server's memory."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True)
 class _Style:
-    """One way of writing a server of a loop, a family of servers."""
+    """One style of a loop's server, a family of servers."""
 
     family: str
     title: str
@@ -119,11 +119,11 @@ class _Style:
     transport: str = "tcp"
     tags: frozenset[str] = frozenset({"tcp", "loop"})
     sizes: tuple[int, ...] = (1, 10, 100)
-    """Of an echo's messages, in KiB."""
+    """The sizes of an echo's messages, in KiB."""
 
 
 _ECHOES = (
-    _Style("tcp_echo", "TCP echo", "An `asyncio.Protocol` writes back what it gets"),
+    _Style("tcp_echo", "TCP echo", "An `asyncio.Protocol` writes received bytes back"),
     _Style(
         "buffered_echo", "Buffered echo", "An `asyncio.BufferedProtocol` with one buffer echoes"
     ),
@@ -139,10 +139,10 @@ _ECHOES = (
     _Style(
         "udp_echo",
         "UDP echo",
-        "An `asyncio.DatagramProtocol` on one socket sends back what it gets",
+        "An `asyncio.DatagramProtocol` on one socket sends received datagrams back",
         transport="udp",
         tags=frozenset({"udp", "loop"}),
-        # More than 8 KiB is nobody's datagram.
+        # Programs do not send datagrams of more than 8 KiB.
         sizes=(1, 8),
     ),
 )
@@ -173,7 +173,7 @@ def _echo(kind: _Style, size: int, connections: int) -> Case:
 
 _PAUSING = (
     "An `asyncio.Protocol`{tls} pauses reading when more than 64 KiB have collected, as uvicorn does "
-    "with a request's body, and reads on in the next turn"
+    "with a request's body, and resumes in the next turn"
 )
 _SLOW_UPLOADS = (
     _Style("slow_upload", "Upload, slow reader", _PAUSING.format(tls="")),
@@ -200,8 +200,8 @@ def _slow_upload(kind: _Style, connections: int) -> Case:
         title=f"{kind.title}, {connections} {noun}",
         about=(
             f"{kind.about}; a native client writes on {connections} {noun} as fast as they take it. "
-            "What the server says it has taken is counted. Before the clock starts, each uploads "
-            "8 MiB, whose SHA-256 is compared."
+            "The figure counts the bytes that the server has acknowledged. Before the clock starts, each "
+            "connection uploads 8 MiB, whose SHA-256 is compared."
         ),
         family=kind.family,
         unit=GIGABITS,
@@ -223,7 +223,7 @@ class _Request:
 
     title: str
     about: str
-    """What is asked and answered."""
+    """The request and its answer."""
     load: tuple[str, ...]
 
 
@@ -242,7 +242,7 @@ _REQUESTS = {
     ),
 }
 _CONCURRENCY = {"hello": ((4, 8), (10, 100))}
-"""Connections and requests in flight on each, where there are others than 4 and 8."""
+"""Connections and requests in flight on each; the default is 4 and 8."""
 _APPLICATIONS = {"bare": "A bare ASGI application", "fastapi": "FastAPI"}
 
 
@@ -280,7 +280,7 @@ def _requests(
 
 
 def _by_quic_go(name: str) -> Case:
-    """A table of bare applications again, with a client of another make."""
+    """A table of bare applications, with quic-go's client."""
     case = _requests(name, _REQUESTS[name], "bare", 4, 8)
     return replace(
         case,
@@ -304,7 +304,7 @@ def _transfer(mode: str) -> Case:
         title=f"HTTP/3 {mode} of a large body",
         about=(
             f"{what} *{RAW_QUIC}* is this project's QUIC server of the bulk tables on one stream, for a "
-            "window of time. Memory is how far the server's resident memory rose while the body travelled "
+            "window of time. Memory is the growth of the server's resident memory during the transfer "
             "(`VmHWM`). A quick run has 64 MiB."
         ),
         family=f"h3_{mode}",
@@ -326,7 +326,7 @@ def _webtransport(name: str, title: str, about: str, unit: Unit, *load: str, **m
     return Case(
         name=f"webtransport_{name}",
         title=f"WebTransport {title}",
-        about=f"{about} A native client, quinn with what WebTransport adds to it.",
+        about=f"{about} The client is native: quinn with a WebTransport layer.",
         family="webtransport",
         unit=unit,
         load=("quic_load", "--webtransport", "1", "--mode", *load),
@@ -341,7 +341,7 @@ _WEBTRANSPORT = (
         _webtransport(
             f"{mode}{suffix}",
             f"{mode} on one stream, writes of {title}",
-            f"One bidirectional stream; who sends writes pieces of {title}. {check}",
+            f"One bidirectional stream; the sender writes pieces of {title}. {check}",
             GIGABITS,
             *(mode, "--write", str(size)),
             latency=False,
@@ -355,7 +355,7 @@ _WEBTRANSPORT = (
     _webtransport(
         "datagrams",
         "datagrams, 1,000 bytes",
-        "Up to 256 on their way, which the server sends back; what came back is counted.",
+        "Up to 256 in flight, which the server sends back; received echoes are counted.",
         DATAGRAMS,
         "datagram",
         latency=False,
@@ -364,7 +364,7 @@ _WEBTRANSPORT = (
         _webtransport(
             f"{mode}s{suffix}",
             f"{title}{more}",
-            f"{concurrent} under way, each {what}.",
+            f"{concurrent} at once, each {what}.",
             unit,
             *(mode, "--concurrent", str(concurrent)),
         )
@@ -420,7 +420,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="quic_upload_1k",
         title="QUIC bulk, client to server, writes of 1 KiB",
-        about="As above, but that the client writes pieces of 1 KiB.",
+        about="As above, but the client writes pieces of 1 KiB.",
         family="quic",
         unit=GIGABITS,
         load=("quic_load", "--mode", "upload", "--write", "1024"),
@@ -431,7 +431,7 @@ CASES: tuple[Case, ...] = (
     Case(
         name="quic_download_1k",
         title="QUIC bulk, server to client, writes of 1 KiB",
-        about="As above, but that the server writes pieces of 1 KiB.",
+        about="As above, but the server writes pieces of 1 KiB.",
         family="quic",
         unit=GIGABITS,
         load=("quic_load", "--mode", "download", "--write", "1024"),
@@ -443,7 +443,7 @@ CASES: tuple[Case, ...] = (
         name="quic_handshakes",
         title="QUIC handshakes",
         about=(
-            "A native quinn client keeps 8 full handshakes (ECDSA P-256) under way and closes each "
+            "A native quinn client keeps 8 full handshakes (ECDSA P-256) in progress and closes each "
             "connection at once."
         ),
         family="quic",
@@ -466,7 +466,7 @@ CASES: tuple[Case, ...] = (
         name="quic_requests",
         title="QUIC requests, 100 bytes, 100 at once",
         about=(
-            "100 streams under way on one connection: the client opens one, sends 100 bytes and ends its "
+            "100 streams at once on one connection: the client opens one, sends 100 bytes and ends its "
             "side, the server sends them back and ends its own. The rows with `streams` and "
             "`uringcore.quic` have a task for each stream; the others answer in the call that brings the "
             "event."
@@ -481,8 +481,8 @@ CASES: tuple[Case, ...] = (
         name="quic_datagrams",
         title="QUIC DATAGRAM frames, 1,000 bytes",
         about=(
-            "A native quinn client keeps up to 256 DATAGRAM frames on their way, which the server "
-            "sends back; what came back is counted."
+            "A native quinn client keeps up to 256 DATAGRAM frames in flight, which the server "
+            "sends back; received echoes are counted."
         ),
         family="quic_datagrams",
         unit=DATAGRAMS,
@@ -503,12 +503,12 @@ CASES: tuple[Case, ...] = (
         name="h3_idle",
         title="HTTP/3, idle connections",
         about=(
-            "Memory of the server for each HTTP/3 connection that has had one answer of the bare "
-            "application and does nothing since (but for a PING every 10 s, so that no time-out ends it): "
-            "the pages that are the process's own (`Private_Clean` and `Private_Dirty` of "
-            "`/proc/<pid>/smaps_rollup`) less what they were before. All connections have to be there at "
-            "the end: 10,000, or 1,000 in a quick run. CPU is of the handshake and the request. Less is "
-            "better."
+            "Memory of the server for each HTTP/3 connection that has received one answer of the bare "
+            "application and has been idle since (except for a PING every 10 s, which prevents a time-out): "
+            "the growth of the process's private pages (`Private_Clean` and `Private_Dirty` of "
+            "`/proc/<pid>/smaps_rollup`). All connections have to be open at "
+            "the end: 10,000, or 1,000 in a quick run. CPU is the cost of the handshake and the request. "
+            "Less is better."
         ),
         family="h3_bare",
         unit=IDLE_MEMORY,

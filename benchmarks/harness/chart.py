@@ -1,6 +1,6 @@
 """A horizontal bar chart as SVG: the median as a bar, the spread as a whisker.
 
-Plain text, no script and no font of its own; its colours follow the reader's light or dark scheme.
+Plain text without scripts or fonts; its colours follow the reader's light or dark scheme.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from benchmarks.harness.results import Spread
 
 WIDTH = 760
 LABEL = 150
-"""The least room for labels, in pixels; a chart with longer ones has more."""
+"""The minimum width of the labels, in pixels; a chart with longer labels uses more."""
 CHARACTER = 7.2
-"""The width that a character of a label may have."""
+"""The width of a character of a label, in pixels, at most."""
 VALUE = 110
 ROW = 30
 BAR = 18
@@ -36,7 +36,7 @@ text { font: 13px system-ui, sans-serif; fill: #24292f; }
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: a peer with its figures, or with a note where it has none."""
+    """One row: a peer with its figures, or with a note instead."""
 
     label: str
     kind: str

@@ -1,7 +1,7 @@
-"""Whose the counted instructions are: the rooms of sampling.py, by the names in callgrind's files.
+"""The counted instructions by crate: the parts of sampling.py, by the names in callgrind's files.
 
-A function that was inlined is told by its file, as a sample's is; what stands in Rust's library is
-nobody's but "collections", for callgrind does not say who asked for it there. The kernel has no part.
+An inlined function is assigned by its file, like a sample. Code in Rust's library counts as "collections",
+because callgrind does not record its caller there. The kernel is not counted.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from benchmarks.harness.origin import owner
 from benchmarks.harness.sampling import ALLOCATION, COPY, CRATES, ROOMS
 
 Rooms = Mapping[str, float]
-"""Instructions by room."""
+"""Instructions by part."""
 
-# An object, a file or a function, of what is counted next or (with a c) of what is called there. A name
-# stands where its number is used for the first time.
+# An object, a file or a function: of the next counted costs, or (with a c) of the called function. A name
+# is given where its number is used for the first time.
 _NAMED = re.compile(r"^(c?)(ob|fl|fi|fe|fn)=\((\d+)\)(?: (.*))?$")
 _COST = re.compile(r"^[+\-*\d]\S* (\d+)$")
 KINDS = {"ob": "object", "fl": "file", "fi": "file", "fe": "file", "fn": "function"}
 
 
 def rooms(text: str) -> Counter[str]:
-    """The instructions of one of callgrind's files by room."""
+    """The instructions of one of callgrind's files, by part."""
     found: Counter[str] = Counter()
     known: dict[tuple[str, str, str], str] = {}
     for place, cost in _costs(text):
@@ -39,7 +39,7 @@ def rooms(text: str) -> Counter[str]:
 
 
 def per_unit(texts: Iterable[str]) -> dict[str, Rooms]:
-    """By row and room what one unit costs: from files in pairs, as `callgrind.per_unit`."""
+    """The cost of one unit, by row and part, from files in pairs as in `callgrind.per_unit`."""
     marked = [(mark, text) for text in texts if (mark := Mark.read(text)) is not None]
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (few, short), (many, long) in zip(marked[::2], marked[1::2], strict=True):
@@ -54,7 +54,7 @@ def per_unit(texts: Iterable[str]) -> dict[str, Rooms]:
 
 
 def table(rows: Mapping[str, Rooms]) -> str:
-    """The rooms of each row as text, the largest first."""
+    """The parts of each row as text, the largest first."""
     lines = []
     for row, shares in rows.items():
         whole = sum(shares.values())
@@ -65,13 +65,13 @@ def table(rows: Mapping[str, Rooms]) -> str:
 
 
 def _costs(text: str) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """Object, file and function of what was counted, and how much that is."""
+    """Object, file and function of each counted cost, and its instructions."""
     names: dict[tuple[str, str], str] = {}
     here = {"object": "", "file": "", "function": ""}
     skips = False
     for line in text.splitlines():
         if cost := _COST.match(line):
-            # What a call costs in the function that is called is counted there.
+            # The cost of a call is counted in the called function.
             if not skips:
                 yield (here["object"], here["file"], here["function"]), int(cost[1])
             skips = False

@@ -1,7 +1,6 @@
-"""Where the peers live: a virtual environment, the native programs and a certificate.
+"""The peers' environment: a virtual environment, the native programs and a certificate.
 
-Everything is made inside the repository's ignored folders on the first run; nothing else on the
-machine is touched.
+The first run makes all of it inside folders that git ignores, and changes nothing else on the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks"
-# Where .ci/venv.py says what it has installed.
+# The file in which .ci/venv.py records the installed build.
 STAMP = "uringcore-build.json"
 GUIDED = "guided"
 """The profile of `.ci/venv.py` that wheels are released with."""
@@ -26,7 +25,7 @@ from importlib import metadata
 found = {(d.metadata["Name"] or "").lower(): d.version for d in metadata.distributions()}
 print(json.dumps({"python": sys.version.split()[0], "packages": found}))
 """
-# The engine is a package of its own, so that the others build where it does not.
+# The engine is a separate package, so that the other programs build where it does not.
 PROGRAMS = {
     "echo_load": "uringcore-bench",
     "upload_load": "uringcore-bench",
@@ -38,9 +37,9 @@ PROGRAMS = {
     "engine_server": "uringcore-bench-engine",
 }
 C_PROGRAMS = {"c_epoll": "c_epoll.c"}
-"""The programs that the C compiler makes, of one file in `native/` each."""
+"""The programs of the C compiler, each from one file in `native/`."""
 GO_PROGRAMS = {"quicgo_load": "quicgo"}
-"""The programs that Go makes, of one folder in `native/` each."""
+"""The programs of the Go compiler, each from one folder in `native/`."""
 
 
 @dataclass
@@ -49,23 +48,23 @@ class Environment:
 
     python: Path
     native: Path
-    """The folder of the built native programs."""
+    """The folder of the native programs."""
     certificates: Path
     refused: dict[str, str] = field(default_factory=dict)
-    """Why a distribution or a program could not be installed or built."""
+    """The reason why a distribution or a program could not be installed or built, by name."""
     python_version: str = ""
     profile: str = "release"
-    """How this project's wheel was built, as `.ci/venv.py` says."""
+    """The build profile of this project's wheel, as recorded by `.ci/venv.py`."""
     packages: dict[str, str] = field(default_factory=dict)
 
     def package_missing(self, name: str) -> str | None:
-        """Why the distribution `name` is absent, or None."""
+        """The reason why the distribution `name` is absent, or None."""
         if name.lower() in self.packages:
             return None
         return self.refused.get(name.lower(), "not installed")
 
     def program_missing(self, name: str) -> str | None:
-        """Why the native program `name` is absent, or None."""
+        """The reason why the native program `name` is absent, or None."""
         if self.program(name).exists():
             return None
         return self.refused.get(name, "not built")
@@ -75,7 +74,7 @@ class Environment:
         return self.native / name
 
     def certificate_arguments(self) -> list[str]:
-        """The options that give a server its certificate."""
+        """The options with a server's certificate."""
         return [
             "--cert",
             str(self.certificates / "cert.pem"),
@@ -88,7 +87,7 @@ class Environment:
         return ["--ca", str(self.certificates / "ca.pem")]
 
     def read_versions(self) -> None:
-        """Ask the interpreter what it has."""
+        """Read the versions of the interpreter and of its packages."""
         answer = json.loads(_output([str(self.python), "-c", VERSIONS_CODE]))
         self.python_version = answer["python"]
         self.packages = answer["packages"]
@@ -96,7 +95,7 @@ class Environment:
 
 
 def profile_of(folder: Path) -> str | None:
-    """How the wheel in this virtual environment was built, or None where `.ci/venv.py` did not build it."""
+    """The build profile of the wheel in this virtual environment; None if `.ci/venv.py` did not build it."""
     stamp = folder / STAMP
     return json.loads(stamp.read_text())["profile"] if stamp.exists() else None
 
@@ -104,8 +103,8 @@ def profile_of(folder: Path) -> str | None:
 def set_up(python: Path | None, venv: Path | None, *, install: bool) -> Environment:
     """Make or find everything that the peers need.
 
-    `python` is the interpreter to make the environment with, `venv` an environment to use instead of
-    our own; `install=False` changes nothing and uses what is there.
+    `python` is the interpreter to make the environment with, `venv` an environment to use instead of the
+    benchmarks' own; `install=False` changes nothing and uses the existing environment.
     """
     base = python or Path(sys.executable)
     version = _output([str(base), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
@@ -153,7 +152,7 @@ def _install_peers(environment: Environment) -> None:
 
 
 def _install_ours(environment: Environment) -> None:
-    """The wheel as it is released, which the compiler has a profile of the hot paths for."""
+    """Install the released form of the wheel, which is compiled with a profile of the hot paths."""
     python = environment.python
     builder = [sys.executable, str(ROOT / ".ci" / "venv.py"), "--profile", GUIDED]
     command = [*builder, "--venv", str(python.parents[1].resolve()), "--python", str(python)]
@@ -188,7 +187,7 @@ def _build(environment: Environment, program: str, command: list[str], target: P
         check=False,
     )
     if done.returncode != 0:
-        # A program of an older build must not pass for this one.
+        # A program of an older build must not be measured instead.
         environment.program(program).unlink(missing_ok=True)
         environment.refused[program] = "it does not build"
         print(done.stderr, file=sys.stderr, flush=True)

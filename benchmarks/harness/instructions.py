@@ -1,7 +1,7 @@
-"""The committed counts of the hot paths' machine instructions, and how new ones compare with them.
+"""The committed counts of the hot paths' machine instructions, and their comparison with new ones.
 
-A count is a property of the interpreter's build, of the library's and of valgrind's, but not of the machine's
-load: each CPython version has a baseline of its own, which says what it was taken with.
+A count depends on the builds of the interpreter, of the library and of valgrind, but not on the machine's
+load. Each CPython version has a separate baseline, which records these builds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Groups = Mapping[str, Mapping[str, Spread]]
 
 @dataclass(frozen=True)
 class Build:
-    """What the counts depend on beside the code."""
+    """The properties of a build, beside the code, that change the counts."""
 
     interpreter: str
-    """`sys.version`, the compiler included."""
+    """`sys.version`, which includes the compiler."""
     profile: str
-    """Cargo's profile that the library was built with."""
+    """The Cargo profile of the library."""
     valgrind: str
     processor: str
 
@@ -49,7 +49,7 @@ class Baseline:
 
 
 def load(path: Path, version: str) -> Baseline | None:
-    """The baseline of a CPython version, as "3.11", or None where there is none."""
+    """The baseline of a CPython version, such as "3.11", or None."""
     raw = _read(path).get(version)
     if raw is None:
         return None
@@ -57,7 +57,7 @@ def load(path: Path, version: str) -> Baseline | None:
 
 
 def save(path: Path, build: Build, taken: str, commit: str, counts: Groups) -> None:
-    """Make `counts` the baseline of the build's version; the other versions' stay."""
+    """Make `counts` the baseline of the build's version; other versions' baselines stay."""
     groups = {
         group: {row: round(spread.median, 1) for row, spread in rows.items()}
         for group, rows in counts.items()
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, dict]:  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class Difference:
-    """One row, before and now; None where it is not."""
+    """One row, before and now; None for a count that does not exist."""
 
     group: str
     row: str
@@ -81,20 +81,20 @@ class Difference:
 
     @property
     def percent(self) -> float | None:
-        """How many percent more instructions there are now."""
+        """The increase in percent, or None."""
         if self.old is None or self.new is None:
             return None
         return (self.new.median / self.old - 1) * 100
 
     def worse(self, percent_max: float) -> bool:
-        """Whether there are so many more, or the row is gone, which must not pass for a gain."""
+        """True if the increase is more than `percent_max`, or if the row is gone, which is no gain."""
         if self.new is None:
             return True
         return self.percent is not None and self.percent > percent_max
 
 
 def compare(baseline: Baseline | None, counts: Groups) -> list[Difference]:
-    """Every row of the groups in `counts`, with those that only the baseline has."""
+    """Compare every row of the groups in `counts`, including rows that only the baseline has."""
     found = []
     for group, rows in counts.items():
         old = baseline.groups.get(group, {}) if baseline is not None else {}
@@ -104,7 +104,7 @@ def compare(baseline: Baseline | None, counts: Groups) -> list[Difference]:
 
 
 def table(differences: list[Difference], percent_max: float) -> str:
-    """The rows as text, one a line, the ones that are worse marked."""
+    """The rows as text, one a line; worse ones are marked."""
     lines = [f"{'instructions':44} {'before':>10} {'now':>10} {'change':>8} {'spread':>7}"]
     group = None
     for one in differences:

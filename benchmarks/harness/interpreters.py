@@ -1,4 +1,4 @@
-"""What the loops do on other interpreters than the whole tables', in ratios to the peers of the same runs."""
+"""The loops on other interpreters than that of the full tables, in ratios to the peers of their runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.harness.matrix import BEST_OTHER, MATRICES, Matrix
 from benchmarks.harness.peers import C_EPOLL
 
 ABOUT = (
-    "The loops' tables once more, in ratios only. Of processor time and of other costs less is better, of "
+    "The tables of the loops again, in ratios only. For processor time and other costs less is better, for "
     "rates more."
 )
 OURS = ("uringcore-uring", "uringcore-epoll")
@@ -28,7 +28,7 @@ class Interpreter:
     matrices: list[tuple[Matrix, MatrixFigures]]
 
     def machines(self) -> list[dict[str, Any]]:
-        """Where they were taken."""
+        """The machines of the results."""
         of_cases = [result.machine for _, result in self.cases]
         return of_cases + [result.machine for _, result in self.matrices]
 
@@ -89,7 +89,7 @@ def _matrix(matrix: Matrix, result: MatrixFigures) -> list[str]:
 
 
 def _table(title: str, limits: Sequence[str], rows: dict[str, list[str]]) -> list[str]:
-    """Ours divided by each of `limits`."""
+    """The table of our figures divided by each of `limits`."""
     head = [f"{name} ÷ {limit}" for limit in limits for name in OURS]
     return [
         f"| {title} | {' | '.join(head)} |",

@@ -1,4 +1,4 @@
-"""What a figure depends on beside the code: processor, kernel, versions, commit."""
+"""The properties of a measurement beside the code: processor, kernel, versions, commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NATIVE = ("quinn", "quinn-proto", "h3", "h3-quinn", "rustls", "tokio")
 
 
 def facts(environment: Environment) -> dict[str, Any]:
-    """The machine, the kernel, the commit and the versions, as they go into a result file."""
+    """The machine, the kernel, the commit and the versions, for a result file."""
     return {
         "taken": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
@@ -52,7 +52,7 @@ def facts(environment: Environment) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The short commit hash, with `+` where the tree has changes beside results."""
+    """The short commit hash, with `+` if files other than results have changed."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -68,7 +68,7 @@ def commit() -> str:
 
 
 def load_average() -> float:
-    """The one-minute load average: a busy machine's figures are noise, and say so."""
+    """The one-minute load average: figures of a busy machine are noise."""
     return os.getloadavg()[0]
 
 
@@ -90,7 +90,7 @@ def _virtual() -> bool:
 
 
 def _native_versions() -> dict[str, str]:
-    """Versions of the crates behind the native programs, from their lock file."""
+    """Versions of the native programs' crates, from their lock file."""
     versions: dict[str, str] = {}
     name = ""
     lock = ROOT / "benchmarks" / "native" / "Cargo.lock"

@@ -1,7 +1,7 @@
 """Tables whose rows are operations or costs and whose columns are peers: one process measures every row.
 
-As with the cases, rounds are interleaved and each visit is a fresh process, pinned to core 0. What a
-program prints is told in `programs/rows.py`.
+As with the cases, rounds are interleaved and each visit is a fresh process, pinned to core 0.
+`programs/rows.py` describes a program's output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.servers.loops import STREAM_LOOPS as STREAM_LOOP_NAMES
 from benchmarks.servers.loops import package_of
 
 BEST_OTHER = "best other"
-"""The best of the columns that are not this project's, row by row."""
+"""The best of the columns of other projects, row by row."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Column:
 
     name: str
     package: str
-    """The Python distribution it needs."""
+    """The Python distribution that the column needs."""
 
     @property
     def foreign(self) -> bool:
-        """Whether it is somebody else's, so that its failure is a result and not an error."""
+        """True for another project's package: its failure is a result and not an error."""
         return self.package != "uringcore"
 
 
@@ -52,21 +52,21 @@ class Matrix:
     baseline: str
     """The column that ratios refer to."""
     unit: str = "operations/s"
-    """What the figures are, or "" where each row's name says it."""
+    """The unit of the figures, or "" if each row's name contains it."""
     costs: bool = False
-    """Whether the rows are costs, of which less is better, and not rates."""
+    """True if the rows are costs, of which less is better; False for rates."""
     against: str | None = None
-    """What the report tells the ratio of each of ours to: a column's name, or `BEST_OTHER`."""
+    """The report divides each of our columns by this one: a column's name, or `BEST_OTHER`."""
     chart: tuple[str, ...] = ()
-    """The rows that are a chart too, of the baseline's column."""
+    """The rows that are also a chart, of the baseline's column."""
     row_seconds: float | None = None
-    """The timed window of a row where there are many; None where a row is measured as long as a visit."""
+    """The timed window of a row in a program with many rows; None for the plan's time."""
     grace: float = GRACE_SECONDS
     """Seconds that a visit may take besides its timed windows."""
     tags: frozenset[str] = field(default_factory=frozenset)
 
 
-# asyncio comes with the interpreter; pip stands in as the package that is always there.
+# asyncio comes with the interpreter; pip is a package that every environment has.
 def _columns(names: tuple[str, ...]) -> tuple[Column, ...]:
     return tuple(Column(name, "pip" if name == "asyncio" else package_of(name)) for name in names)
 
@@ -79,8 +79,8 @@ MATRICES: tuple[Matrix, ...] = (
         name="micro",
         title="Scheduling",
         about=(
-            "What callbacks, timers, futures, tasks and threads cost by themselves, with no descriptor "
-            "in sight: operations a second, with the multiple of asyncio's."
+            "The cost of callbacks, timers, futures, tasks and threads alone, without file descriptors: "
+            "operations a second, with the multiple of asyncio's."
         ),
         program="micro",
         row_seconds=SECONDS_MIN,
@@ -93,10 +93,10 @@ MATRICES: tuple[Matrix, ...] = (
         name="computing",
         title="Answers that take a while",
         about=(
-            "Fifty clients ask at once, and each answer keeps the server's loop for 0, 0.1, 1 or 4 ms: when "
-            "the first, the median and the last answer is there, and what an answer costs the server in "
-            "processor time and system calls, connections not included. ASGI is `uringcore` on our loops and "
-            "uvicorn on the others. Less is better."
+            "Fifty clients send a request at once, and each answer blocks the server's loop for 0, 0.1, 1 or "
+            "4 ms: the time until the first, the median and the last answer, and the server's "
+            "processor time and system calls for an answer, connections not included. ASGI is `uringcore` on "
+            "our loops and uvicorn on the others. Less is better."
         ),
         program="computing",
         columns=tuple(
@@ -113,11 +113,11 @@ MATRICES: tuple[Matrix, ...] = (
         name="idle",
         title="Idle connections",
         about=(
-            "User memory of a server with 5,000 TCP connections that do nothing, for each of them: the "
-            "pages that are the process's own (`Private_Clean` and `Private_Dirty` of "
-            "`/proc/<pid>/smaps_rollup`) less what they were before, an `asyncio.Protocol` for each "
-            "connection included. First as accepted, then after an echo of 1 KiB on each. What the "
-            "kernel keeps for them is not in it. Less is better."
+            "User memory of a server for each of 5,000 idle TCP connections: the growth of the process's "
+            "private pages (`Private_Clean` and `Private_Dirty` of "
+            "`/proc/<pid>/smaps_rollup`), including an `asyncio.Protocol` for each "
+            "connection. First after accepting, then after an echo of 1 KiB on each. The "
+            "kernel's memory for them is not included. Less is better."
         ),
         program="idle",
         columns=STREAM_LOOPS,
@@ -131,11 +131,11 @@ MATRICES: tuple[Matrix, ...] = (
         name="start",
         title="Start and idleness",
         about=(
-            "What a process with each loop costs before it does anything: `import` of its package "
+            "The cost of a process with each loop before it does any work: `import` of its package "
             "(asyncio's own for asyncio), and `asyncio.run` of a coroutine that returns at once. Wall and "
             "processor time are the whole process's, the interpreter's start and end included; memory is "
-            "its peak (`VmHWM`), with the package's files in the page cache as they come from the disk, not "
-            "as they were written. Each visit starts every process three times. Then a loop that sleeps a "
+            "its peak (`VmHWM`), with the package's files in the page cache as read from the disk, not "
+            "as written. Each visit starts every process three times. Then a loop that sleeps a "
             "second at a time: its system calls and its processor time a second. Less is better."
         ),
         program="start",
@@ -150,10 +150,10 @@ MATRICES: tuple[Matrix, ...] = (
         name="files",
         title="Files",
         about=(
-            "File I/O with everything in the page cache: `uringcore.aio` on its own loops and on stock "
-            "asyncio beside aiofiles, and the same calls made blocking as the floor. The rows that "
-            "begin with 'cold' read what was evicted from the page cache before, so they ask the "
-            "device, which for a virtual machine may be its host's memory. Operations a "
+            "File I/O with everything in the page cache: `uringcore.aio` on uringcore's loops and on stock "
+            "asyncio beside aiofiles, and blocking calls as the floor. The rows that "
+            "begin with 'cold' read files that were evicted from the page cache before, so they read from "
+            "the device, which for a virtual machine may be its host's memory. Operations a "
             "second, with the multiple of aiofiles' on asyncio; every read is checked."
         ),
         program="files",
@@ -176,8 +176,8 @@ MATRICES: tuple[Matrix, ...] = (
             "`uringcore app:app` and `uvicorn app:app` (uvloop, httptools) with a bare ASGI application, "
             "without TLS and without access log, on one core. The load is asyncio on the other core, 32 "
             "connections with a request each in flight, or one large body; a client in Python is slower than "
-            "these servers, so what counts is what a second of the server's processor time does. Of a large "
-            "body that goes down the kernel's copying and TCP are 94 % of it, whoever serves."
+            "these servers, so the important figure is the work in a second of the server's processor time. "
+            "For a large download, the kernel's copying and TCP are 94 % of it with each server."
         ),
         program="http1",
         columns=(
@@ -193,9 +193,9 @@ MATRICES: tuple[Matrix, ...] = (
         name="workers",
         title="Workers",
         about=(
-            "`uringcore app:app --workers 2` on two cores beside one worker on one of them, over HTTP/3. On "
-            "each core runs a native load (quinn and h3) too, 32 connections with four requests each in "
-            "flight: what two cores do beside one, with the load's own share in both columns."
+            "`uringcore app:app --workers 2` on two cores beside one worker on one of them, over HTTP/3. "
+            "Each core also runs a native load (quinn and h3), 32 connections with four requests each in "
+            "flight: the gain of the second core, with the load's own share in both columns."
         ),
         program="workers",
         columns=(Column("1 worker", "uringcore"), Column("2 workers", "uringcore")),
@@ -227,9 +227,9 @@ MATRICES: tuple[Matrix, ...] = (
         title="First byte over 50 ms",
         about=(
             "Milliseconds from the beginning of a connection to the first byte of a response, over a link "
-            "with a round trip of 50 ms (netem in a network namespace; where the kernel has none, a proxy "
-            "that delays datagrams, and no row for TCP). Resumed and 0-RTT with a ticket of the connection "
-            "before; TCP is asyncio's with TLS 1.3, not resumed."
+            "with a round trip of 50 ms (netem in a network namespace; on a kernel without it a proxy "
+            "that delays datagrams, and no row for TCP). Resumed and 0-RTT use a ticket of the previous "
+            "connection; TCP is asyncio's with TLS 1.3, not resumed."
         ),
         program="first_byte",
         columns=(Column("uringcore-uring", "uringcore"), Column("uringcore-epoll", "uringcore")),
@@ -243,12 +243,12 @@ MATRICES: tuple[Matrix, ...] = (
         title="Media relay",
         about=(
             "`examples/media_relay.py --serve` on core 0, and on core 1 a native publisher and its "
-            "subscribers (quinn with what WebTransport adds, in one process), each on a connection of its "
-            "own. The source is sound, 50 pieces of 160 bytes a second, and pictures in slices that are sent "
+            "subscribers (quinn with WebTransport, in one process), each on a separate connection. "
+            "The source is sound, 50 pieces of 160 bytes a second, and pictures in slices that are sent "
             "evenly: 250 a second, or so few that a slice is not smaller than a packet. The delay is from "
-            "the publisher's send to the whole piece at a subscriber, both ways over loopback included. Each "
-            "byte is compared; what a subscriber was not sent, because it was behind, is told. Where delays "
-            "are long, a step's last two rows say whether the relay has no more time or the load."
+            "the publisher's send to the whole piece at a subscriber, including both ways over loopback. "
+            "Each byte is compared; pieces that a slow subscriber was not sent are counted. If delays "
+            "are long, a step's last two rows show which process lacks time, the relay or the load."
         ),
         program="relay",
         columns=(Column("uringcore-uring", "uringcore"), Column("uringcore-epoll", "uringcore")),
@@ -279,12 +279,12 @@ class MatrixResult:
     absent: dict[str, str] = field(default_factory=dict)
 
     def save(self, *, beside: bool = False) -> Path:
-        """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
+        """Write it to its file; with `beside` to the file of an interpreter with ratios only."""
         return write(self.matrix, self, beside=beside)
 
     @classmethod
     def load(cls, matrix: str, beside: str = "") -> MatrixResult | None:
-        """Read it, or what the interpreter `beside` brought; None where there is none."""
+        """Read it, or the result of the interpreter `beside`; None if there is no file."""
         path = path_of(matrix, beside)
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
@@ -296,8 +296,8 @@ class MatrixResult:
 def run_matrix(matrix: Matrix, environment: Environment, plan: Plan) -> MatrixResult:
     """All rounds of `matrix`.
 
-    A column that fails is marked as failed; where it is ours it raises `BenchmarkFailure` instead, unless
-    the plan says to keep going.
+    A column that fails is marked as failed. If it is ours, its failure raises `BenchmarkFailure` instead,
+    unless `plan.keep_going`.
     """
     seconds = matrix.row_seconds or plan.seconds
     result = MatrixResult(matrix.name, machine.facts(environment), plan.rounds, seconds)

@@ -1,4 +1,4 @@
-"""Where in the source a sampled address belongs: the crate of the innermost inlined function.
+"""The origin of a sampled address in the source: the crate of the innermost inlined function.
 
 A release build has functions of many crates in one symbol, so symbols alone tell little. Line tables
 (`debug = "line-tables-only"`) name the file of every inlined call at an address; the innermost file
@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-# What works for whoever calls it: time spent there is the caller's.
+# Library code without an owner: its time belongs to the caller.
 TRANSPARENT = re.compile(
     r"/rustc/|/rustlib/|^library/|/rust/deps/|/hashbrown-|/slab-|/rustc-hash-|/tinyvec-"
 )
@@ -23,11 +23,11 @@ CRATE = re.compile(r"/registry/src/[^/]+/(?P<name>.+?)-\d+\.\d+[^/]*/")
 OURS = re.compile(r"(?:^|/)src/(?P<room>io|wire|limits|quic|h3|http|engine|py)/")
 PROGRAM = re.compile(r"/benchmarks/native/")
 FOREIGN = "C"
-"""No line table: aws-lc's C and assembler, which is all the C that the objects have."""
+"""Code without a line table: aws-lc's C and assembler, which is all the C in the objects."""
 
 
 def owner(files: Iterable[str]) -> str:
-    """The crate that owns an address, `files` being its inlined calls, innermost first."""
+    """The crate that owns an address; `files` are its inlined calls, innermost first."""
     last = FOREIGN
     for file in files:
         if file.startswith("?"):

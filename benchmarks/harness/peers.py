@@ -1,4 +1,4 @@
-"""The peers of each family of cases: how to start a server, and how to tell that it is absent."""
+"""The peers of each family of cases: the command that starts a server, and the reason if it is absent."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ LACKING = {
     ("zloop", "sock_echo"): "its sock_accept raises NotImplementedError",
     ("zloop", "udp_echo"): "its create_datagram_endpoint raises NotImplementedError",
 }
-"""What a loop is known not to have: its name, the family, and the reason for the table."""
+"""The known gaps of loops: the loop's name and the family, and the reason for the table."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A server that a case can be run against."""
+    """A server that a case can measure."""
 
     name: str
     package: str | None
-    """The Python distribution it needs, or None for a native program."""
+    """The Python distribution that the server needs, or None for a native program."""
     command: Callable[[Environment], list[str]]
     program: str | None = None
-    """The native program it needs."""
+    """The native program that the server needs."""
     kind: str = "peer"
-    """`ours`, `peer` or `limit`: how the charts colour it, and whether its failure ends a run."""
+    """`ours`, `peer` or `limit`: the colour in charts; a failure of a `peer` does not end a run."""
     lacking: str | None = None
-    """What it does not have that this family needs."""
+    """The feature that this family needs and the server lacks."""
     application: str | None = None
-    """The distribution that the application it serves, or what it lies over, needs."""
+    """The distribution that its application needs, or over which it works."""
     load: tuple[str, ...] | None = None
-    """The load generator and its arguments, where they are not the case's."""
+    """The load generator and its arguments, if they are not the case's."""
     alone: bool = False
-    """Whether it is no server: its command takes the case's arguments and measures itself."""
+    """True for a program without a server: its command takes the case's arguments and measures itself."""
 
     @property
     def foreign(self) -> bool:
-        """Whether it is somebody else's, so that its failure is a result and not an error."""
+        """True for another project's server: its failure is a result and not an error."""
         return self.kind == "peer"
 
     def absent(self, environment: Environment) -> str | None:
-        """Why it cannot run here, or None."""
+        """The reason why it cannot run on this machine, or None."""
         if self.lacking is not None:
             return self.lacking
         if self.program is not None:
@@ -95,8 +95,8 @@ def _loops(family: str, module: str, style: str, *, tls: bool = False) -> tuple[
 def _echoes(
     family: str, style: str, *limits: Peer, tls: bool = False
 ) -> dict[str, tuple[Peer, ...]]:
-    """The echoes of `family`. With one client ours are there twice, for a look before a sleep costs processor
-    time and spares a part of the round trip."""
+    """The echoes of `family`. With one client our loops have two rows, because spinning before a sleep costs
+    processor time and shortens the round trip."""
     loops = _loops(family, "echo", style, tls=tls)
     sleeping = tuple(
         replace(
@@ -113,7 +113,7 @@ def _echoes(
 
 
 C_EPOLL = Peer("c-epoll", None, _native("c_epoll", tls=False), program="c_epoll", kind="limit")
-"""What the kernel and a plain C program need for a TCP echo."""
+"""The cost of a TCP echo for the kernel and a plain C program."""
 
 
 def _quic(name: str, package: str, kind: str = "peer") -> Peer:
@@ -121,8 +121,8 @@ def _quic(name: str, package: str, kind: str = "peer") -> Peer:
 
 
 def _quic_peers(*limits: Peer, native: tuple[str, ...] = ()) -> tuple[Peer, ...]:
-    """`uringcore` is the API in aioquic's shape, `uringcore.quic` the one of its own, whose server gets the
-    arguments `native`."""
+    """The peers of QUIC tables. `uringcore-*` are the API of aioquic; `uringcore.quic` is the typed API, and
+    its server gets the arguments `native`."""
     command = _python("quic_native", "--library", "uringcore-uring", *native)
     return (
         _quic("aioquic", "aioquic"),
@@ -137,8 +137,8 @@ def _quic_peers(*limits: Peer, native: tuple[str, ...] = ()) -> tuple[Peer, ...]
 
 
 def _quic_streams(name: str, library: str, kind: str) -> Peer:
-    """The API in aioquic's shape by its `stream_handler`, with a reader, a writer and here a task for each
-    stream, as `uringcore.quic` has. The other rows are called with events."""
+    """The API of aioquic by its `stream_handler`, with a reader, a writer and here a task for each
+    stream, like `uringcore.quic`. The other rows are called with events."""
     package = library.partition("-")[0]
     return Peer(name, package, _python("quic_bulk", "--library", library, "--streams"), kind=kind)
 
@@ -154,7 +154,7 @@ def _h3(name: str, application: str, package: str, kind: str = "peer") -> Peer:
 
 
 QUINN_H3 = Peer("quinn + h3", None, _native("h3_server"), program="h3_server", kind="limit")
-"""What HTTP/3 costs without Python."""
+"""The cost of HTTP/3 without Python."""
 
 
 def _h3_peers(application: str) -> tuple[Peer, ...]:
@@ -179,7 +179,7 @@ def _in_process(application: str) -> Peer:
 
 
 def _raw_quic(mode: str) -> Peer:
-    """Our QUIC with a protocol of the benchmark's on it: what HTTP/3 and ASGI take off."""
+    """Our QUIC with the bulk protocol: the difference is the cost of HTTP/3 and ASGI."""
     command = _python("quic_bulk", "--library", "uringcore-uring")
     load = ("quic_load", "--mode", mode)
     return Peer(RAW_QUIC, "uringcore", command, kind="limit", load=load)
@@ -220,12 +220,12 @@ PEERS: dict[str, tuple[Peer, ...]] = {
 
 
 def kind_of(family: str, name: str) -> str:
-    """How the charts colour the peer `name`."""
+    """The colour of the peer `name` in charts."""
     return next((peer.kind for peer in PEERS[family] if peer.name == name), "peer")
 
 
 def load_missing(environment: Environment, case: Case, peer: Peer) -> str | None:
-    """Why there is no load generator for the peer, or None."""
+    """The reason why the peer's load generator is absent, or None."""
     if peer.alone:
         return None
     program = (peer.load or case.load)[0]
@@ -236,7 +236,7 @@ def load_missing(environment: Environment, case: Case, peer: Peer) -> str | None
 def load_command(
     environment: Environment, case: Case, peer: Peer, port: int, pid: int
 ) -> list[str]:
-    """The load generator's command line but for its times."""
+    """The load generator's command line without its times."""
     load = peer.load or case.load
     return [
         str(environment.program(load[0])),

@@ -1,4 +1,4 @@
-"""`perf` attached to a process that runs already, for as long as somebody wants."""
+"""`perf` attached to a running process, until it is stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-# perf says nothing once it is attached, but it holds its counters open then.
+# perf prints nothing once it is attached, but then its counters are open.
 ATTACH_SECONDS = 0.5
 ATTACH_SECONDS_MAX = 30.0
 STOP_SECONDS = 60.0
@@ -21,7 +21,7 @@ class Perf:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, settle: float = ATTACH_SECONDS) -> None:
-        """Attach, and wait `settle` seconds once the counters are open: they are started one by one."""
+        """Attach, and wait `settle` seconds once the counters are open, because they start one by one."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ class Perf:
         return any("perf_event" in target for target in targets)
 
     def stop(self) -> str:
-        """Detach; what `perf` said at its end."""
+        """Detach; return the stderr of `perf`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
         return self._process.communicate(timeout=STOP_SECONDS)[1]

@@ -1,4 +1,4 @@
-"""How long a benchmark runs and how often."""
+"""The duration and the number of the rounds of a benchmark."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Plan:
     """The timed window of one visit."""
     warmup: float
     counted_rounds: int
-    """In how many rounds system calls are counted, a short window of its own."""
+    """The number of rounds in which system calls are counted, in a separate short window."""
     keep_going: bool
     peers: frozenset[str] = frozenset()
     """Only these peers; all when empty."""
     quick: bool = False
-    """Whether cases that last as long as their amount does get the smaller one."""
+    """True if cases with an amount use the smaller one."""
 
 
 SECONDS_MIN = 1.0
-"""A shorter timed window measures the moment more than the server."""
+"""Figures of a shorter timed window depend more on the moment than on the server."""
 GRACE_SECONDS = 60.0
-"""A visit that lasts this much longer than its windows hangs."""
+"""A visit that takes this much longer than its windows is a hang."""
 AMOUNT_SECONDS = 300.0
-"""How long a visit whose end is an amount may last."""
+"""The longest duration of a visit that ends after an amount."""
 AMOUNT_ROUNDS = 3
-"""No more rounds of those: the slowest peer needs a minute for each."""
+"""The most rounds of those: the slowest peer needs a minute for each."""

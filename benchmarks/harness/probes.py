@@ -1,8 +1,8 @@
-"""Counts that the kernel keeps of a server under load: packets, batches, calls, allocations.
+"""The kernel's counts for a server under load: packets, batches, calls, allocations.
 
-Packets are what the loopback device is handed (tracepoint `net:net_dev_start_xmit`), one event a
-batch. Calls are counted by probes at functions' entries (uprobes), each of which costs a microsecond:
-a window of its own, whose counts hold and whose rates mean nothing.
+Packets are those of the loopback device (tracepoint `net:net_dev_start_xmit`), one event a batch. Calls are
+counted by probes at functions' entries (uprobes), each of which costs a microsecond. So calls have a separate
+window, in which counts are valid and rates are not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ XMIT = "net:net_dev_start_xmit"
 UPROBES = Path("/sys/kernel/tracing/uprobe_events")
 GROUP = "uringcore_bench"
 
-# What is counted by the object that has it: allocations whoever asks, entries of the interpreter's
-# loop from C (which are the calls from Rust into Python, for Python's calls of Python stay inside),
-# and the functions that the bindings make of our methods.
+# The counted functions, by the object that contains them: allocations of every caller, entries of the
+# interpreter's loop from C (the calls from Rust into Python, because calls between Python functions stay
+# inside the loop), and the functions that the bindings generate for our methods.
 ALLOCATIONS = ("libc.so", re.compile(r"^(malloc|calloc|realloc|posix_memalign|aligned_alloc)$"))
 OBJECTS = ("python", re.compile(r"^_PyObject_Malloc$"))
 INTO_PYTHON = ("python", re.compile(r"^_PyEval_EvalFrameDefault$"))
@@ -39,7 +39,7 @@ CALLS = {
 
 @dataclass
 class Packets:
-    """UDP packets that one process sent."""
+    """UDP packets that one process has sent."""
 
     batches: int = 0
     packets: int = 0
@@ -62,7 +62,7 @@ class Packets:
 
 
 class PacketCounter:
-    """Counts what `pid` sends while the block runs, and what the commands of `wrap` send."""
+    """Counts the packets that `pid` and the commands of `wrap` send while the block runs."""
 
     def __init__(self, pid: int) -> None:
         self.sent = Packets()
@@ -127,7 +127,7 @@ class CallCounter:
 
 
 def unavailable() -> str | None:
-    """Why nothing can be counted here, or None."""
+    """The reason why this machine cannot count calls, or None."""
     try:
         _tell([])
     except OSError as error:
@@ -136,13 +136,13 @@ def unavailable() -> str | None:
 
 
 def remove_probes() -> None:
-    """Take our probes away, also those of a run that was killed."""
+    """Remove our probes, including those of a killed run."""
     names = re.findall(rf"^\w:({GROUP}/\w+) ", UPROBES.read_text(), re.MULTILINE)
     _tell([f"-:{name}" for name in names])
 
 
 def _tell(lines: list[str]) -> None:
-    """Give the kernel one command a write. Not a Python file: those seek, which tracefs refuses."""
+    """Write one command per write. A Python file would seek, which tracefs refuses."""
     events = os.open(UPROBES, os.O_WRONLY | os.O_APPEND)
     try:
         for line in lines:
@@ -152,7 +152,7 @@ def _tell(lines: list[str]) -> None:
 
 
 def _functions(pid: int, kind: str, pattern: re.Pattern[str]) -> list[tuple[str, int]]:
-    """File and offset of each function whose name matches, in the mapped objects of a kind."""
+    """File and offset of each function with a matching name, in the mapped objects of a kind."""
     mapped = {
         line.split(maxsplit=5)[5]
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -165,13 +165,13 @@ def _functions(pid: int, kind: str, pattern: re.Pattern[str]) -> list[tuple[str,
         binary = Object(Path(path))
         for name, address in _symbols(path):
             if pattern.search(name.partition("@")[0]):
-                # Aliases and functions that the linker folded have one address.
+                # Aliases, and functions that the linker merged, have one address.
                 found[address] = (path, binary.offset(address))
     return list(found.values())
 
 
 def _symbols(path: str) -> list[tuple[str, int]]:
-    """The functions of an object, by both of its symbol tables."""
+    """The functions of an object, from both of its symbol tables."""
     lines: list[str] = []
     for table in ([], ["-D"]):
         done = subprocess.run(

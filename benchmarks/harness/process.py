@@ -1,7 +1,7 @@
 """Servers and load generators as processes pinned to one core each.
 
-A process that fails here fails the benchmark: there is no figure without a server that lived to the
-end and a load generator that checked every byte.
+A failed process fails the benchmark: a figure needs a server that ran to the end and a load generator that
+checked every byte.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ STOP_SECONDS = 10.0
 
 
 class BenchmarkFailure(Exception):
-    """A peer or a load generator did not do its work; the message carries its stderr."""
+    """A peer or a load generator failed; the message contains its stderr."""
 
 
 def pin(core: int) -> None:
-    """Bind the calling process to `core`, whatever its parent is bound to.
+    """Bind the calling process to `core`, independent of its parent's binding.
 
-    Where the machine has no such core for us, everything shares what there is.
+    On a machine without this core the processes share the cores they have.
     """
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {core})
@@ -46,7 +46,7 @@ def children_of(pid: int) -> list[int]:
     for status in Path("/proc").glob("[0-9]*/stat"):
         # A process may end between the listing and the read.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # Behind the name, which may hold anything, come the state and the parent.
+            # After the name, which may contain any character, come the state and the parent.
             if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
                 children.append(int(status.parent.name))
     return children
@@ -59,7 +59,7 @@ def worker_of(pid: int) -> int:
 
 
 class Server:
-    """One server under test, pinned to core 0, from its READY line to its end on SIGTERM."""
+    """One measured server, pinned to core 0, from its READY line to its end on SIGTERM."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class Server:
         self.environment = {**os.environ, **environment}
         self.port = 0
         self.pid = 0
-        """The process that carries the load: a supervisor's only worker, where there is one."""
+        """The process that serves the load: a supervisor's only worker, if it has exactly one."""
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
 
@@ -169,7 +169,7 @@ class Server:
 def run_load(
     command: Sequence[str], seconds_max: float, core: int = CLIENT_CORE
 ) -> dict[str, float]:
-    """Run a load generator on its core and give the numbers of its JSON line."""
+    """Run a load generator on its core; return the numbers of its JSON line."""
     try:
         done = subprocess.run(
             list(command),

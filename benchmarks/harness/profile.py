@@ -1,8 +1,8 @@
-"""Where the processor time of a case goes: `run.py --profile`.
+"""The distribution of a case's processor time: `run.py --profile`.
 
 Each visit has three windows on one server: samples of its clock (sampling.py), its packets and system
-calls, and calls counted by probes (probes.py). Shares and counts hold on a loaded machine, which times
-do not: rates are the tables', not the profile's.
+calls, and calls counted by probes (probes.py). Shares and counts are valid on a loaded machine, times are
+not: the tables have the rates, the profile has none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PeerProfile:
 
 @dataclass
 class CaseProfile:
-    """One case with the machine it ran on."""
+    """One case and its machine."""
 
     case: str
     machine: dict[str, Any]
@@ -94,7 +94,7 @@ def collect() -> int:
 
 
 def unavailable() -> str | None:
-    """Why nothing can be profiled here, or None."""
+    """The reason why this machine cannot profile, or None."""
     return sampling.unavailable() or syscalls.unavailable() or probes.unavailable()
 
 

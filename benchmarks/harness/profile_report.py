@@ -9,7 +9,7 @@ from benchmarks.harness.cases import CASES, Case
 from benchmarks.harness.chart import figure
 from benchmarks.harness.profile import CaseProfile, PeerProfile
 
-# Columns of the first table, and the rooms that each adds up.
+# The columns of the first table, and the parts that each adds up.
 COLUMNS = {
     "kernel: send": ("kernel: send",),
     "receive": ("kernel: receive",),
@@ -57,7 +57,7 @@ allocator and of CPython's.
 
 
 def section() -> str | None:
-    """The section, or None where nothing was profiled."""
+    """The section, or None without results."""
     profiles = [(case, CaseProfile.load(case.name)) for case in CASES]
     rows = [
         (case, name, peer)

@@ -1,6 +1,6 @@
-"""The machines and interpreters that the tables were taken on, as the pages show them.
+"""The machines and interpreters of the tables, as the pages show them.
 
-`machine.py` reads the facts from the machine; this file only words them.
+`machine.py` reads the facts from the machine; this module formats them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from benchmarks.harness.environment import GUIDED
 
-# What the figures of one table share with those of another when they may be read side by side.
+# Tables may be compared with each other if these facts are equal.
 HARDWARE = ("processor", "cores", "memory_gib", "virtual", "kernel")
 
 WARM = "warm"
-"""The heaps of a table's servers (`servers/heap.py`). Results of before that have no such word."""
+"""The state of the servers' heaps in a result (`servers/heap.py`). Older results have no such entry."""
 
 
 def tables(results: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """One table for each machine that `results`, pairs of a title and its machine, name: every version that
-    took part on it, and the titles of the tables that were taken on it."""
+    """One table for each machine in `results`, pairs of a title and its machine: every version on that
+    machine, and the titles of its tables."""
     kinds: dict[tuple[Any, ...], list[tuple[str, dict[str, Any]]]] = {}
     for title, machine in results:
         hardware = tuple(machine[name] for name in HARDWARE)
@@ -31,9 +31,9 @@ def tables(results: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def by_area(areas: Sequence[tuple[str, Sequence[tuple[str, dict[str, Any]]]]]) -> list[str]:
-    """One table of all machines, which names the tables of each.
+    """One table of all machines, with the tables of each.
 
-    The title of an area stands for all of its tables; where most were taken here, the others are named.
+    An area's title means all of its tables. If a machine has most of them, the row names the others.
     """
     machines: dict[tuple[Any, ...], list[str]] = {}
     pythons: dict[tuple[Any, ...], list[str]] = {}
@@ -59,7 +59,7 @@ def by_area(areas: Sequence[tuple[str, Sequence[tuple[str, dict[str, Any]]]]]) -
 
 
 def _named(area: str, found: list[str], missing: list[str]) -> str:
-    """The tables of an area that one machine has."""
+    """The tables of an area on one machine."""
 
     def short(titles: list[str]) -> str:
         return "; ".join(title.removeprefix(f"{area.split()[0]} ") for title in titles)
@@ -78,7 +78,7 @@ def stamp(machine: dict[str, Any]) -> str:
 
 
 def stamps(machines: Sequence[dict[str, Any]]) -> str:
-    """The same for a table of several results."""
+    """Like `stamp`, for a table of several results."""
     commits = list(dict.fromkeys(machine["commit"] for machine in machines))
     dates = sorted(machine["taken"] for machine in machines)
     pythons = " and ".join(_distinct(machine["python"] for machine in machines))
@@ -87,7 +87,7 @@ def stamps(machines: Sequence[dict[str, Any]]) -> str:
 
 
 def _unlike_others(machines: Sequence[dict[str, Any]]) -> str:
-    """A build that is not the one that is released, and servers that had freed no large block."""
+    """The differences from a released build and from servers that had freed a large block."""
     guided = [machine.get("profile") == GUIDED for machine in machines]
     warm = [machine.get("heap") == WARM for machine in machines]
     return _unless(guided, "without a profile") + _unless(warm, "with cold heaps")
@@ -103,7 +103,7 @@ def _table(group: list[dict[str, Any]], titles: list[str]) -> str:
     first = group[0]
     virtual = ", virtual and shared: expect noise" if first["virtual"] else ""
     pythons = _distinct(machine["python"] for machine in group)
-    each = "" if len(pythons) == 1 else " (each table says which)"
+    each = "" if len(pythons) == 1 else " (see each table)"
     return "\n".join(
         [
             "| machine | |",

@@ -1,4 +1,4 @@
-"""What one peer costs or does, divided by another's."""
+"""The cost or the rate of one peer, divided by another's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.harness.peers import C_EPOLL, PEERS, QUINN_H3
 
 
 def held_against(case: Case) -> list[str]:
-    """What the table of `case` tells the processor time's ratio to."""
+    """The peers by which the table of `case` divides the processor time."""
     others = [BEST_OTHER] if case.tags & {"loop", "h3"} else []
     limits = [limit.name for limit in (C_EPOLL, QUINN_H3) if limit in PEERS[case.family]]
     return others + limits

@@ -45,7 +45,7 @@ commit it was taken.
   percent.
 - With one connection the loop spins for up to 25 µs before it sleeps when that pays. This explains
   the rates near 3 in such rows. The full tables have the same rows with `busy_poll_us=0`.
-- HTTP/3: the load generator may be what limits the fastest rows' rates. It does not change their
+- HTTP/3: the load generator may limit the fastest rows' rates. It does not change their
   processor time.
 """
 FULL_HEAD = """\
@@ -56,7 +56,7 @@ figures are taken.
 the work done in it. *CPU ÷ best other* divides it by that of the best peer of another project (for
 such a peer: of the others); *CPU ÷ c-epoll* by that of a C program with `epoll`, and *CPU ÷ quinn +
 h3* by that of a native server. *Syscalls* are counted by the kernel (tracepoint
-`raw_syscalls:sys_enter`) in a short window of their own. uringcore is the wheel that `make wheel`
+`raw_syscalls:sys_enter`) in a separate short window. uringcore is the wheel that `make wheel`
 builds, optimised by a profile; tables of another build say "without a profile". A peer that hangs
 or sends a wrong byte has failed and has no figure. Each server has freed a block of 4 MiB before it
 is measured, as nearly every program has: glibc then no longer maps and unmaps the 256 KiB receive
@@ -64,10 +64,10 @@ buffers of asyncio and rloop. Tables *with cold heaps* were taken before that: i
 connections asyncio and rloop cost three to four times what they cost in a program.
 
 `uringcore-uring` and `uringcore-epoll` are the two backends. With `busy_poll_us=0` they never spin
-before they sleep. `uringcore.quic` is the typed API, the other QUIC rows are the API of aioquic's
-shape. `engine` is the Rust engine without Python, and `quinn` is native quinn on tokio.
+before they sleep. `uringcore.quic` is the typed API, the other QUIC rows are the API of aioquic.
+`engine` is the Rust engine without Python, and `quinn` is native quinn on tokio.
 """
-# README's rows: the table, and the words for it there.
+# README's rows: the table, and its title there.
 FIGURES = {
     "tcp_echo_1k_c100": "TCP echo, 1 KiB, 100 connections",
     "tcp_echo_100k_c100": "TCP echo, 100 KiB, 100 connections",
@@ -86,7 +86,7 @@ FIGURES = {
 
 @dataclass
 class Section:
-    """What one area has: the text of its page, its rows for BENCHMARK.md, its charts and machines."""
+    """The parts of one area: the text of its page, its rows for BENCHMARK.md, its charts and machines."""
 
     area: Area
     parts: list[str] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Section:
 
 
 def write(root: Path = ROOT) -> None:
-    """Write every page and chart below `root`, and remove charts that no page shows any more."""
+    """Write every page and chart below `root`, and remove unused charts."""
     sections = _sections()
     charts = root / CHARTS
     charts.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def _sections() -> list[Section]:
 
 
 def _more(folder: Path) -> list[str]:
-    """The pages that are no area's, and the lines that link them."""
+    """Write the pages that belong to no area; return the lines that link them."""
     links = []
     for other in interpreters.results():
         name = f"cpython-{other.version}.md"
@@ -191,7 +191,7 @@ def _more(folder: Path) -> list[str]:
 
 
 def _write_figures(path: Path, sections: list[Section]) -> None:
-    """Put the table of figures between its markers in README.md."""
+    """Write the table of figures between its markers in README.md."""
     rows = {
         row.key: (section.area, row)
         for section in reversed(sections)

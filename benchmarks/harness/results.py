@@ -22,7 +22,7 @@ def minor_version(machine: dict[str, Any]) -> str:
 
 
 def path_of(name: str, beside: str = "") -> Path:
-    """The file of a result: of the whole tables, or of the interpreter `beside` them."""
+    """The file of a result of the full tables, or of the interpreter `beside`."""
     folder = RESULTS / f"cpython-{beside}" if beside else RESULTS
     return folder / f"{name}.json"
 
@@ -36,7 +36,7 @@ def write(name: str, result: Any, *, beside: bool = False) -> Path:
 
 
 def other_pythons() -> list[str]:
-    """Of which interpreters there are results beside the whole tables."""
+    """The interpreters with results beside the full tables."""
     found = [folder.name.removeprefix("cpython-") for folder in RESULTS.glob("cpython-*")]
     return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
 
@@ -51,7 +51,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> Spread | None:
-        """The spread of `values`, or None where there are none."""
+        """The spread of `values`, or None without values."""
         if not values:
             return None
         return cls(statistics.median(values), min(values), max(values))
@@ -59,7 +59,7 @@ class Spread:
 
 @dataclass
 class PeerResult:
-    """What one peer did in one case: its samples, or why there are none."""
+    """The samples of one peer in one case, or the reason why there are none."""
 
     absent: str | None = None
     failed: str | None = None
@@ -72,23 +72,23 @@ class PeerResult:
 
 @dataclass
 class CaseResult:
-    """One case with the machine it ran on."""
+    """One case and its machine."""
 
     case: str
     machine: dict[str, Any]
     rounds: int
     seconds: float
     amount: str | None = None
-    """What a visit did, where it did not last so many seconds."""
+    """The amount of a visit's work, if the visit did not end after `seconds`."""
     peers: dict[str, PeerResult] = field(default_factory=dict)
 
     def save(self, *, beside: bool = False) -> Path:
-        """Write it to its file; `beside` the whole tables, where only ratios are told of it."""
+        """Write it to its file; with `beside` to the file of an interpreter with ratios only."""
         return write(self.case, self, beside=beside)
 
     @classmethod
     def load(cls, case: str, beside: str = "") -> CaseResult | None:
-        """Read it, or what the interpreter `beside` brought; None where there is none."""
+        """Read it, or the result of the interpreter `beside`; None if there is no file."""
         path = path_of(case, beside)
         if not path.exists():
             return None

@@ -1,7 +1,7 @@
 """Interleaved rounds of one case.
 
-Each round visits every peer once, starting one further each time, so that a machine that warms up,
-throttles or is shared does not favour whoever is measured first. Each visit has a fresh server.
+Each round visits every peer once and starts one peer further each time, so that a machine that warms up,
+throttles or is shared does not favour the peer that is measured first. Each visit has a fresh server.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ COUNTED_SECONDS = 0.5
 def run_case(case: Case, environment: Environment, plan: Plan) -> CaseResult:
     """All rounds of `case`.
 
-    A peer that fails is marked as failed and left out of the rounds that follow; where it is none of
-    somebody else's, it raises `BenchmarkFailure` instead, unless the plan says to keep going.
+    A peer that fails is marked as failed and left out of the following rounds. If it is not another
+    project's, its failure raises `BenchmarkFailure` instead, unless `plan.keep_going`.
     """
     amount, rounds = None, plan.rounds
     if case.amount is not None:
@@ -87,7 +87,7 @@ def _visit(
 def _load(
     case: Case, plan: Plan, command: list[str], *, counting: bool = False, core: int = CLIENT_CORE
 ) -> dict[str, float]:
-    """One run of the load generator: its window, or the short one in which is counted."""
+    """Run the load generator for its window, or for the short one in which calls are counted."""
     seconds, warmup = (COUNTED_SECONDS, 0.0) if counting else (plan.seconds, plan.warmup)
     limit = plan.seconds + plan.warmup + GRACE_SECONDS
     command = [*command, "--seconds", str(seconds), "--warmup", str(warmup)]

@@ -1,7 +1,7 @@
-"""The processor time of a process by room: `perf` samples of its clock, each given to who spent it.
+"""The processor time of a process by part of the code: `perf` samples of its clock.
 
-A sample in the kernel is told by its call chain (who asked for it), one in native code by the line
-tables (origin.py), one in libc by its function. Percentages survive a loaded machine; times do not.
+A sample in the kernel is assigned by its call chain, one in native code by the line tables (origin.py), one
+in libc by its function. Percentages are valid on a loaded machine; times are not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from benchmarks.harness.perf import Perf
 HERTZ = 1999
 KERNEL = "kernel"
 
-# The first that any function of the chain matches. Loopback delivers to the client's socket inside
-# the server's send, so that is there too.
+# The first pattern that any function of the chain matches. Loopback delivers to the client's socket inside
+# the server's send, so the send includes the delivery.
 KERNEL_ROOMS = (
     (
         "kernel: wait",
@@ -85,12 +85,12 @@ ROOMS = (
     "allocation",
     "other",
 )
-"""Every room, in the order of the tables."""
+"""Every part, in the order of the tables."""
 
 
 @dataclass
 class Samples:
-    """How many samples each room has, and which functions of it."""
+    """The number of samples of each part, and of each of its functions."""
 
     rooms: Counter[str] = field(default_factory=Counter)
     functions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -101,11 +101,11 @@ class Samples:
         return sum(self.rooms.values())
 
     def shares(self) -> dict[str, float]:
-        """Each room's part of the whole, 0 to 1."""
+        """Each part's share of the whole, 0 to 1."""
         return {room: self.rooms[room] / max(self.total, 1) for room in ROOMS}
 
     def top(self, count: int) -> list[tuple[str, str, float]]:
-        """The functions with most samples: room, name, share."""
+        """The functions with most samples: part, name, share."""
         return [
             (room, name, number / max(self.total, 1))
             for (room, name), number in self.functions.most_common(count)
@@ -113,7 +113,7 @@ class Samples:
 
 
 def unavailable() -> str | None:
-    """Why nothing can be sampled here, or None."""
+    """The reason why this machine cannot sample, or None."""
     if shutil.which("perf") is None:
         return "perf is not installed"
     if shutil.which("llvm-addr2line") is None and shutil.which("addr2line") is None:
@@ -129,7 +129,7 @@ def unavailable() -> str | None:
 
 
 class Sampler:
-    """Samples all threads of `pid` while the block runs; `samples` has them after it."""
+    """Samples all threads of `pid` while the block runs; afterwards `samples` contains them."""
 
     def __init__(self, pid: int) -> None:
         self.samples = Samples()
@@ -160,7 +160,7 @@ class Sampler:
 @dataclass(frozen=True)
 class _Frame:
     address: int
-    """In the kernel an address; elsewhere perf gives chains as offsets in the object's file."""
+    """An address in the kernel; elsewhere perf prints chains as offsets in the object's file."""
     symbol: str
     object: str
 
@@ -205,7 +205,7 @@ def _attribute(chains: list[list[_Frame]]) -> Samples:
 
 
 def _room(chain: list[_Frame]) -> str:
-    """The room of a sample outside of native code with line tables."""
+    """The part of a sample that is not in native code with line tables."""
     first = chain[0]
     name = Path(first.object).name
     if first.object.startswith("[k") or first.address >> 63:

@@ -1,7 +1,7 @@
 """BENCHMARK.md's ratios: each table of an area as one row, uringcore against its rivals.
 
 A rival is a peer of another project. Native programs (plain C, quinn) are the floor and no rivals: they
-have a column of their own.
+have a separate column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.harness.results import Spread
 
 NATIVE = (C_EPOLL.name, "quinn", QUINN_H3.name)
 TOLERANCE = 0.03
-"""A median that is no further behind than this counts as level."""
+"""A median that is behind by at most this share counts as level."""
 BEHIND = "▼"
 
 
@@ -30,7 +30,7 @@ class Measure:
     mine: Spread
     rivals: dict[str, float]
     costs: bool
-    """Less is better."""
+    """True if less is better."""
 
     @property
     def best(self) -> str | None:
@@ -46,14 +46,14 @@ class Measure:
 
     @property
     def behind(self) -> bool:
-        """The best rival's median is better by more than the tolerance."""
+        """True if the best rival's median is better by more than the tolerance."""
         ratio = self.ratio(self.best)
         if ratio is None:
             return False
         return ratio > 1 + TOLERANCE if self.costs else ratio < 1 - TOLERANCE
 
     def against_best(self) -> str:
-        """The ratio to the best rival, with its name, and the mark if it is better."""
+        """The ratio to the best rival, its name, and the mark if it is better."""
         ratio = self.ratio(self.best)
         if ratio is None:
             return "–"
@@ -65,18 +65,18 @@ class Row:
     """One line of an area's table."""
 
     key: str
-    """What `Area.headline` may name it by."""
+    """The name of the row in `Area.headline`."""
     title: str
     unit: str
     measure: Measure
     cpu: Measure | None = None
     cpu_unit: str = ""
     native: float | None = None
-    """uringcore's processor time divided by that of the native program of the table."""
+    """uringcore's processor time divided by that of the table's native program."""
 
     @property
     def behind(self) -> bool:
-        """A rival is better in the rate or in processor time."""
+        """True if a rival is better in the rate or in processor time."""
         return self.measure.behind or (self.cpu is not None and self.cpu.behind)
 
     def cells(self, usual: str) -> list[str]:
@@ -157,7 +157,7 @@ def chosen(area: Area, rows: list[Row]) -> list[Row]:
 
 
 def table(area: Area, rows: list[Row]) -> list[str]:
-    """The rows as a Markdown table; columns that no row fills are left out."""
+    """The rows as a Markdown table without empty columns."""
     head = [
         "",
         "uringcore",

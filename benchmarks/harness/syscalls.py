@@ -1,6 +1,7 @@
-"""System calls of a server, counted by the kernel's own tracepoint through `perf stat`.
+"""System calls of a server, counted by the kernel's tracepoint through `perf stat`.
 
-Counting is a short window of its own, never the timed one: the tracepoint costs a little on each call.
+Calls are counted in a separate short window, never in the timed one: the tracepoint costs a little time on
+each call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ EVENT = "raw_syscalls:sys_enter"
 
 @cache
 def unavailable() -> str | None:
-    """Why system calls cannot be counted here, or None."""
+    """The reason why this machine cannot count system calls, or None."""
     perf = shutil.which("perf")
     if perf is None:
         return "perf is not installed"
