@@ -70,7 +70,7 @@ def serve_nothing(arguments: list[str], why: str) -> int:
         python = f"{platform.python_implementation()} {platform.python_version()}"
         print(f"uringcore {__version__}, {python} ({why})")
     elif "--help" in arguments:
-        print(f"{USAGE}\n\nuringcore --help has little to show as yet: {why}")
+        print(f"{USAGE}\n\nThe options are not available: {why}")
     else:
         print(f"uringcore: {why}", file=sys.stderr)
         return 1

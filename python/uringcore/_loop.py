@@ -401,7 +401,7 @@ class UringEventLoop(  # type: ignore[misc]
         elif not transport.is_closing():
             self._transports[fd] = transport
 
-    # What the core calls ------------------------------------------------------------------------
+    # Methods that the core calls ----------------------------------------------------------------
 
     def _accept_failed(self, fd: int, exc: OSError) -> None:
         sock = self._listening_sockets.get(fd)

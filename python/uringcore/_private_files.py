@@ -44,7 +44,7 @@ def check_private(path: _Path, *, is_open: bool = False) -> None:
     try:
         why = _distrust(os.lstat(path))
     except FileNotFoundError:
-        why = "was removed since it was opened, perhaps by another user who had made it"
+        why = "was removed since it was opened, perhaps by another user who had created it"
         if not is_open:
             return
     if why is not None:
@@ -64,10 +64,10 @@ def _distrust(found: os.stat_result) -> str | None:
             "folder that only this user may write in"
         )
     if found.st_nlink > 1:
-        return "has another name as well (a hard link): remove it, and it is made anew"
+        return "has a second name (a hard link): remove it, and a new one is made"
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        return f"is open to other users (mode {mode:04o}): remove it, and it is made anew"
+        return f"is open to other users (mode {mode:04o}): remove it, and a new one is made"
     return None
 
 

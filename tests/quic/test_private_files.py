@@ -87,7 +87,7 @@ def test_a_store_takes_no_second_name_of_a_file(shared, tmp_path, suffix):
     target.write_bytes(b"precious")
     target.chmod(0o600)
     os.link(target, shared / f"sessions{suffix}")
-    refuses(shared / "sessions", "has another name as well")
+    refuses(shared / "sessions", "has a second name")
     assert target.read_bytes() == b"precious"
 
 

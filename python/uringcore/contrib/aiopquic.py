@@ -202,7 +202,7 @@ class WebTransportSession:
             raise WebTransportError("the session is over")
         outbox = self._outboxes.find(stream_id)
         if outbox is None or outbox.is_over:
-            raise WebTransportError(f"there is no stream {stream_id} to send on, or no more")
+            raise WebTransportError(f"stream {stream_id} is not open for sending")
         self._outboxes.put(outbox, data, end_stream, self.stream_ring_cap)
 
     async def send_stream_data_drained(
@@ -437,7 +437,7 @@ async def connect_webtransport(
     ``socket.gaierror`` for an unknown host name, as aiopquic does, ``ValueError`` naming an argument or a
     field that is not supported, and ``TypeError`` for one string instead of several.
     """
-    _refuse("transport", transport, "connections share none")
+    _refuse("transport", transport, "connections share no transport")
     path = path or "/"
     check_path(path, "path")
     protocols = _several("wt_available_protocols", wt_available_protocols)
@@ -480,12 +480,12 @@ async def serve_webtransport(
     :class:`WebTransportServerSession`. ``configuration`` and the exceptions are those of
     :func:`connect_webtransport`. ``web_folder`` is refused: the ASGI server serves files beside sessions.
     """
-    _refuse("transport", transport, "servers share none")
+    _refuse("transport", transport, "servers share no transport")
     _refuse("web_folder", web_folder, "files beside sessions are served by the ASGI server")
     path = path or "/"
     check_path(path, "path")
     if "?" in path:
-        raise ValueError(f"path: a server's has no query, not {path!r}")
+        raise ValueError(f"path: a server's path has no query, not {path!r}")
     protocols = _several("wt_supported_protocols", wt_supported_protocols)
     config = server_config(configuration, cert_file, key_file)
     make = session_factory or WebTransportServerSession
@@ -514,7 +514,7 @@ async def serve_webtransport(
 
 def _refuse(name: str, given: object, reason: str) -> None:
     if given is not None:
-        raise ValueError(f"{name}: cannot be had, {reason}")
+        raise ValueError(f"{name}: is not supported: {reason}")
 
 
 def _several(name: str, given: Sequence[str] | None) -> tuple[str, ...]:

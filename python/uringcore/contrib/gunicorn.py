@@ -119,13 +119,13 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         sockets: list[socket.socket] = []
         try:
             if self.cfg.workers > WORKERS_MAX:
-                raise OSError(f"it takes at most {WORKERS_MAX} workers")
+                raise OSError(f"it supports at most {WORKERS_MAX} workers")
             for given in self._tcp_sockets():
                 if given.family in (socket.AF_INET, socket.AF_INET6):
                     host, port = given.getsockname()[:2]
                     sockets += bind_addresses(host, None, port).udp
             if not sockets:
-                raise OSError("gunicorn has bound no address that it could be served on")
+                raise OSError("gunicorn has bound no IP address")
         except OSError as exc:
             self.log.error("HTTP/3 is off: %s", exc.strerror or exc)
             for sock in sockets:

@@ -164,6 +164,6 @@ def add_webtransport_route(
     """
     if all(item.cls is not WebTransportMiddleware for item in app.user_middleware):
         if app.middleware_stack is not None:
-            raise RuntimeError("the application runs: it takes no middleware any more")
+            raise RuntimeError("the application has started: no middleware can be added")
         app.user_middleware.append(Middleware(WebTransportMiddleware))
     app.router.routes.append(WebTransportRoute(path, endpoint, name=name))

@@ -291,7 +291,7 @@ class H3Connection(H3ConnectionCore):
     def _received_settings(self) -> dict[int, int] | None:
         return self.received_settings
 
-    # Beginning, and what Rust asks ------------------------------------------------------------------
+    # Start, and methods that Rust calls -------------------------------------------------------------
 
     def _start(self, opened: tuple[int | None, int, int] | None) -> None:
         if self._sent_settings is None:

@@ -99,7 +99,7 @@ class Migrator:
         self._waiter = None
         if not succeeded:
             raise TimeoutError(
-                f"nothing was heard from {_text(peer)} at {_text(name)} within {timeout:g} seconds; "
+                f"no datagram arrived from {_text(peer)} at {_text(name)} within {timeout:g} seconds; "
                 "the connection is back on its old path"
             )
 

@@ -93,7 +93,7 @@ class Lifespan(LifespanOn):
             self.error_occurred = True
             task.add_done_callback(asyncio.Task.exception)
             raise
-        except BaseException as exc:  # noqa: BLE001 - as in uvicorn; the server goes on
+        except BaseException as exc:  # noqa: BLE001 - as in uvicorn; the server continues
             self._failed(exc)
         finally:
             self.startup_event.set()
