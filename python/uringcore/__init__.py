@@ -30,6 +30,7 @@
 | ``_debug`` | debug mode |
 | ``_forks`` | the loops of a forked child |
 | ``_extra_info`` | the values of ``get_extra_info`` |
+| ``_event_fields`` | the extension's events as dataclasses |
 | ``_native_frames`` | frames for the extension's coroutines |
 | ``_pickling``, ``_raising`` | exceptions: pickled with their fields; raised more than once |
 | ``_within`` | a timeout that never swallows a cancellation |

@@ -94,6 +94,7 @@ class TlsTransports:
             sslcontext: certificates, verification, versions.
             server_side: act as the TLS server.
             server_hostname: the name that the server's certificate is checked against.
+            ssl_handshake_timeout: seconds that the handshake may take; 60 if ``None``.
             ssl_shutdown_timeout: seconds that the peer has to answer close_notify; 30 if ``None``.
 
         Returns:

@@ -14,8 +14,8 @@ A program written for aiofiles runs with ``import uringcore.aio as aiofiles``. F
 | ``_open`` | ``open``: from a path and a mode to a file object |
 | ``_base`` | the methods that binary and text files share |
 | ``_text``, ``_reader`` | text files; their decoder and its positions |
+| ``_buffered``, ``_raw`` | binary files with a buffer, and without |
 | ``_file`` | position and close of binary files |
-| ``_file`` | what both have: position and end |
 | ``_buffer`` | bytes read ahead, and bytes that wait to be written |
 | ``_descriptor`` | single operations on an open descriptor |
 | ``_turns`` | the order of operations on one file |

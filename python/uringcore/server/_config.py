@@ -120,7 +120,6 @@ class Config(UvicornConfig):
       ones. Each process of ``workers`` counts for itself. An exception that an application raises after its
       client has disconnected is such a line, with its traceback only at the level ``debug``; exceptions
       while the client is connected have no bound.
-      at the level ``debug``; exceptions that it raises while its client is there have no bound.
     - ``http3_qlog_dir``: a folder in which each HTTP/3 connection writes a qlog trace while it lives.
       ``http3_qlog_`` and the name of a field of :class:`~uringcore.quic._sequence_logger.TraceLimits`: that
       bound of the traces.
