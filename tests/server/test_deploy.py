@@ -221,7 +221,7 @@ def test_a_socket_with_little_room_is_said(caplog):
 
 def wait_for_certificate(server, certfile, workers=1):
     """Until all processes have it; then a client of each protocol gets it."""
-    server.wait_log(r"(?s)" + ".*".join(["New connections get the certificate"] * workers))
+    server.wait_log(r"(?s)" + ".*".join(["Certificate reloaded from"] * workers))
     assert served_over_tcp(server.port) == ssl.PEM_cert_to_DER_cert(Path(certfile).read_text())
     server.certificate = certfile
     assert server.get("/").status == 200
@@ -257,7 +257,7 @@ def test_sighup_reads_the_certificate_at_once(machine):
     server = machine.serve(block("Without a proxy 1", port=port, tls=machine.tls, workers=""))
     server.wait_http3()
     server.send_signal(signal.SIGHUP)
-    server.wait_log("New connections get the certificate")
+    server.wait_log("Certificate reloaded from")
     assert server.get("/").status == 200
 
 

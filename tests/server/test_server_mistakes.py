@@ -54,7 +54,7 @@ def test_ciphers_that_nobody_knows(files):
 
 @pytest.mark.parametrize("version", ["99", "-1"])
 def test_a_tls_version_that_nobody_knows(files, version):
-    assert f"--ssl-version: {version} is none" in one_line(
+    assert f"--ssl-version: {version} is not one" in one_line(
         APPLICATION, *files, "--ssl-version", version
     )
 

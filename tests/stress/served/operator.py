@@ -32,7 +32,7 @@ loses patience, and the log says so."""
 CONNECTED = ("01", "08")
 """ESTABLISHED and CLOSE_WAIT, as /proc/net/tcp has them: what a process still has a descriptor of."""
 
-RENEWED = "New connections get the certificate"
+RENEWED = "Certificate reloaded from"
 SERVING = "HTTP/3 running on UDP port"
 DIED = "died (signal 9)"
 
