@@ -1130,7 +1130,7 @@ class BidirectionalStream(SendStream, ReceiveStream): ...
 
 @disjoint_base
 class H3ConnectionCore:
-    """An HTTP/3 connection without its settings: the base of :class:`uringcore.h3.connection.H3Connection`."""
+    """An HTTP/3 connection without its settings: base of :class:`uringcore.h3.connection.H3Connection`."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def _begin(

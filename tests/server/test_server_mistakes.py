@@ -74,7 +74,10 @@ def test_what_is_asked_of_clients(files, tmp_path):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere/socket", "No such file or directory (the folder {folder}/nowhere does not exist)"),
+        (
+            "nowhere/socket",
+            "No such file or directory (the folder {folder}/nowhere does not exist)",
+        ),
         ("file", "the file exists and is not a socket"),
         ("x" * 108, "longer than the 107 bytes that a socket may have"),
     ],

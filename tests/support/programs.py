@@ -75,7 +75,7 @@ def in_go(folder: Path) -> Path:
     proxy = {} if _fetches else {"GOPROXY": "off"}
     run([go, "mod", "download"], cwd=folder, env={**os.environ, **proxy})
     program = _built(folder) / "program"
-        # Other processes may build or run it as well: each replaces the whole file at once.
+    # Other processes may build or run it as well: each replaces the whole file at once.
     new = program.with_suffix(f".{os.getpid()}")
     _build([go, "build", "-mod=readonly", "-o", str(new), "."], folder)
     return new.replace(program)

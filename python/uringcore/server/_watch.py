@@ -57,8 +57,8 @@ class ClientWatch:
     def _look_again(self) -> None:
         stats = self._quic.stats()
         self._datagrams_received = stats["datagrams_received"]
-            # A probe timeout is about three round trips while the estimate is new, plus the client's
-            # acknowledgement delay (RFC 9002 section 6.2.1).
+        # A probe timeout is about three round trips while the estimate is new, plus the client's
+        # acknowledgement delay (RFC 9002 section 6.2.1).
         seconds = max(SILENCE_SECONDS, 3 * (3 * stats["rtt"] + 0.025))
         self._timer = self._loop.call_later(seconds, self._look)
 

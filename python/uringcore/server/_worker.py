@@ -129,7 +129,7 @@ class WorkerSlot:
 def stop_orphan(config: Config, server: Stoppable | None) -> None:
     """Stops this child process, whose parent is gone, as by SIGTERM: nobody else would stop it."""
     if server is None:
-            # Start-up may never complete, and it serves no client.
+        # Start-up may never complete, and it serves no client.
         config.remove_shared_folders()
         os._exit(STARTUP_FAILURE)
     server.handle_exit(signal.SIGTERM, None)
