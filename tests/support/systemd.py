@@ -30,7 +30,7 @@ set -eu
 base=$1
 mount -t tmpfs tmpfs "$base"
 for folder in etc root srv var; do
-    # Whoever serves is not root, and has to get at the interpreter.
+    # The server is not root and has to read the interpreter.
     mkdir -p -m 755 "$base/$folder" "$base/$folder.work"
     options="lowerdir=/$folder,upperdir=$base/$folder,workdir=$base/$folder.work"
     mount -t overlay -o "$options" overlay "/$folder"

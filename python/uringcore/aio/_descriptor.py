@@ -112,7 +112,7 @@ class Descriptor(Turns):
         If the read is cancelled, bytes that still arrive are appended to ``_taken``.
         """
         if self._pollable:
-            # A read returns whatever bytes are available: no thread has to wait for more.
+            # A read returns the available bytes: no thread has to wait for more.
             size = min(size, DIRECT_MAX_BYTES)
         while self._direct and size <= DIRECT_MAX_BYTES:
             got = self._files.direct.read(self._fd, size, -1)

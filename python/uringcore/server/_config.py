@@ -238,7 +238,7 @@ class Config(UvicornConfig):
         self.observer: Observer | None = None
         self.dev_certificate: DevelopmentCertificate | None = None
         self.certificate_signature: Signature = ()
-        """Of the certificate's files, taken before they were read."""
+        """The signature of the certificate's files, computed before they were read."""
         self.session_store: SessionStore | None = None
         self._shared_folders: list[SharedFolder] = []
         self._cleanup = contextlib.ExitStack()

@@ -79,8 +79,6 @@ LIFESPAN_SECONDS_MIN = 5.0
 logger = logging.getLogger("uvicorn.error")
 
 
-
-
 class Slot(Protocol):
     """The interface between a server and its supervisor."""
 
